@@ -65,6 +65,7 @@ def test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone(moto: st
         mine = start(*tags(run="r1", owner=ME, name="digits"))
         others = {
             start(*tags(run="r2", owner="arn:aws:iam::1:user/you")),
+            start(*tags(run="r2", owner=f"{ME}/somebody-else")),
             start(*tags(owner=ME)),
             start(),
         }
@@ -72,14 +73,14 @@ def test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone(moto: st
         disk = ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, TagSpecifications=spec)[
             "VolumeId"
         ]
-        found = await sweeping.find(cloud, ME)
+        found = (await sweeping.find(cloud, ME)).left
         assert {left.id for left in found} == {mine, disk}
         assert all(
             0.0 <= left.age_s < 60.0 and left.run == "r1" and "r1" in str(left) for left in found
         )
         for left in [*found, *found]:
             await sweeping.remove(cloud, left)
-        assert await sweeping.find(cloud, ME) == []
+        assert (await sweeping.find(cloud, ME)).left == []
         assert there.alive() == others
 
     play(moto, scenario)

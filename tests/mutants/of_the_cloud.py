@@ -349,17 +349,17 @@ RENTING = (
     Mutant(
         "a sweep looks at everybody's instances",
         "nothing of somebody else is ended",
-        "_of",
-        '[*tagged(OWNER, owner[:256]), {"Name": "tag-key", "Values": [RUN]}]',
-        '[{"Name": "tag-key", "Values": [RUN]}]',
+        "_is_of",
+        "tag == owner[:LONGEST] or owner_of(tag) == owner",
+        "True",
         (f"{FACTS}::test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone",),
     ),
     Mutant(
         "a sweep looks at what is not seerd's",
         "nothing of somebody else is ended",
         "_of",
-        '[*tagged(OWNER, owner[:256]), {"Name": "tag-key", "Values": [RUN]}]',
-        "tagged(OWNER, owner[:256])",
+        '[{"Name": f"tag:{OWNER}", "Values": names}, {"Name": "tag-key", "Values": [RUN]}]',
+        '[{"Name": f"tag:{OWNER}", "Values": names}]',
         (f"{FACTS}::test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone",),
     ),
     Mutant(

@@ -35,6 +35,15 @@ MESSAGES = {
     "RequestExpired": "Request has expired.",
     "AuthFailure": "AWS was not able to validate the provided access credentials",
 }
+PERMISSIONS = {
+    "CreateMultipartUpload": "PutObject",
+    "ListMultipartUploads": "ListBucketMultipartUploads",
+    "ListObjects": "ListBucket",
+    "ListObjectsV2": "ListBucket",
+}
+"""What IAM calls a permission whose call has another name
+(docs.aws.amazon.com/service-authorization/latest/reference/list_amazons3.html).
+"""
 THROTTLE, DENY, LOST = "throttle", "deny", "lost reply"
 
 
@@ -81,7 +90,9 @@ def as_error(fault: Fault, service: str, action: str) -> AwsError:
         code = THROTTLED.get(service, "ThrottlingException")
     elif code == DENY:
         code = DENIED.get(service, "AccessDeniedException")
-    text = fault.message or MESSAGES.get(code, code).format(service=service, action=action)
+    text = fault.message or MESSAGES.get(code, code).format(
+        service=service, action=PERMISSIONS.get(action, action)
+    )
     return AwsError(code, text, fault.status)
 
 

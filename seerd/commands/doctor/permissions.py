@@ -113,8 +113,7 @@ async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionT
         return
     notes.ok(
         "launch",
-        f"permitted and well-formed for {place} (a dry run: it asks for neither quota nor "
-        "capacity, so EC2 may have none to give)",
+        f"permitted and well-formed for {place}; a dry run asks for neither quota nor capacity",
     )
 
 
