@@ -12,6 +12,7 @@ import asyncio
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -37,6 +38,15 @@ for gpu in range(torch.cuda.device_count()):
 print(torch.version.cuda or torch.version.hip or "without", torch.cuda.device_count())
 """
 TORCH_S = 120.0
+READS_ON_S = 20.0
+MOST_S = 900.0
+"""A program that still reads from the disk has `READS_ON_S` seconds from each look to the next, up
+to `MOST_S` in all. The blocks of a new disk are fetched from S3 when they are first touched
+(docs.aws.amazon.com/ebs/latest/userguide/initalize-volume.html), which took ten minutes for an
+application on g4dn.xlarge (github.com/ITISFoundation/osparc-simcore/issues/3893). So a slow machine
+is not an unhealthy one, and the next would be as slow.
+"""
+LOOK_S = 1.0
 SHOWN = 300
 GIB = 1 << 30
 
@@ -164,12 +174,15 @@ class Look:
     env      its whole environment
     cwd      its working folder
     limit_s  seconds that it may take
+    reads_on_s, most_s  how much longer while it reads, and how long at most, seconds
     """
 
     argv: Sequence[str]
     env: Dict[str, str]
     cwd: str
     limit_s: float
+    reads_on_s: float = READS_ON_S
+    most_s: float = MOST_S
 
     async def take(self, name: str) -> Tuple[int, str, str]:
         """Run the program, and return its exit status, output and errors.
@@ -185,17 +198,37 @@ class Look:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        try:
-            output, errors = await asyncio.wait_for(process.communicate(), self.limit_s)
-        except asyncio.TimeoutError:
+        ends = asyncio.ensure_future(process.communicate())
+        took_s = await self._patience(ends, process.pid)
+        if not ends.done():
             marker, pid = self.env[host.MARKER], process.pid
             await asyncio.to_thread(host.kill, lambda: host.each_member(marker, pid), {pid})
-            raise UnhealthyError(f"{name} did not answer within {self.limit_s:.0f} s") from None
+            await asyncio.gather(ends, return_exceptions=True)
+            raise UnhealthyError(f"{name} did not answer within {took_s:.0f} s")
+        output, errors = ends.result()
         return (
             process.returncode or 0,
             output.decode(errors="replace"),
             errors.decode(errors="replace"),
         )
+
+    async def _patience(self, ends: "asyncio.Future[Tuple[bytes, bytes]]", pid: int) -> float:
+        """Wait until the program has ended, or has had its time; return how long that took."""
+        began = time.monotonic()
+        until, moved = began + self.limit_s, 0
+        while not ends.done():
+            now = time.monotonic()
+            if now >= until:
+                break
+            await asyncio.wait({ends}, timeout=min(LOOK_S, until - now))
+            before, moved = moved, await asyncio.to_thread(self._moved, pid)
+            if moved > before:
+                reads_on = min(time.monotonic() + self.reads_on_s, began + self.most_s)
+                until = max(until, reads_on)
+        return time.monotonic() - began
+
+    def _moved(self, pid: int) -> int:
+        return host.moved_bytes(host.members(self.env[host.MARKER], pid))
 
 
 def last_line(text: str) -> str:

@@ -146,6 +146,13 @@ def life(pid: int, among: Set[int]) -> Optional[Life]:
     )
 
 
+def moved_bytes(pids: Iterable[int]) -> int:
+    """Count the bytes that these processes, and children of theirs that have ended, have read or
+    written; 0 where the system does not tell.
+    """
+    return sum(map(_moved, pids)) if sys.platform == "linux" else 0
+
+
 def is_there(pid: int) -> bool:
     """Tell whether a process with this id lives. On Linux a zombie does not; elsewhere it does."""
     if sys.platform == "linux":

@@ -312,7 +312,8 @@ class Ec2(ClusterKind[Ec2Cluster]):
             hard_end=until,
         )
         bid = quote.usd_per_h if self.cluster.market == "spot" else None
-        return replace(settings, max_usd_per_h=bid)
+        python = spec.train.python or self.python
+        return replace(settings, max_usd_per_h=bid, python=python)
 
     @staticmethod
     def kept_type() -> Any:

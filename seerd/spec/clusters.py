@@ -67,6 +67,9 @@ class Ec2Cluster:
     key              an EC2 key pair for people; None: none
     address          which address seerd connects to
     volume_gb        GB of the root disk; None: as the image has it
+    throughput       MiB/s of the disks (gp3); None: EBS's own
+    load_rate        MiB/s at which the disks are loaded from the image's snapshot; None: as they
+                     are read
     tags             further tags of everything that is made
     price            USD for an hour of an instance; None: what AWS says
     store            s3://bucket/prefix; None: none is named
@@ -85,6 +88,8 @@ class Ec2Cluster:
     key: str | None = _key(v.text, default=None)
     address: Literal["private", "public"] = _key(v.one_of("private", "public"), default="private")
     volume_gb: int | None = _key(v.whole(1), default=None)
+    throughput: int | None = _key(v.whole(125), default=None)
+    load_rate: int | None = _key(v.whole(100), default=None)
     tags: Mapping[str, str] = _key(v.tags, default_factory=dict)
     price: float | None = _key(v.money, default=None)
     store: str | None = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,28 @@ def test_a_program_that_hangs_is_given_up_and_nothing_of_it_is_left(tmp_path):
     with pytest.raises(UnhealthyError, match="a sleeper did not answer within"):
         asyncio.run(look.take("a sleeper"))
     assert host.marked_with(marker) == set()
+
+
+READS = "head -c 200000 /dev/zero > /dev/null; sleep 0.1"
+
+
+def look(folder: Path, script: str, most_s: float) -> Look:
+    """A program that may take a second, or longer while it reads."""
+    env = {**os.environ, host.MARKER: f"health-{os.getpid()}/slow"}
+    return Look(["sh", "-c", script], env, str(folder), 1.0, reads_on_s=1.5, most_s=most_s)
+
+
+def test_a_program_that_still_reads_from_a_cold_disk_is_waited_for(tmp_path):
+    slow = look(tmp_path, f"for i in $(seq 40); do {READS}; done; echo 12.4 2", 60.0)
+    assert asyncio.run(slow.take("torch")) == (0, "12.4 2\n", "")
+
+
+def test_a_program_that_reads_for_ever_is_given_up_in_the_end(tmp_path):
+    began = time.monotonic()
+    with pytest.raises(UnhealthyError, match=r"torch did not answer within [345] s"):
+        asyncio.run(look(tmp_path, f"while :; do {READS}; done", 3.0).take("torch"))
+    assert time.monotonic() - began < 30
+    assert host.marked_with(f"health-{os.getpid()}/slow") == set()
 
 
 @pytest.mark.parametrize(

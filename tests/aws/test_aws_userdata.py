@@ -238,6 +238,30 @@ def test_a_reboot_ends_an_instance_that_has_worked_and_no_other(tmp_path: Path) 
     assert told == [[], ["-P now"]]
 
 
+def test_the_libraries_of_torch_are_read_at_boot(tmp_path: Path) -> None:
+    """By a program that is begun in the background, after all that ends the instance."""
+    site = tmp_path / "venv/lib/python3.12/site-packages"
+    libraries = [site / "torch/lib/libtorch.so", site / "nvidia/cudnn/lib/libcudnn.so.9"]
+    for library in libraries:
+        library.parent.mkdir(parents=True)
+        library.write_bytes(b"x" * ((4 << 20) + 1))
+    python = f"{tmp_path}/venv/bin/python"
+    text = boothook(replace(boot(), python=python))
+    assert text.index("--unit=seerd-deserted") < text.index("--unit=seerd-read")
+    _, _, program = text.partition("<< 'SEERD_READ'\n")
+    said = subprocess.run(
+        [sys.executable, "-"],
+        input=program.partition("SEERD_READ\n")[0],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert said.split() == ["2", "4"], "files, and parts of them"
+    for other in ("python3", "/opt/'; reboot; '/bin/python", "/opt/a\nb/bin/python"):
+        assert "seerd-read" not in boothook(replace(boot(), python=other))
+    assert "seerd-read" not in boothook(replace(boot(), python=python, root=True))
+
+
 def test_a_machine_that_is_being_imaged_has_no_agent_and_may_take_its_time() -> None:
     assert "seerd-deserted" not in user_data(Boot("a", 2e9, KEY, PUBLIC, PUBLIC, root=True))
     assert "begin --unit=seerd-deserted " in user_data(boot())

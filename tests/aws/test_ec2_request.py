@@ -110,3 +110,15 @@ def test_everything_that_a_launch_makes_bears_our_tags_whatever_the_users_are(im
 @pytest.fixture
 def image() -> Image:
     return Image("ami-1", "ours", "x86_64", "/dev/sda1", (("/dev/sda1", 8), ("/dev/sdb", 20)))
+
+
+def test_disks_are_as_fast_as_the_person_says(image: Image) -> None:
+    def disk(**changes: int) -> dict[str, object]:
+        request = run_instances(replace(SETTINGS, **changes), "1.0", PLACE, image, "")
+        return dict(request["BlockDeviceMappings"][0]["Ebs"])
+
+    assert not {"Throughput", "Iops", "VolumeInitializationRate"} & set(disk())
+    fast = disk(throughput=1000, load_rate=200)
+    assert (fast["Throughput"], fast["Iops"]) == (1000, 4000)
+    assert fast["VolumeInitializationRate"] == 200
+    assert disk(throughput=250)["Iops"] == 3000

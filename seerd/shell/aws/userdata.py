@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
+from pathlib import PurePosixPath
 
 LIMIT = 16 * 1024
 """The most bytes of user data that EC2 takes
@@ -50,6 +51,7 @@ class Boot:
     root              whether the user may become root: on instances of which an image is made
     orphan_timeout_s  seconds for which it may be billed until it has its first agent; None:
                       `ORPHAN_TIMEOUT_S`
+    python            the interpreter whose torch is read at the first boot; empty: none
     """
 
     run: str
@@ -59,6 +61,7 @@ class Boot:
     authorised: str
     root: bool = False
     orphan_timeout_s: float | None = None
+    python: str = ""
 
 
 def user_data(boot: Boot) -> str:
@@ -67,7 +70,7 @@ def user_data(boot: Boot) -> str:
     Raises `ValueError` if a value could break out of its place, or it is too long for EC2.
     """
     for text in (boot.run, boot.host_public, boot.authorised):
-        if not (text.isprintable() and text.isascii()) or "'" in text:
+        if not _is_plain(text):
             raise ValueError(
                 "a run's name and public keys are single lines of printable text without quotes"
             )
@@ -84,8 +87,13 @@ def user_data(boot: Boot) -> str:
 def boothook(boot: Boot) -> str:
     """Write what is run at every boot, before anything else."""
     watch = _WATCH.format(first=_first_s(boot), alone=ORPHAN_TIMEOUT_S, look=LOOK_S)
+    # A relative one is in a folder that is not there yet.
+    reads = boot.python.startswith("/") and _is_plain(boot.python) and not boot.root
     return _BOOTHOOK.format(
-        run=boot.run, hard_end=math.floor(boot.hard_end), watch="" if boot.root else watch
+        run=boot.run,
+        hard_end=math.floor(boot.hard_end),
+        watch="" if boot.root else watch,
+        read=_READ.format(prefix=str(PurePosixPath(boot.python).parent.parent)) if reads else "",
     )
 
 
@@ -121,6 +129,11 @@ def cloud_config(boot: Boot) -> str:
     return f"#cloud-config\n{json.dumps(config, indent=1)}\n"
 
 
+def _is_plain(text: str) -> bool:
+    """Tell whether text can stand between single quotes in a line of a script."""
+    return text.isprintable() and text.isascii() and "'" not in text
+
+
 def _first_s(boot: Boot) -> int:
     """Compute how many seconds an instance waits for the first agent."""
     if boot.orphan_timeout_s is None:
@@ -153,7 +166,7 @@ begin --unit=seerd-hard-end --on-active="$left" --timer-property=AccuracySec=1s 
     --timer-property=DefaultDependencies=no "$(command -v shutdown)" -P now || {{
     setsid /bin/sh -c "sleep $left; shutdown -P now" > /dev/null 2>&1 < /dev/null &
 }}
-{watch}"""
+{watch}{read}"""
 
 _WATCH = """\
 
@@ -183,5 +196,29 @@ shutdown -P now
 SEERD_DESERTED
 begin --unit=seerd-deserted /bin/sh /run/seerd-deserted || {{
     setsid /bin/sh /run/seerd-deserted > /dev/null 2>&1 < /dev/null &
+}}
+"""
+
+_READ = """\
+
+# The libraries of torch, many parts at once: a new disk fetches each block from S3 when it is first
+# read, and import torch reads one after the other.
+cat > /run/seerd-read << 'SEERD_READ'
+import concurrent.futures, glob, os
+PART, MOST = 4 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+def read(part):
+    file, at = part
+    with open(file, "rb", buffering=0) as opened:
+        opened.seek(at)
+        opened.read(PART)
+found = []
+for place in ("torch", "torch/lib", "nvidia/*/lib"):
+    found += glob.glob(os.path.join('{prefix}', "lib*/python3*/*-packages", place, "*.so*"))
+parts = [(file, at) for file in found for at in range(0, os.path.getsize(file), PART)]
+with concurrent.futures.ThreadPoolExecutor(32) as pool:
+    print(len(found), sum(1 for _ in pool.map(read, parts[: MOST // PART])))
+SEERD_READ
+begin --unit=seerd-read python3 /run/seerd-read || {{
+    setsid python3 /run/seerd-read > /dev/null 2>&1 < /dev/null &
 }}
 """

@@ -284,6 +284,7 @@ class Flight:
             client.public,
             root=ground.settings.root,
             orphan_timeout_s=self._orphan_timeout_s,
+            python=ground.settings.python,
         )
         return run_instances(ground.settings, self._token, candidate, ground.image, user_data(boot))
 
