@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.testbed.rig.buckets import Buckets
 from seerd.shell.aws.errors import ErrorKind
-from seerd.shell.aws.lanes import LIMITS, SLOWEST, Bucket, Lane, Lanes
+from seerd.shell.aws.lanes import LIMITS, SLOWEST, Bucket, CallLanes, Lane
 
 EC2S = {"run_instances": "RunInstances", "describe_instances": "DescribeInstances"}
 
@@ -82,7 +82,7 @@ def test_a_repetition_goes_before_what_was_never_asked() -> None:
 
 def test_a_throttled_lane_holds_up_no_other() -> None:
     async def scenario() -> None:
-        lanes, time = Lanes(), asyncio.get_running_loop().time
+        lanes, time = CallLanes(), asyncio.get_running_loop().time
         for _ in range(20):
             lanes["run_instances"].answered(ErrorKind.THROTTLED)
         waiting = asyncio.create_task(lanes["run_instances"].turn())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.providers.ec2_places import REMEMBERED_S, Places
+from seerd.shell.providers.ec2_places import REMEMBERED_S, LaunchPlaces
 from seerd.shell.providers.ec2_request import Candidate
 
 T = 1_000_000.0
@@ -17,11 +17,11 @@ QUOTA = AwsError("used up", ErrorKind.QUOTA, "VcpuLimitExceeded")
 
 
 @pytest.fixture
-def places() -> Places:
-    return Places([A, B, DEAR])
+def places() -> LaunchPlaces:
+    return LaunchPlaces([A, B, DEAR])
 
 
-def test_places_are_asked_in_their_order(places: Places) -> None:
+def test_places_are_asked_in_their_order(places: LaunchPlaces) -> None:
     assert places.next(T, T) == A
     places.refused(A, DRY, T + 1)
     assert places.next(T, T + 1) == B
@@ -29,7 +29,7 @@ def test_places_are_asked_in_their_order(places: Places) -> None:
     assert places.next(T, T + 2) == DEAR
 
 
-def test_a_refusal_answers_all_launches_that_had_begun(places: Places) -> None:
+def test_a_refusal_answers_all_launches_that_had_begun(places: LaunchPlaces) -> None:
     for place in (A, B, DEAR):
         places.refused(place, DRY, T + 5)
     assert places.next(T, T + 6) is None
@@ -38,7 +38,7 @@ def test_a_refusal_answers_all_launches_that_had_begun(places: Places) -> None:
 
 
 def test_a_later_launch_asks_again_and_first_where_the_refusal_is_the_oldest(
-    places: Places,
+    places: LaunchPlaces,
 ) -> None:
     for later_s, place in enumerate((DEAR, A, B)):
         places.refused(place, DRY, T + later_s)
@@ -47,7 +47,7 @@ def test_a_later_launch_asks_again_and_first_where_the_refusal_is_the_oldest(
     assert places.next(T + 10, T + 11) == A
 
 
-def test_a_place_that_has_refused_lately_is_asked_after_the_others(places: Places) -> None:
+def test_a_place_that_has_refused_lately_is_asked_after_the_others(places: LaunchPlaces) -> None:
     places.refused(A, DRY, T)
     assert places.next(T + 60, T + 60) == B
     assert places.next(T + 60, T + 1 + REMEMBERED_S[ErrorKind.CAPACITY]) == A
@@ -55,13 +55,13 @@ def test_a_place_that_has_refused_lately_is_asked_after_the_others(places: Place
     assert places.next(T, T + 1) == A
 
 
-def test_what_is_never_offered_is_asked_last_for_ever(places: Places) -> None:
+def test_what_is_never_offered_is_asked_last_for_ever(places: LaunchPlaces) -> None:
     places.refused(A, NEVER, T)
     assert places.next(T + 1e6, T + 1e6) == B
 
 
 def test_a_quota_is_that_of_a_type_in_all_zones_and_is_asked_for_anew_each_time(
-    places: Places,
+    places: LaunchPlaces,
 ) -> None:
     places.refused(A, QUOTA, T + 1)
     assert places.next(T, T + 1) == DEAR

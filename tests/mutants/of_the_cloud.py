@@ -50,7 +50,7 @@ RENTING = (
     Mutant(
         "a throttled launch holds up everything else",
         "what ends an instance waits for no launch",
-        "Lanes.__getitem__",
+        "CallLanes.__getitem__",
         "self._lanes.get(action, self._others)",
         'self._lanes["run_instances"]',
         (f"{LANES}::test_a_throttled_lane_holds_up_no_other",),
@@ -58,7 +58,7 @@ RENTING = (
     Mutant(
         "each launch asks everywhere by itself",
         "EC2 is asked no more often than others bear",
-        "Places.refused",
+        "LaunchPlaces.refused",
         "self._refusals[one] = Refusal(error, now)",
         "pass",
         (f"{PLACES}::test_places_are_asked_in_their_order",),

@@ -19,7 +19,7 @@ from aiobotocore.config import AioConfig
 from botocore.exceptions import NoCredentialsError
 
 from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind, told
-from seerd.shell.aws.lanes import Lanes
+from seerd.shell.aws.lanes import CallLanes
 
 PATIENCE_S = 60.0
 
@@ -64,7 +64,7 @@ class Cloud:
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._closed = False
-        self.lanes = Lanes()
+        self.lanes = CallLanes()
 
     @property
     def region(self) -> str:

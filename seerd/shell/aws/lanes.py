@@ -117,7 +117,7 @@ class Lane:
             self._bucket.accepted(_now())
 
 
-class Lanes:
+class CallLanes:
     """The lanes of one account in one region: one for each action that has a limit, and one for all
     others.
     """

@@ -22,7 +22,7 @@ from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
 from seerd.shell.providers.ec2_flight import Door, Flight, LaunchContext, machine, span_of
-from seerd.shell.providers.ec2_places import Places
+from seerd.shell.providers.ec2_places import LaunchPlaces
 from seerd.shell.providers.ec2_register import RegisterEntry, remains
 from seerd.shell.providers.ec2_request import Ec2Settings, candidates
 from seerd.shell.ssh.connecting import RemoteMachine
@@ -71,7 +71,7 @@ class Ec2Provider:
             remote=self._remote,
             keys=self._keys,
             image=image,
-            places=Places(candidates(self._settings, found)),
+            places=LaunchPlaces(candidates(self._settings, found)),
         )
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:

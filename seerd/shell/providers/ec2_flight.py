@@ -21,7 +21,7 @@ from seerd.shell.aws.userdata import USER, Boot, user_data
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
-from seerd.shell.providers.ec2_places import Places
+from seerd.shell.providers.ec2_places import LaunchPlaces
 from seerd.shell.providers.ec2_register import RegisterEntry
 from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
 from seerd.shell.ssh.connecting import RemoteMachine
@@ -91,7 +91,7 @@ class LaunchContext:
     remote: Door
     keys: Keys
     image: Image
-    places: Places
+    places: LaunchPlaces
 
 
 def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:

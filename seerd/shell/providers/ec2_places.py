@@ -38,7 +38,7 @@ class Refusal:
         return now - self.at < REMEMBERED_S.get(self.error.kind, 0.0)
 
 
-class Places:
+class LaunchPlaces:
     """The places of a run, in order of preference."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
