@@ -17,8 +17,10 @@ from seerd.shell.aws.retrying import Retries
 AT_ONCE = 8
 """The most calls of a lane that are under way at any time."""
 
-SLOWEST = 8.0
-"""A lane that is throttled takes up to this many times as long from one call to the next."""
+SLOWER, SLOWEST = 1.4, 4.0
+"""Each time that a lane is throttled it takes so many times as long from one call to the next, and
+in the end this many times.
+"""
 
 LIMITS = {
     "run_instances": (3.0, 1.8),
@@ -57,10 +59,10 @@ class Bucket:
         self._left -= 1.0
 
     def throttled(self, now: float) -> None:
-        """AWS has refused a call: others use the account too. Begin anew, at half the pace."""
+        """AWS has refused a call: others use the account too. Begin anew, at a slower pace."""
         self._refill(now)
         self._left = min(self._left, 0.0)
-        self._per_s = max(self._best / SLOWEST, self._per_s / 2)
+        self._per_s = max(self._best / SLOWEST, self._per_s / SLOWER)
 
     def accepted(self, now: float) -> None:
         """AWS has taken a call: come back to the full pace by and by."""
