@@ -275,10 +275,7 @@ def _end_instance(state: State, instance: Instance, at: float, why: str) -> None
 def _(event: InstanceNoticed, state: State) -> None:
     instance = state.fleet.instances[event.instance]
     if _is_hint(state, event):
-        if instance.phase is InstancePhase.READY:
-            state.result.notes.append(
-                f"the cloud may take {instance.id} away; its trials save and stay"
-            )
+        _note_hint(state, instance)
         return
     state.agenda.because = "replacement"
     if instance.phase is InstancePhase.READY:
@@ -301,6 +298,13 @@ def _is_hint(state: State, event: InstanceNoticed) -> bool:
     github.com/aws/karpenter-provider-aws/pull/4903), and each move costs an instance's boot.
     """
     return event.what == "rebalance" and not state.facts.cluster.hints_move
+
+
+def _note_hint(state: State, instance: Instance) -> None:
+    if instance.phase is InstancePhase.READY:
+        state.result.notes.append(
+            f"the cloud may take {instance.id} away; its trials save and stay"
+        )
 
 
 def _leave(state: State, instance: Instance, by: float | None) -> None:

@@ -114,6 +114,7 @@ ENDURING = (
         "    client.public,\n"
         "    root=ground.settings.root,\n"
         "    orphan_timeout_s=self._orphan_timeout_s,\n"
+        "    python=ground.settings.python,\n"
         ")",
         "Boot(\n"
         "    ground.settings.run,\n"
