@@ -290,7 +290,7 @@ def test_killed_it_leaves_an_instance_that_ends_by_itself_and_that_sweep_finds(
 
     async def swept() -> list[sweeping.Left]:
         async with Cloud("us-east-1") as cloud:
-            found = await sweeping.find(cloud, tags["seerd:owner"])
+            found = (await sweeping.find(cloud, tags["seerd:owner"])).left
             for one in found:
                 await sweeping.remove(cloud, one)
             return found
