@@ -185,6 +185,18 @@ class Rig:
         """What went wrong in the rig itself. A test that fails strangely looks here."""
         return list(self._switch("troubles"))
 
+    def console(self, instance: str) -> str:
+        """What its first processes have printed, also once it has ended."""
+        return str(self._switch("console", instance=instance))
+
+    # What a test brings.
+
+    def add_distribution(self, *layers: Path) -> str:
+        """The id of an image that is these folders, the upper ones first: all of a system that
+        boots by its own systemd. They are only read.
+        """
+        return str(self._switch("distribution", layers=":".join(map(str, layers))))
+
     # What can go wrong on an instance, by its id.
 
     def spot_notice(self, instance: str, seconds: float = 120.0) -> None:
@@ -216,6 +228,12 @@ class Rig:
         link is as before.
         """
         self._switch("slow", instance=instance, delay_s=delay_s, loss=loss)
+
+    def press_reset(self, instance: str) -> None:
+        """Every process is gone at once, and it boots from its disk as it is; only of an image of
+        `add_distribution`.
+        """
+        self._switch("press-reset", instance=instance)
 
     def fill_disk(self, instance: str, free_bytes: int = 0) -> None:
         """So much room is left on its disk."""

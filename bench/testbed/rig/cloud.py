@@ -76,6 +76,8 @@ class Cloud:
     disk_bytes: int = 8 << 30
     instances: dict[str, Instance] = field(default_factory=dict)
     layers: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    distributions: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    consoles: dict[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     troubles: list[str] = field(default_factory=list)
 
@@ -116,7 +118,8 @@ class Cloud:
                 self.timing.boot_s,
                 self.timing.nologin_s,
                 self.disk_bytes,
-                self.layers.get(made.image_id, ()),
+                self.layers.get(made.image_id) or self.distributions.get(made.image_id, ()),
+                made.image_id in self.distributions,
             )
             self.instances[name] = Instance(
                 id=name,
@@ -160,9 +163,25 @@ class Cloud:
                 await machine.drop()
             machine.switch_on()
         await machine.wait()
+        self.consoles[instance.id] = self.console(instance)
         shutil.rmtree(self.ground.folder / instance.id, ignore_errors=True)
         if instance.until is None and not instance.vanished:
             await self.end(instance, BY_INSTANCE)
+
+    def console(self, instance: Instance) -> str:
+        """What its first processes have printed."""
+        try:
+            file = self.ground.folder / instance.id / "console"
+            return file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return self.consoles.get(instance.id, "")
+
+    def add_distribution(self, layers: tuple[Path, ...]) -> str:
+        """An image of these folders, the upper ones first: all of a system that boots by itself."""
+        made = self.moto.ec2.register_image(name=f"distribution-{len(self.distributions)}")
+        made.root_device_type, made.root_device_name = "ebs", "/dev/sda1"
+        self.distributions[made.id] = layers
+        return str(made.id)
 
     async def _made(self, instance: Instance) -> Machine:
         """Whole or not at all: half a machine would keep the address of the next."""
@@ -243,6 +262,8 @@ class Cloud:
         for folders in self.layers.values():
             shutil.rmtree(folders[0], ignore_errors=True)
         self.layers.clear()
+        self.distributions.clear()
+        self.consoles.clear()
         self.instances.clear()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -27,10 +27,15 @@ from pathlib import Path
 from bench.testbed.rig import network
 from bench.testbed.rig.metadata import Metadata, serve
 
+DISTRIBUTION = Path(__file__).parent / "image" / "distribution"
 DISK_SLACK = 64 * 1024
 MADE_S = 20.0
 LEAST_FD = 10
 """Of what a boot script is given: it uses the lower ones itself."""
+CGROUPS = ("", "unified/")
+"""Where control groups of version 2 are, below /sys/fs/cgroup: alone, or beside version 1
+(cgroups(7)).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,8 @@ class Hardware:
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to boot. `boot_s`: from cloud-init's network stage to sshd; `nologin_s`: from sshd until
-    pam_nologin lets users in. `layers`: folders that lie on the rig's image, the upper ones first.
+    pam_nologin lets users in. `layers`: folders that lie on the rig's image, the upper ones first;
+    with `distribution` they are all of the disk, and its own systemd boots and sees to the rest.
     """
 
     instance: str
@@ -56,6 +62,7 @@ class Order:
     nologin_s: float = 0.0
     disk_bytes: int = 8 << 30
     layers: tuple[Path, ...] = ()
+    distribution: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +74,18 @@ class Ground:
     image: Path
     shown: list[str]
 
+    def name_of(self, address: str) -> str:
+        """The name of a machine's cable and of its control group."""
+        number = int(address.split(".")[2]) * 256 + int(address.split(".")[3])
+        return f"rig{self.bridge.slot}v{number}"
+
 
 @dataclass(slots=True)
 class Machine:
     """An instance: its disk and its cable, and what runs there since `switch_on`."""
 
     order: Order
+    folder: Path
     link: network.Link
     power: socket.socket
     process: asyncio.subprocess.Process
@@ -87,18 +100,13 @@ class Machine:
         """
         first = self._first()
         with contextlib.suppress(OSError):
-            return None if first is None or Path(f"/proc/{first}/root").samefile("/") else first
+            while first is not None and Path(f"/proc/{first}/root").samefile("/"):
+                first = _child(first) if self.order.distribution else None
+            return first
         return None
 
     def _first(self) -> int | None:
-        if self.process.returncode is not None:
-            return None
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            children = Path(
-                f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-            ).read_text()
-            return int(children.split()[0])
-        return None
+        return None if self.process.returncode is not None else _child(self.process.pid)
 
     @property
     def root(self) -> Path:
@@ -137,6 +145,16 @@ class Machine:
         await self.process.wait()
         await self._clear()
 
+    def reset(self) -> None:
+        """What the button of that name does: every process at once, and it boots from the disk as
+        it is. Raises `OSError` where nothing has booted.
+        """
+        pid = self.pid
+        if pid is None or not self.order.distribution:
+            raise FileNotFoundError(f"{self.order.instance} has no system of its own that boots")
+        (self.folder / "reset").touch()
+        os.kill(pid, signal.SIGKILL)
+
     async def drop(self) -> None:
         """Gone without a word to anyone: the cable first, so that no connection is seen to
         close.
@@ -152,6 +170,7 @@ class Machine:
         if self.clearing is None:
             self.stop_metadata()
             self.power.close()
+            remove_groups(self.link.veth)
             self.clearing = asyncio.ensure_future(self.link.remove())
         await asyncio.shield(self.clearing)
 
@@ -196,6 +215,20 @@ class Machine:
             file.write(f"HELD_GPU={gpu}\nHELD_MIB={mib}\nHELD_PID={named}\n")
 
 
+def _child(pid: int) -> int | None:
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    return None
+
+
+def remove_groups(name: str) -> None:
+    """Remove the control groups of machines with such a name, as far as nothing runs in them."""
+    for top in (path for base in CGROUPS for path in Path("/sys/fs/cgroup").glob(f"{base}{name}")):
+        for group, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(group).rmdir()
+
+
 def decode_user_data(given: str) -> bytes:
     """User data as RunInstances carries it: base64, and perhaps gzip inside, which cloud-init
     unpacks.
@@ -213,8 +246,7 @@ async def make(ground: Ground, order: Order, metadata: Metadata) -> Machine:
     """A machine that is switched off. Raises OSError where the kernel refuses."""
     folder = ground.folder / order.instance
     _lay_out(folder, order)
-    number = int(order.address.split(".")[2]) * 256 + int(order.address.split(".")[3])
-    link = await network.connect(ground.bridge, f"rig{ground.bridge.slot}v{number}", order.address)
+    link = await network.connect(ground.bridge, ground.name_of(order.address), order.address)
     stop_metadata = await serve(link.metadata, metadata)
     try:
         machine = await _plugged_in(ground, order, link, stop_metadata)
@@ -254,15 +286,7 @@ async def _plugged_in(
                 "--propagation",
                 "private",
             ),
-            *("/bin/bash", str(ground.image / "usr/local/lib/rig/boot")),
-            *(
-                str(folder),
-                ":".join(map(str, (*order.layers, ground.image))),
-                str(order.disk_bytes),
-                _hostname(order.address),
-                str(fd),
-                *ground.shown,
-            ),
+            *("/bin/bash", *_script(ground, order, fd)),
             env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=(folder / "console").open("wb"),
@@ -274,13 +298,26 @@ async def _plugged_in(
         raise
     finally:
         os.close(fd)
-    return Machine(order, link, power, process, stop_metadata)
+    return Machine(order, folder, link, power, process, stop_metadata)
+
+
+def _script(ground: Ground, order: Order, power: int) -> tuple[str, ...]:
+    """The words of the script that makes the disk and boots from it."""
+    folder, size = str(ground.folder / order.instance), str(order.disk_bytes)
+    layers = order.layers if order.distribution else (*order.layers, ground.image)
+    disk = ":".join(map(str, layers))
+    if order.distribution:
+        return str(DISTRIBUTION), folder, disk, size, ground.name_of(order.address), str(power)
+    boot = str(ground.image / "usr/local/lib/rig/boot")
+    return boot, folder, disk, size, _hostname(order.address), str(power), *ground.shown
 
 
 def _lay_out(folder: Path, order: Order) -> None:
     (folder / "disk").mkdir(parents=True)
     (folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
     (folder / "user-data").write_bytes(order.user_data)
+    (folder / "hostname").write_text(_hostname(order.address))
+    (folder / "uuid").write_text(f"ec2{str(uuid.uuid4())[3:]}\n")
     facts = {
         "HOSTNAME": _hostname(order.address),
         "ADDRESS": order.address,

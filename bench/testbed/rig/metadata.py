@@ -22,6 +22,17 @@ from aiohttp import web
 TOKEN_TTL = "X-aws-ec2-metadata-token-ttl-seconds"
 TOKEN = "X-aws-ec2-metadata-token"
 LATEST = "/latest/"
+VERSIONS = ("latest", "2009-04-04", "2016-09-02", "2018-09-24", "2021-03-23")
+"""Under which the same pages are: those that cloud-init asks for (`DataSourceEc2.py`)."""
+
+IDENTITY = {
+    "availabilityZone": "placement/availability-zone",
+    "imageId": "ami-id",
+    "instanceId": "instance-id",
+    "instanceType": "instance-type",
+    "privateIp": "local-ipv4",
+    "region": "placement/region",
+}
 
 
 @dataclass(slots=True)
@@ -59,6 +70,12 @@ class Metadata:
             name[len(below) :].partition("/") for name in self.pages if name.startswith(below)
         )
         return "\n".join(dict.fromkeys(head + slash for head, slash, _ in names)) or None
+
+    def identity(self) -> str:
+        """The instance identity document, as far as the pages know it
+        (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html).
+        """
+        return json.dumps({name: self.pages.get(page) for name, page in IDENTITY.items()}, indent=2)
 
 
 def stamp(at: float) -> str:
@@ -99,16 +116,27 @@ async def _answer(request: web.Request, metadata: Metadata) -> web.Response:
         given is not None and metadata.tokens.get(given, 0) < time.monotonic()
     ):
         return web.Response(status=401, text="Unauthorized")
-    if request.path == LATEST + "user-data":
+    version, _, path = request.path.removeprefix("/").partition("/")
+    if version not in VERSIONS:
+        return web.Response(status=404)
+    if path == "user-data":
         return (
             web.Response(body=metadata.user_data)
             if metadata.user_data
             else web.Response(status=404)
         )
-    if not request.path.startswith(LATEST + "meta-data"):
-        return web.Response(status=404)
-    text = metadata.page(request.path.removeprefix(LATEST + "meta-data").removeprefix("/"))
+    text = _text(path, metadata)
     return web.Response(status=404) if text is None else web.Response(text=text)
+
+
+def _text(path: str, metadata: Metadata) -> str | None:
+    if path.startswith("meta-data"):
+        return metadata.page(path.removeprefix("meta-data").removeprefix("/"))
+    return {
+        "dynamic/instance-identity": "document",
+        "dynamic/instance-identity/": "document",
+        "dynamic/instance-identity/document": metadata.identity(),
+    }.get(path)
 
 
 def _token(request: web.Request, metadata: Metadata) -> web.Response:

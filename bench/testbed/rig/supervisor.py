@@ -23,7 +23,7 @@ from bench.testbed.rig import aws, network
 from bench.testbed.rig.cloud import Cloud
 from bench.testbed.rig.ec2 import Ec2
 from bench.testbed.rig.layer import make_layer
-from bench.testbed.rig.machines import Ground
+from bench.testbed.rig.machines import Ground, remove_groups
 from bench.testbed.rig.proxy import MAX_BODY, Proxy
 from bench.testbed.rig.switches import Control, switch
 
@@ -33,6 +33,7 @@ ZONES = 6
 async def _run(folder: Path) -> None:
     bridge = network.claim_bridge(ZONES)
     _remove_stale(folder)
+    remove_groups(f"rig{bridge.slot}v*")
     try:
         image = folder / "image"
         shown = make_layer(image)

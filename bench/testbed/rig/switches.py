@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -121,6 +122,18 @@ async def _heal(rig: Control, given: dict[str, Any]) -> None:
 
 async def _slow(rig: Control, given: dict[str, Any]) -> None:
     await _machine(rig, given).slow(float(given.get("delay_s", 0.0)), float(given.get("loss", 0.0)))
+
+
+async def _press_reset(rig: Control, given: dict[str, Any]) -> None:
+    _machine(rig, given).reset()
+
+
+async def _console(rig: Control, given: dict[str, Any]) -> str:
+    return rig.cloud.console(_find(rig, given))
+
+
+async def _distribution(rig: Control, given: dict[str, Any]) -> str:
+    return rig.cloud.add_distribution(tuple(Path(layer) for layer in given["layers"].split(":")))
 
 
 async def _fill_disk(rig: Control, given: dict[str, Any]) -> None:
@@ -235,6 +248,9 @@ SWITCHES: dict[str, Switch] = {
     "partition": _partition,
     "heal": _heal,
     "slow": _slow,
+    "press-reset": _press_reset,
+    "console": _console,
+    "distribution": _distribution,
     "fill-disk": _fill_disk,
     "gpus": _gpus,
     "hold-memory": _hold_memory,
