@@ -11,7 +11,7 @@ KILLS ?= 50
 MINUTES ?= 10
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test test-fast test-system check format bench soak fuzz mutants rig violence docs man \
+.PHONY: help setup demo test test-fast test-system check format bench soak fuzz mutants rig guest violence docs man \
 	coverage wheel workflows clean
 
 help:  ## this list
@@ -42,6 +42,14 @@ test-fast: setup  ## the tests to run while working: a minute and a half, no roo
 test-system:  ## the tests that need root, network namespaces or sshd: sudo make test-system
 	@test -e $(STAMP) || { echo "run make setup before, without sudo"; exit 1; }
 	SEERD_CI=1 PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m pytest -m system -p no:cacheprovider
+
+guest:  ## whole systems on the rig, made once from this machine's Debian packages: sudo make guest
+	@test "$$(id -u)" = 0 || { echo "make guest needs root, and has done nothing: sudo make guest"; exit 1; }
+	@test -e $(STAMP) || { echo "run make setup before, without sudo"; exit 1; }
+	@bench/testbed/rig/build-distribution build/guest/root
+	SEERD_GUEST=build/guest/root PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m pytest tests/guest -n 2 -p no:cacheprovider
+	@echo "how long one boots here, in seconds from the first that is billed"
+	@PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m tests.guest
 
 check: setup  ## lint, format, types, import directions
 	$(BIN)/ruff check .

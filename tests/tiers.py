@@ -150,6 +150,12 @@ def _no_rig() -> str:
     return _refused("unshare", "--net", "--mount", "--pid", "--fork", "true")
 
 
+def _no_guest() -> str:
+    if "SEERD_GUEST" in os.environ:
+        return ""
+    return "it is made and booted by sudo make guest alone, for minutes"
+
+
 def _no_sshd() -> str:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
     missing = [tool for tool in ("sshd", "ssh-keygen") if shutil.which(tool, path=path) is None]
@@ -181,6 +187,13 @@ NEEDS = (
         _no_rig,
         frozenset({"session_rig"}),
         ("tests/rig/",),
+    ),
+    Need(
+        "guest",
+        "boot a whole system",
+        _no_guest,
+        places=("tests/guest/",),
+        in_ci=False,
     ),
     Need(
         "sshd",

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import stat
 import subprocess
 import time
@@ -21,6 +22,7 @@ from typing import Any
 
 from bench.testbed.rig import Rig, RigInstance
 from bench.testbed.rig.guest import until
+from bench.testbed.rig.machines import CGROUPS
 from seerd.errors import LaunchError
 from seerd.shell.aws.keys import Keys
 from seerd.shell.bundle import build_agent
@@ -149,6 +151,10 @@ class Guests:
         )
         return done.stdout.strip()
 
+    def has(self, path: str) -> bool:
+        """Whether this is on its disk."""
+        return Path(f"/proc/{self.the_one().pid}/root{path}").exists()
+
     def power_off_at(self) -> float | None:
         """When its timer powers it off, seconds since 1970; None while there is no timer."""
         with contextlib.suppress(ValueError):
@@ -162,21 +168,28 @@ class Guests:
         """Whether the watchdog runs that ends it without an agent."""
         return self.inside("systemctl", "is-active", WATCHDOG) == "active"
 
-    def traces(self) -> list[str]:
-        """What this machine still has of the instance: folders, control groups, processes."""
-        one = self.the_one()
-        groups = Path("/sys/fs/cgroup").glob(f"**/rig*v*/payload")
-        found = [*Path(one.folder).glob("*"), *groups]
-        return [str(path) for path in found if path.exists()]
+    def control_group(self) -> Path:
+        """The folder of its control group (cgroups(7), "/proc/[pid]/cgroup")."""
+        (group,) = re.findall(
+            r"(?m)^0::/([^/]+)", Path(f"/proc/{self.the_one().pid}/cgroup").read_text()
+        )
+        folders = [Path("/sys/fs/cgroup") / base / group for base in CGROUPS]
+        return next(folder for folder in folders if folder.is_dir())
 
     def boot_id(self) -> str:
         return self.inside("cat", "/proc/sys/kernel/random/boot_id")
 
     def reboot(self) -> None:
         """Reboot it as a person does, and wait until it has."""
-        before = self.boot_id()
-        assert before
-        self.inside("systemctl", "reboot")
+        self._until_rebooted(lambda: self.inside("systemctl", "reboot"))
+
+    def press_reset(self) -> None:
+        """Reboot it from one moment to the next, and wait until it has."""
+        self._until_rebooted(lambda: self.rig.press_reset(self.the_one().id))
+
+    def _until_rebooted(self, reboot: Callable[[], object]) -> None:
+        before = until(self.boot_id)
+        reboot()
         until(lambda: self.boot_id() not in ("", before) or self.ended(), BOOT_S)
 
 
