@@ -31,6 +31,7 @@ from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 
 BOOT_S = 150.0
 """The most seconds that a boot may take; beside much else on two cores it takes half a minute."""
+INSIDE_S = 10.0
 TOKEN = "1.0"
 TIMER = "seerd-hard-end.timer"
 WATCHDOG = "seerd-deserted.service"
@@ -141,15 +142,21 @@ class Guests:
         return None if one.until is None else one
 
     def inside(self, *words: str) -> str:
-        """What a command prints that root runs there; empty where nothing has booted."""
+        """What a command prints that root runs there; empty where nothing has booted or all ends.
+
+        A system that shuts down stops every process before it kills it, and nsenter, which does as
+        its child, would stay stopped.
+        """
         pid = self.the_one().pid
         if pid is None:
             return ""
-        enter = ("nsenter", "--target", str(pid), "--all", "--wd=/", "--")
-        done = subprocess.run(
-            [*enter, *words], capture_output=True, text=True, timeout=30, check=False
-        )
-        return done.stdout.strip()
+        enter = ("nsenter", "--target", str(pid), "--all", "--wd=/", "--", *words)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(
+                enter, capture_output=True, text=True, timeout=INSIDE_S, check=False
+            )
+            return done.stdout.strip()
+        return ""
 
     def has(self, path: str) -> bool:
         """Whether this is on its disk."""
@@ -177,7 +184,11 @@ class Guests:
         return next(folder for folder in folders if folder.is_dir())
 
     def boot_id(self) -> str:
-        return self.inside("cat", "/proc/sys/kernel/random/boot_id")
+        """Which of its boots this is; empty where nothing has booted."""
+        with contextlib.suppress(OSError):
+            root = Path(f"/proc/{self.the_one().pid}/root")
+            return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+        return ""
 
     def reboot(self) -> None:
         """Reboot it as a person does, and wait until it has."""

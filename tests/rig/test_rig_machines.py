@@ -23,6 +23,9 @@ TOKEN = (
 )
 
 
+DOCUMENT = "dynamic/instance-identity/document"
+
+
 def ask(path: str) -> str:
     """A shell command for a page of the metadata service and its status."""
     return (
@@ -89,6 +92,22 @@ def test_an_instance_boots_runs_its_script_and_ends_by_its_own_power_off(rig: Ri
     assert ended.until is not None
     assert 0 < ended.billed_s(time.time()) < 30
     assert not Path(ended.folder).exists()
+
+
+def test_the_metadata_has_versions_and_an_identity_document(rig: Rig) -> None:
+    keys = Keys()
+    (name,) = launch(rig, UserData=keys.script)
+    page = ask("meta-data/instance-id")
+
+    async def visit() -> list[str]:
+        async with await keys.connect(rig.account()[name].address) as ssh:
+            pages = [page.replace("/latest/meta", f"/{of}/meta") for of in ("2021-03-23", "1999")]
+            return [await say(ssh, one) for one in (*pages, ask(DOCUMENT))]
+
+    dated, unknown, identity = asyncio.run(visit())
+    assert (dated, unknown) == (f"{name} 200", "404")
+    document = json.loads(identity.removesuffix(" 200"))
+    assert (document["instanceId"], document["region"]) == (name, "us-east-1")
 
 
 def test_eight_instances_are_reached_at_once_and_reach_each_other(rig: Rig) -> None:
