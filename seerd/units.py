@@ -1,5 +1,5 @@
-"""Durations, GPU time and money as people write and read them. Inside seerd these are floats of
-seconds, GPU-seconds and USD.
+"""Durations, GPU time, money and sizes as people write and read them. Inside seerd these are floats
+of seconds, GPU-seconds, USD and GB.
 
 The one rule: a number always comes with its unit. Failures are `ValueError`, and say which units
 can be written.
@@ -12,10 +12,12 @@ import re
 
 SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 GPU_SECONDS = {"gpu-h": 3600.0, "gpu-min": 60.0, "gpu-s": 1.0}
+GIGABYTES = {"TB": 1000.0, "GB": 1.0, "MB": 0.001}
 
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
 _GPU_TIME = re.compile(rf"({_NUMBER}) ?(gpu-h|gpu-min|gpu-s)")
+_SIZE = re.compile(rf"({_NUMBER}) ?(TB|GB|MB)")
 _MONEY = re.compile(rf"\$({_NUMBER})|({_NUMBER}) ?(?:usd|USD)")
 
 
@@ -47,6 +49,16 @@ def parse_money(text: str) -> float:
     if match is None:
         raise ValueError("write money with its unit: $40 or 40usd")
     return float(match[1] or match[2])
+
+
+def parse_size(text: str) -> float:
+    """Read `12GB`, `500MB` or `1.5TB` as GB (10^9 bytes). Raises `ValueError` for anything
+    else.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("write a size with its unit: 12GB, 500MB or 1.5TB")
+    return float(match[1]) * GIGABYTES[match[2]]
 
 
 def format_duration(seconds: float) -> str:

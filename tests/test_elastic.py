@@ -5,6 +5,7 @@ run that carries it out.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,12 +19,15 @@ from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.elastic import Minimize, elastic_plan
+from seerd.planning.facts import Quote
 from seerd.planning.planned import Planned
+from seerd.planning.plans import Place, of_spec
 from seerd.sim.setting import Outcome, Setting, behaviour_of, run
 from seerd.sim.synthetic import synthetic
 from seerd.sim.world import World
 from seerd.spec.spec import Spec, load_spec
 
+Fetching = Callable[[str], Callable[[Minimize], Planned]]
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=3.06, terminate_s=4.0)
 SPEC = """
 metric = { name = "accuracy", mode = "max" }
@@ -75,6 +79,47 @@ def test_more_money_is_faster(spec: Spec) -> None:
     for made, cost in zip(plans, (5.0, 8.0, 20.0), strict=True):
         assert made.forecast.usd.p95 <= cost
         assert made.problem.limits.cost_usd == cost
+
+
+@pytest.fixture
+def fetching(tmp_path: Path, spec: Spec) -> Fetching:
+    """Plan from a spec whose instances fetch 100 GB at this price each, as `seerd plan` does."""
+
+    def of_price(price: str) -> Callable[[Minimize], Planned]:
+        extra = [("cluster.ingress_price", price), ("train.ingress", "100GB")] if price else []
+        given = [("limits.deadline", "20m"), ("limits.cost", "$40"), ("cluster.provider", "ec2")]
+        made = load_spec(spec.folder / "spec.toml", [*given, *extra])
+        place = Place(tmp_path / "home", ("p3.8xlarge",), Quote(P3_8XLARGE))
+        return lambda minimize: of_spec(made, place, minimize=minimize)
+
+    return of_price
+
+
+def instances(made: Planned) -> int:
+    """How many instances are launched in all."""
+    held = [0, *(-(-stage.gpus // 4) for stage in made.outline.stages)]
+    return sum(max(0, now - before) for before, now in pairwise(held))
+
+
+def test_every_instance_pays_for_what_it_fetches(fetching: Fetching) -> None:
+    free, dear = fetching("")("cost"), fetching("$0.01")("cost")
+    assert dear.outline.stages == free.outline.stages
+    paid = dear.forecast.usd.p50 - free.forecast.usd.p50
+    assert paid == pytest.approx(instances(free) * 100 * 0.01)
+
+
+def test_the_fastest_plan_within_a_cost_has_fewer_instances_where_data_is_dear(
+    fetching: Fetching,
+) -> None:
+    plans = [fetching(price)("time") for price in ("", "$0.01", "$0.05")]
+    launched = [instances(made) for made in plans]
+    assert launched == sorted(set(launched), reverse=True)
+    assert all(made.forecast.usd.p95 <= 40 for made in plans)
+
+
+def test_data_that_costs_more_than_there_is_makes_a_plan_impossible(fetching: Fetching) -> None:
+    with pytest.raises(LimitsError, match="within the budget"):
+        fetching("$1")("time")
 
 
 def test_stages_have_the_trials_of_sha_and_the_gpus_of_the_plan(spec: Spec) -> None:

@@ -31,6 +31,7 @@ from seerd.planning.profiles import (
     kept_of,
     load_profile,
     path_of,
+    profile_for,
     profile_of,
     target_of,
 )
@@ -72,6 +73,17 @@ def kept(spec: Spec, machine: Machine = CPU) -> KeptProfile:
 def known(home: Path, spec: Spec, machine: Machine = CPU) -> Profile | None:
     """What is found where planning happens on this machine."""
     return load_profile(home, spec, of(spec).machine_types(machine))
+
+
+def test_what_instances_fetch_is_what_the_spec_says_measured_or_not(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, 'provider = "ec2"\ningress_price = "$0.02"')
+    spec = replace(spec, train=replace(spec.train, ingress_gb=150.0))
+    types = of(spec).machine_types(CPU)
+    for source in ("assumed", "measured"):
+        made = profile_for(tmp_path, spec, types)
+        assert made.source.startswith(source)
+        assert (made.job.ingress_gb, made.cloud.usd_per_ingress_gb) == (150.0, 0.02)
+        keep(tmp_path, kept(spec))
 
 
 def test_what_was_kept_is_found_again(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from seerd.errors import SpecError, UsageError
 from seerd.planner.space import Condition, Parameter, Space
+from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec, load_spec, require_limits
 from seerd.training.by_hand import defaults
 
@@ -98,6 +99,18 @@ def test_a_whole_spec(folder: Path) -> None:
         60,
     )
     assert spec.cluster.gpus == 4
+
+
+def test_what_instances_fetch_has_a_size_and_for_those_rented_a_price(folder: Path) -> None:
+    assert load(folder, GOOD).train.ingress_gb == 0
+    assert load(folder, GOOD, ("train.ingress", "1.5TB")).train.ingress_gb == 1500
+    rented = GOOD.replace('provider = "local"\ngpus = 4', 'provider = "ec2"')
+    cluster = load(folder, rented, ("cluster.ingress_price", "$0.02")).cluster
+    assert isinstance(cluster, Ec2Cluster)
+    assert cluster.ingress_price == 0.02
+    wrong = problems(folder, GOOD, ("train.ingress", "12"), ("cluster.ingress_price", "$0.02"))
+    assert "12GB, 500MB or 1.5TB" in wrong["train.ingress"]
+    assert "ec2" in wrong["cluster.ingress_price"]
 
 
 def test_the_command_line_overrides(folder: Path) -> None:

@@ -40,6 +40,17 @@ def test_money(text: str, usd: float) -> None:
     assert units.parse_money(text) == usd
 
 
+@pytest.mark.parametrize(("text", "gb"), [("12GB", 12), ("500 MB", 0.5), ("1.5TB", 1500)])
+def test_sizes(text: str, gb: float) -> None:
+    assert units.parse_size(text) == gb
+
+
+@pytest.mark.parametrize("text", ["12", "12gb", "12GiB", "-1GB", "GB"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match=r"12GB, 500MB or 1\.5TB"):
+        units.parse_size(text)
+
+
 @pytest.mark.parametrize("text", ["", "30", "m", "-5m", "5 minutes", "1m1h", "∞", "1e3s", "5m "])
 def test_what_is_no_duration(text: str) -> None:
     if text.strip() == "5m":

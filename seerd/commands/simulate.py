@@ -28,7 +28,7 @@ from seerd.planner.scaling import Scaling, parse_scaling
 from seerd.planner.space import Space
 from seerd.planning.facts import Machine, budget_of, most_gpus, with_t_min
 from seerd.planning.machine import this_machine
-from seerd.planning.profiles import load_profile
+from seerd.planning.profiles import profile_for
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.sim.curves import Curves, load_curves
@@ -167,8 +167,7 @@ def _cluster(
     asked: Asked, spec: Spec | None, home: Path, machine: Machine
 ) -> tuple[ClusterFacts, Profile]:
     kind = clusters.simulated(spec)
-    known = load_profile(home, spec, kind.machine_types(machine)) if spec else None
-    profile = known or assumed(rented=kind.cluster.rented)
+    profile = profile_for(home, spec, kind.machine_types(machine)) if spec else assumed(rented=True)
     if asked.ideal:
         return ClusterFacts("held", 8, instant=True), profile
     return kind.unasked_quote(machine).facts, profile

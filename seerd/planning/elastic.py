@@ -128,22 +128,31 @@ def _cheapest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
 
 def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
     price, limits = task.cluster.usd_per_gpu_h, spec.limits
-    budgets = [
-        limits.budget_gpu_s,
-        limits.cost_usd / price * 3600 if limits.cost_usd is not None and price else None,
-    ]
+    cost_usd = limits.cost_usd if price else None
+    budgets = [limits.budget_gpu_s, cost_usd / price * 3600 if cost_usd is not None else None]
     known = [budget for budget in budgets if budget is not None]
     if not known:
         raise UsageError("--minimize time needs --cost, or --budget on machines that cost nothing")
+    # What instances fetch is paid in money alone.
+    in_usd = bool(_ingress_usd(task.profile)) and min(known) == budgets[1]
 
     def plan(limit: float) -> ElasticPlan | None:
         some = fastest(
-            task.stages, task.cluster, task.profile, budget_gpu_s=limit, max_gpus=task.max_gpus
+            task.stages,
+            task.cluster,
+            task.profile,
+            cost_usd=limit if in_usd else None,
+            budget_gpu_s=None if in_usd else limit,
+            max_gpus=task.max_gpus,
         )
         return some if limit > 0 else None
 
-    found = _kept(plan, min(known), lambda made: made.forecast.gpu_s.p95)
-    if found is None:
+    if in_usd:
+        assert cost_usd is not None
+        found = _kept(plan, cost_usd, lambda made: made.forecast.usd.p95)
+    else:
+        found = _kept(plan, min(known), lambda made: made.forecast.gpu_s.p95)
+    if found is None or (cost_usd is not None and found.forecast.usd.p95 > cost_usd):
         least = cheapest(
             task.stages, task.cluster, task.profile, UNLIMITED_S, max_gpus=task.max_gpus
         )
@@ -162,6 +171,11 @@ def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
             f"It needs --deadline {format_duration(math.ceil(needed_s))}, or more money.",
         )
     return found
+
+
+def _ingress_usd(profile: Profile) -> float:
+    """Compute the USD that the data of one instance costs."""
+    return profile.job.ingress_gb * profile.cloud.usd_per_ingress_gb
 
 
 def _bill(forecast: Forecast, cluster: ClusterFacts) -> str:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from seerd.errors import UsageError
-from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Impossible
 from seerd.planner.profile import Profile
 from seerd.planning.facts import Quote, problem_of
 from seerd.planning.planned import Planned, others, plan_for
-from seerd.planning.profiles import load_profile
+from seerd.planning.profiles import profile_for
 from seerd.spec.spec import Spec
 
 
@@ -64,9 +63,7 @@ def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | I
 
 
 def _setting(spec: Spec, place: Place) -> tuple[ClusterFacts, Profile]:
-    profile = load_profile(place.home, spec, place.machine_types) or assumed(
-        rented=spec.cluster.rented
-    )
+    profile = profile_for(place.home, spec, place.machine_types)
     cluster = place.quote.facts
     if cluster.per_instance:
         cluster = replace(cluster, boot_s=profile.cloud.pending.p50_s + profile.cloud.boot.p50_s)

@@ -14,15 +14,18 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from seerd.errors import UsageError
+from seerd.planner.clouds import assumed
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import Scaling
+from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
@@ -290,6 +293,21 @@ def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profil
             if kept.version == VERSION and _is_possible(kept):
                 return profile_of(kept)
     return None
+
+
+def profile_for(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile:
+    """Return what was measured of this script, else what is assumed, with the data of the spec.
+
+    How much an instance fetches, and at what price, cannot be measured: only the person knows
+    (RubberBand, EuroSys '21, section 4.1: "data price").
+    """
+    found = load_profile(home, spec, machine_types) or assumed(rented=spec.cluster.rented)
+    usd = spec.cluster.ingress_price if isinstance(spec.cluster, Ec2Cluster) else 0.0
+    return replace(
+        found,
+        job=replace(found.job, ingress_gb=spec.train.ingress_gb),
+        cloud=replace(found.cloud, usd_per_ingress_gb=usd),
+    )
 
 
 def _is_possible(kept: KeptProfile) -> bool:

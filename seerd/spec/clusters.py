@@ -72,6 +72,7 @@ class Ec2Cluster:
                      are read
     tags             further tags of everything that is made
     price            USD for an hour of an instance; None: what AWS says
+    ingress_price    USD for each GB that an instance fetches
     store            s3://bucket/prefix; None: none is named
     """
 
@@ -92,6 +93,7 @@ class Ec2Cluster:
     load_rate: int | None = _key(v.whole(100), default=None)
     tags: Mapping[str, str] = _key(v.tags, default_factory=dict)
     price: float | None = _key(v.money, default=None)
+    ingress_price: float = _key(v.money, default=0.0)
     store: str | None = None
 
     @property

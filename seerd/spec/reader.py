@@ -36,6 +36,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "python": v.text,
         "setup": v.list_of(v.text),
         "data": v.list_of(v.data),
+        "ingress": v.size,
         "env": v.environment,
     },
     "policy": {

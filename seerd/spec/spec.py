@@ -44,14 +44,15 @@ class Metric:
 class Train:
     """How a trial is started.
 
-    script    the script or program, relative to `source`
-    source    the folder that is shipped
-    args      arguments of the script
-    launcher  what starts it: torchrun, python or command
-    python    the interpreter; None: here the one that runs seerd, elsewhere python3
-    setup     commands that prepare a machine
-    data      what every instance fetches once
-    env       environment variables
+    script      the script or program, relative to `source`
+    source      the folder that is shipped
+    args        arguments of the script
+    launcher    what starts it: torchrun, python or command
+    python      the interpreter; None: here the one that runs seerd, elsewhere python3
+    setup       commands that prepare a machine
+    data        what every instance fetches once
+    env         environment variables
+    ingress_gb  GB that every instance fetches, whatever fetches them
     """
 
     script: str
@@ -62,6 +63,7 @@ class Train:
     setup: tuple[str, ...]
     data: tuple[v.Data, ...]
     env: dict[str, str]
+    ingress_gb: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,7 @@ def _train(get: Get, folder: Path, reader: Reader, *, here: bool) -> Train:
         setup=get("train.setup", ()),
         data=get("train.data", ()),
         env=get("train.env", {}),
+        ingress_gb=get("train.ingress", 0.0),
     )
 
 

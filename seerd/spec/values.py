@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.planner.parameter import Condition, Parameter, Value, ends
-from seerd.units import parse_duration, parse_gpu_time, parse_money
+from seerd.units import parse_duration, parse_gpu_time, parse_money, parse_size
 
 Read = Callable[[Any], Any]
 LARGEST = 2**53
@@ -241,6 +241,11 @@ def gpu_time(value: Any) -> float:
 def money(value: Any) -> float:
     """Take an amount of money, more than 0, as USD."""
     return _positive(parse_money(_with_unit(value, "$40 or 40usd")), "an amount of money")
+
+
+def size(value: Any) -> float:
+    """Take a size, more than 0, as GB."""
+    return _positive(parse_size(_with_unit(value, "12GB, 500MB or 1.5TB")), "a size")
 
 
 def config(value: Any) -> dict[str, Value]:
