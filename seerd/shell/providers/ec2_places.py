@@ -23,7 +23,7 @@ instance is given back.
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PlaceRefusal:
     """That a place had no instance to give.
 
     error  what EC2 said
@@ -43,7 +43,7 @@ class LaunchPlaces:
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._candidates = tuple(candidates)
-        self._refusals: dict[Candidate, Refusal] = {}
+        self._refusals: dict[Candidate, PlaceRefusal] = {}
 
     def next(self, begun: float, now: float) -> Candidate | None:
         """Return where a launch that began at `begun` should ask now: at the first place that has
@@ -60,7 +60,7 @@ class LaunchPlaces:
         alike = self._candidates if error.kind is ErrorKind.QUOTA else (place,)
         for one in alike:
             if one.type == place.type:
-                self._refusals[one] = Refusal(error, now)
+                self._refusals[one] = PlaceRefusal(error, now)
 
     def gave(self, place: Candidate) -> None:
         """Note that an instance was to be had there."""

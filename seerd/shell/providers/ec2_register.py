@@ -133,8 +133,13 @@ class Register:
         return all(name in self and self[name].ended for name in instances)
 
     def restless(self) -> bool:
-        """Return whether the start or the end of an instance is awaited."""
-        return any(not entry.ran or entry.given_back for entry in self.live())
+        """Return whether the start, the addresses or the end of an instance are awaited."""
+        return any(
+            not entry.ran
+            or entry.given_back
+            or not (entry.handed_over or entry.shows(public=True))
+            for entry in self.live()
+        )
 
     def expect(self, seen: SeenInstance, token: str, asked_at: float, now: float) -> RegisterEntry:
         """Register the instance that EC2 has given for a launch that was first asked for at
