@@ -107,6 +107,9 @@ class Ec2:
         if call.action == "DescribeInstances":
             body = _without_addresses_of_the_gone(body)
             body = _without_addresses_of(body, self.cloud.unaddressed())
+        if call.action == "DescribeImages":
+            # EC2 knows one platform, Windows, and of other images says none.
+            body = body.replace(b"<platform>Linux/UNIX</platform>", b"")
         return _xml(status, body)
 
     async def _run(self, call: Call, forward: Forward) -> web.Response:

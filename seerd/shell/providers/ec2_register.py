@@ -135,9 +135,7 @@ class Register:
     def restless(self) -> bool:
         """Return whether the start, the addresses or the end of an instance are awaited."""
         return any(
-            not entry.ran
-            or entry.given_back
-            or not (entry.handed_over or entry.shows(public=True))
+            not entry.ran or entry.given_back or not (entry.handed_over or entry.shows(public=True))
             for entry in self.live()
         )
 
