@@ -159,13 +159,15 @@ class Ec2Provider:
         for again, for up to `SETTLE_S` seconds.
         """
         await self._end_what_runs()
-        end = asyncio.get_running_loop().time() + SETTLE_S
+        time = asyncio.get_running_loop().time
+        settled = time() + SETTLE_S
         while True:
+            asked = time()
             there = await self._fleet.find()
             disks = await instances.volumes(self._cloud, tagged(RUN, self._settings.run))
             left = remains(there, disks)
             runs_on = not self._fleet.register.have_ended(s.instance for s in there)
-            if not left.costing or runs_on or asyncio.get_running_loop().time() > end:
+            if not left.costing or runs_on or asked > settled:
                 return left
             await asyncio.sleep(1.0)
 
