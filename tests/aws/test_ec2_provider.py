@@ -189,7 +189,7 @@ def test_a_code_that_nobody_knows_is_told_as_such_with_awss_words(
         assert not told.value.retry
         assert "NobodyKnowsThis: told by the front" in str(told.value)
         there.fault = failing("RunInstances", Fault("InvalidParameterValue"))
-        with pytest.raises(LaunchError, match="does not take the request") as told:
+        with pytest.raises(LaunchError, match="does not take a value of") as told:
             await provider.launch("2.0")
         assert not told.value.unknown
 

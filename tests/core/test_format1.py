@@ -139,7 +139,7 @@ def test_a_run_that_is_taken_up_has_an_outline_again(facts: MakeFacts, policy: s
         untouched.state.end.status,
         untouched.state.plan.stage,
     )
-    assert state.end.status == "done"
+    assert state.end.status in ("done", "budget")
 
 
 def test_a_policy_that_has_no_outline_keeps_no_run_from_being_taken_up(facts: MakeFacts) -> None:
