@@ -50,7 +50,7 @@ def main() -> int:
         print(f"there is no {disk}: sudo make guest makes it", file=sys.stderr)
         return 1
     try:
-        rig = Rig.start()
+        rig = Rig.start(fast=True)
     except NoRigError as error:
         print(error, file=sys.stderr)
         return 1

@@ -21,7 +21,7 @@ HOLDER = """\
 import time
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import launch, until
-rig = Rig.start()
+rig = Rig.start(fast=True)
 (name,) = launch(rig)
 until(lambda: rig.account()[name].pid)
 print(rig.account()[name].pid, rig._process.pid, rig._facts["bridge"], rig.account()[name].folder, flush=True)
@@ -66,7 +66,7 @@ def test_instances_end_with_their_supervisor_and_the_next_rig_clears_up_after_it
     with holder:
         os.kill(supervisor, signal.SIGKILL)
         until(lambda: not running(instance))
-        with Rig.start():
+        with Rig.start(fast=True):
             left = Path(f"/sys/class/net/{bridge}/ifalias")
             assert not left.exists() or not left.read_text().startswith(f"{supervisor}-")
             assert not folder.parent.parent.exists()
@@ -74,7 +74,7 @@ def test_instances_end_with_their_supervisor_and_the_next_rig_clears_up_after_it
 
 
 def test_stopping_leaves_no_bridge_no_folder_and_no_listener() -> None:
-    rig = Rig.start()
+    rig = Rig.start(fast=True)
     (name,) = launch(rig)
     found = until(lambda: rig.account()[name] if rig.account()[name].pid else None)
     host, port = re.fullmatch(r"http://(.+):(\d+)", rig.endpoint).groups()
@@ -108,7 +108,7 @@ def test_by_hand() -> None:
 def test_where_there_can_be_no_rig_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(network.NoRigError, match="takes root"):
-        Rig.start()
+        Rig.start(fast=True)
 
 
 def test_a_reset_in_the_moment_an_instance_ends_leaves_no_cable(rig: Rig) -> None:

@@ -72,14 +72,22 @@ class Rig:
         self._facts: dict[str, Any] = {}
 
     @classmethod
-    def start(cls) -> Rig:
-        """A rig that is ready. Raises `NoRigError` where there can be none, and says why."""
+    def start(cls, *, fast: bool = False) -> Rig:
+        """A rig that is ready: as slow as EC2, with its limits, or `fast`. Raises `NoRigError`
+        where there can be none, and says why.
+        """
         require_tools()
         rig = cls()
         shm = Path("/dev/shm")
         folder = tempfile.mkdtemp(prefix="seerd-rig-", dir=shm if shm.is_dir() else None)
         rig._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.testbed.rig.supervisor", folder],
+            [
+                sys.executable,
+                "-m",
+                "bench.testbed.rig.supervisor",
+                folder,
+                "fast" if fast else "honest",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -267,13 +275,14 @@ class Rig:
         hidden_s: float = 0.0,
         address_s: float = 0.0,
     ) -> None:
-        """For launches from now on: from launch to running, from running to sshd, from sshd until
+        """For launches from now on, by chance never longer: from launch to running, from running to sshd, from sshd until
         users other than root may log in, how long describes do not know a new id, and from running
         until the addresses are told.
         """
         self._switch(
             "timing",
             pending_s=pending_s,
+            spread_s=0.0,
             boot_s=boot_s,
             nologin_s=nologin_s,
             hidden_s=hidden_s,
@@ -351,11 +360,11 @@ class Rig:
         """Every call works again."""
         self._switch("no-faults")
 
-    def reset(self) -> None:
+    def reset(self, *, fast: bool | None = None) -> None:
         """A new account: no instances, buckets or faults. The endpoint and the keys stay; image,
-        subnets, group and bucket are others.
+        subnets, group and bucket are others. `fast`: from now on; None: as it was.
         """
-        self._facts = self._switch("reset")
+        self._facts = self._switch("reset", fast=fast)
 
     def _switch(self, name: str, **given: object) -> Any:
         request = urllib.request.Request(

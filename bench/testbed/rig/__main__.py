@@ -1,4 +1,4 @@
-"""`python -m testbed.rig`: a rig by hand, until Ctrl-C."""
+"""`python -m testbed.rig [--fast]`: a rig by hand, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 def main() -> int:
     try:
-        rig = Rig.start()
+        rig = Rig.start(fast="--fast" in sys.argv[1:])
     except NoRigError as error:
         print(error, file=sys.stderr)
         return 1

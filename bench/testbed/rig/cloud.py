@@ -19,29 +19,13 @@ from typing import Any
 from bench.testbed.rig import aws
 from bench.testbed.rig.machines import Ground, Machine, Order, make
 from bench.testbed.rig.metadata import Metadata
+from bench.testbed.rig.timing import Timing
 
 GONE = ("shutting-down", "terminated")
 BY_USER = ("Client.UserInitiatedShutdown", "User initiated shutdown")
 BY_INSTANCE = ("Client.InstanceInitiatedShutdown", "Instance initiated shutdown")
 BY_SPOT = ("Server.SpotInstanceTermination", "Spot instance termination")
 BY_FAULT = ("Server.InternalError", "Internal error on launch")
-
-
-@dataclass(slots=True)
-class Timing:
-    """Seconds. `pending_s`: from launch to running; `address_s`: from running until its addresses
-    are told, 0: from the launch on; `boot_s`: from running to sshd; `nologin_s`: then until users
-    may log in; `hidden_s`: how long describes do not know a new instance; `shutting_down_s`: from
-    the last billed second to terminated; `image_s`: how long an image is pending.
-    """
-
-    pending_s: float = 0.05
-    address_s: float = 0.0
-    boot_s: float = 0.0
-    nologin_s: float = 0.0
-    hidden_s: float = 0.0
-    shutting_down_s: float = 0.2
-    image_s: float = 0.5
 
 
 @dataclass(slots=True)
@@ -55,6 +39,7 @@ class Instance:
     market: str
     token: str
     launched: float
+    pending_s: float
     order: Order
     metadata: Metadata
     made: Any
@@ -117,6 +102,7 @@ class Cloud:
                 user_data,
                 self.timing.boot_s,
                 self.timing.nologin_s,
+                self.timing.cold_s,
                 self.disk_bytes,
                 self.layers.get(made.image_id) or self.distributions.get(made.image_id, ()),
                 made.image_id in self.distributions,
@@ -129,6 +115,7 @@ class Cloud:
                 market=market,
                 token=made.client_token or "",
                 launched=time.time(),
+                pending_s=self.timing.pends_s(),
                 order=order,
                 metadata=_metadata(made, user_data, market),
                 made=made,
@@ -153,7 +140,7 @@ class Cloud:
             self.troubles.append(f"{instance.id} did not boot: {error}")
             await self.end(instance, BY_FAULT)
             return
-        await asyncio.sleep(instance.launched + self.timing.pending_s - time.time())
+        await asyncio.sleep(instance.launched + instance.pending_s - time.time())
         if instance.until is not None or self.instances.get(instance.id) is not instance:
             await machine.kill()
         else:
@@ -213,6 +200,16 @@ class Cloud:
             if self.instances.get(instance.id) is instance:
                 instance.made.terminate()
                 self._set_state(instance.id, "terminated", 48, why)
+        if self.timing.fading_s:
+            await self._fade(instance)
+
+    async def _fade(self, instance: Instance) -> None:
+        """Tags of the terminated go before they do
+        (docs.aws.amazon.com/AWSEC2/latest/UserGuide/terminating-instances.html).
+        """
+        await asyncio.sleep(self.timing.fading_s)
+        async with self.lock:
+            self.moto.ec2.tags.pop(instance.id, None)
 
     async def imaged(self, image: str, instance: Instance, tags: dict[str, str]) -> None:
         """Take over an image that moto has just made: what is on the instance's disk is in it, and

@@ -25,8 +25,11 @@ def session_rig() -> Iterator[Rig]:
 
 @pytest.fixture
 def rig(session_rig: Rig) -> Iterator[Rig]:
-    """A rig with nothing in it; what goes wrong in the rig itself fails the test."""
-    session_rig.reset()
+    """A rig with nothing in it; what goes wrong in the rig itself fails the test. A fast one:
+    most tests want to see what happens, and those that want to see how long it takes say so with
+    `rig.reset(fast=False)`.
+    """
+    session_rig.reset(fast=True)
     yield session_rig
     if troubles := session_rig.troubles():
         pytest.fail("the rig itself went wrong: " + "; ".join(troubles), pytrace=False)

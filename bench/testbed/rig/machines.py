@@ -50,7 +50,7 @@ class Hardware:
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to boot. `boot_s`: from cloud-init's network stage to sshd; `nologin_s`: from sshd until
-    pam_nologin lets users in. `layers`: folders that lie on the rig's image, the upper ones first;
+    pam_nologin lets users in; `cold_s`: of the first import of torch. `layers`: folders that lie on the rig's image, the upper ones first;
     with `distribution` they are all of the disk, and its own systemd boots and sees to the rest.
     """
 
@@ -60,6 +60,7 @@ class Order:
     user_data: bytes
     boot_s: float = 0.0
     nologin_s: float = 0.0
+    cold_s: float = 0.0
     disk_bytes: int = 8 << 30
     layers: tuple[Path, ...] = ()
     distribution: bool = False
@@ -328,6 +329,7 @@ def _lay_out(folder: Path, order: Order) -> None:
         "GPU_SEED": str(uuid.UUID(hashlib.md5(order.instance.encode()).hexdigest()))[:32],
         "OS_BOOT_S": f"{order.boot_s:g}",
         "NOLOGIN_S": f"{order.nologin_s:g}",
+        "COLD_S": f"{order.cold_s:g}",
     }
     (folder / "machine").write_text(
         "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in facts.items())

@@ -48,7 +48,7 @@ MAX_BODY = 1 << 30
 @dataclass(slots=True)
 class Proxy:
     """The AWS of a rig. `buckets`: EC2's limits on how often it may be asked; None: there are
-    none.
+    none. `role`: what callers have assumed; "": they are a user.
     """
 
     moto: aws.Moto
@@ -56,6 +56,7 @@ class Proxy:
     keys: dict[str, str]
     image: str = ""
     buckets: Buckets | None = None
+    role: str = ""
     faults: Faults = field(default_factory=Faults)
     calls: Counter[str] = field(default_factory=Counter)
     judge: Judge = field(default_factory=Judge)
@@ -103,7 +104,10 @@ class Proxy:
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.")
 
     async def _dispatch(self, request: web.Request, call: Call) -> web.Response:
+        if call.service == "sts" and call.action == "GetCallerIdentity" and self.role:
+            return _who(self.role)
         if call.service == "ec2":
+            await asyncio.sleep(self.ec2.cloud.timing.answers_s(call.action))
             return await self.ec2.answer(call, lambda params: self._text(request, call, params))
         if call.service == "pricing" and call.action == "GetProducts":
             return get_products(call)
@@ -175,6 +179,23 @@ class Proxy:
         if self.session is not None:
             await self.session.close()
             await asyncio.sleep(0)
+
+
+def _who(role: str) -> web.Response:
+    """Of a session that nobody named: botocore makes one up for each process
+    (docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html).
+    """
+    session = f"botocore-session-{time.time_ns()}"
+    body = (
+        '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
+        "<GetCallerIdentityResult>"
+        f"<Arn>arn:aws:sts::{aws.ACCOUNT}:assumed-role/{role}/{session}</Arn>"
+        f"<UserId>AROARIG:{session}</UserId><Account>{aws.ACCOUNT}</Account>"
+        "</GetCallerIdentityResult>"
+        "<ResponseMetadata><RequestId>rig</RequestId></ResponseMetadata>"
+        "</GetCallerIdentityResponse>"
+    )
+    return web.Response(body=body.encode(), content_type="text/xml")
 
 
 def _seen(request: web.Request, body: bytes) -> sigv4.Seen:

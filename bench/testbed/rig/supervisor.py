@@ -1,8 +1,8 @@
 """The rig's own process: moto, the endpoint in front of it, the machines, and the switches.
 
 The one rule: it lives exactly as long as whoever holds the other end of its standard input, and
-takes everything with it. usage: python -m bench.testbed.rig.supervisor FOLDER   (one JSON line on
-standard output when it is ready)
+takes everything with it. usage: python -m bench.testbed.rig.supervisor FOLDER [fast]   (one JSON
+line on standard output when it is ready)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.testbed.rig.switches import Control, switch
 ZONES = 6
 
 
-async def _run(folder: Path) -> None:
+async def _run(folder: Path, *, quickly: bool) -> None:
     bridge = network.claim_bridge(ZONES)
     _remove_stale(folder)
     remove_groups(f"rig{bridge.slot}v*")
@@ -41,7 +41,8 @@ async def _run(folder: Path) -> None:
         (folder / "machines").mkdir()
         cloud = Cloud(moto, Ground(bridge, folder / "machines", image, shown))
         keys = {"AKIARIG" + secrets.token_hex(6).upper() + "A": secrets.token_urlsafe(30)}
-        rig = Control(cloud, Proxy(moto, Ec2(cloud), keys), bridge, {})
+        rig = Control(cloud, Proxy(moto, Ec2(cloud), keys), bridge, {}, quickly)
+        rig.pace()
         await _serve(rig, keys)
     finally:
         bridge.remove()
@@ -104,7 +105,7 @@ def main() -> int:
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            asyncio.run(_run(Path(sys.argv[1])))
+            asyncio.run(_run(Path(sys.argv[1]), quickly="fast" in sys.argv[2:]))
         except network.NoRigError as error:
             print(json.dumps({"unavailable": str(error)}), flush=True)
             return 1
