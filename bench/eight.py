@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench.testbed.ec2_world import Coordinator, Job
+from bench.testbed.ec2_world import MEASURED_IN_LIFE, Coordinator, Job
 from bench.testbed.rig import Rig
 from seerd.core.events import AnyEvent, TrialTraining
 from seerd.shell.journal import Journal
@@ -42,7 +42,7 @@ def running() -> Iterator[Coordinator]:
         tempfile.TemporaryDirectory() as folder,
         Coordinator(rig, Path(folder)) as coordinator,
     ):
-        coordinator.write(job)
+        coordinator.write(job, MEASURED_IN_LIFE)
         coordinator.start("run", str(coordinator.spec), "--plain")
         coordinator.says(" trains", times=INSTANCES, within_s=STARTED_S)
         yield coordinator

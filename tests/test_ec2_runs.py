@@ -221,7 +221,7 @@ def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(
     coordinator: Coordinator,
 ) -> None:
     rig = coordinator.rig
-    rig.set_boot(boot_s=2.0)
+    rig.set_boot(boot_s=5.0)  # time to hurt them before their agents look at them
     rig.throttle("ec2:*", rate=0.3)
     rig.fail("ec2:*", "InternalError", times=None, rate=0.1)
     rig.throttle("s3:*", rate=0.2)

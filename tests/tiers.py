@@ -91,11 +91,15 @@ WAITING = (
     "tests/test_ec2_runs.py",
     "tests/test_hosts_runs.py",
     "tests/test_cli.py",
-    "tests/test_image_build.py",
     "tests/aws/test_ec2_storm.py",
-    "tests/test_sweep.py",
+    "tests/aws/test_ec2_many.py",
+    "tests/violence/test_violence_rented.py",
+    "tests/violence/test_violence_local.py",
+    "tests/test_image_build.py",
     "tests/agent/test_agent_nodes.py",
     "tests/agent/test_agent_hangs.py",
+    "tests/aws/test_ec2_on_rig.py",
+    "tests/test_sweep.py",
 )
 """Whole runs, which wait more than they compute: the longest first."""
 

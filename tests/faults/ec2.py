@@ -22,7 +22,13 @@ from tests.faults.timeline import EPOCH, Loop, Timeline
 from tests.faults.weather import Chance
 
 ZONES = ("us-east-1a", "us-east-1b")
-SHUTTING_DOWN_S, LONGEST_SHUTTING_DOWN_S = 3.0, 600.0
+PENDING_S, LOOK_S, RUN_S, ADDRESS_S = (8.0, 25.0), (0.2, 0.4), (1.5, 3.0), (1.0, 2.0)
+"""Seconds from a launch to running, and from then until the address is told; what an answer takes,
+and that to a launch.
+"""
+SHUTTING_DOWN_S, LONGEST_SHUTTING_DOWN_S = 180.0, 600.0
+FADING_S = 60.0
+"""From terminated until nobody is told its tags any more."""
 VOLUME_S = 2.0
 """From terminated until the disk is deleted."""
 STALE_S = 3.0
@@ -44,10 +50,11 @@ class Instance:
     launched: float
     visible: float
     address: str
+    address_s: float
     running: float | None = None
-    address_s: float = 0.0
     ended: float | None = None
     terminated: float | None = None
+    faded: bool = False
     reason: tuple[str, str] = ("", "")
     states: list[tuple[float, str]] = field(default_factory=list)
 
@@ -56,6 +63,11 @@ class Instance:
         """The launch that brought it."""
         return self.tags.get("seerd:command", "")
 
+    @property
+    def told_tags(self) -> Mapping[str, str]:
+        """What is told of its tags now."""
+        return {} if self.faded else self.tags
+
     def billed_s(self, now: float, minimum_s: float = 60.0) -> float:
         """Seconds billed until now."""
         if self.running is None:
@@ -63,9 +75,7 @@ class Instance:
         return max(minimum_s, (now if self.ended is None else min(now, self.ended)) - self.running)
 
     def shows_address(self, when: float) -> bool:
-        """Whether its address is told by then: from the launch on, or a while after it runs."""
-        if not self.address_s:
-            return True
+        """Whether its address is told by then."""
         return self.running is not None and self.running + self.address_s <= when
 
     def state_at(self, when: float) -> str:
@@ -109,12 +119,16 @@ class Ec2:
 
     def _shutting_down_s(self) -> float:
         if self._chance.hits("slow to shut down"):
-            return self._chance.lasts("shutting down", 60.0, LONGEST_SHUTTING_DOWN_S)
+            return self._chance.lasts("shutting down", SHUTTING_DOWN_S, LONGEST_SHUTTING_DOWN_S)
         return SHUTTING_DOWN_S
 
     def _terminates(self, instance: Instance) -> None:
         instance.terminated = self._timeline.now
         instance.go(self._timeline.now, "terminated")
+        self._timeline.after(FADING_S, lambda: self._fades(instance))
+
+    def _fades(self, instance: Instance) -> None:
+        instance.faded = True
 
     # ------------------------------------------------------------ what is asked of it
 
@@ -161,13 +175,14 @@ class Ec2:
             now,
             now + hidden_s,
             f"10.0.{number // 200}.{number % 200 + 10}",
+            self._chance.lasts(
+                "address", *((2.0, 20.0) if self._chance.hits("address late") else ADDRESS_S)
+            ),
         )
-        if self._chance.hits("address late"):
-            instance.address_s = self._chance.lasts("address", 0.5, 20.0)
         instance.go(now, "pending")
         self.instances[instance.id] = instance
         self.said(f"{instance.id} is launched for {instance.command}")
-        self._timeline.after(self._chance.lasts("pending", 2.0, 25.0), lambda: self._runs(instance))
+        self._timeline.after(self._chance.lasts("pending", *PENDING_S), lambda: self._runs(instance))
         return instance
 
     def _runs(self, instance: Instance) -> None:
@@ -288,7 +303,8 @@ class Client:
 
     async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        trip_s = self._chance.lasts("api trip", 0.01, 0.4)
+        takes_s = RUN_S if operation == "run_instances" else LOOK_S
+        trip_s = self._chance.lasts("api trip", *takes_s)
         if self._chance.hits("slow answer"):
             trip_s += self._chance.lasts("slow answer", 1.0, 20.0)
         if self._chance.during("endpoint unreachable", self._timeline.now) or self._chance.hits(
@@ -386,7 +402,7 @@ def fits(instance: Instance, filters: Any) -> bool:
         value = (
             instance.id
             if name == "instance-id"
-            else instance.tags.get(name.removeprefix("tag:"), "")
+            else instance.told_tags.get(name.removeprefix("tag:"), "")
         )
         if value not in one["Values"]:
             return False
@@ -395,7 +411,7 @@ def fits(instance: Instance, filters: Any) -> bool:
 
 def tag_rows(instance: Instance) -> list[dict[str, str]]:
     """Its tags as EC2 writes them."""
-    return [{"Key": key, "Value": value} for key, value in instance.tags.items()]
+    return [{"Key": key, "Value": value} for key, value in instance.told_tags.items()]
 
 
 def moment(at: float) -> datetime:
