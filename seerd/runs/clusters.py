@@ -332,7 +332,8 @@ class Ec2(ClusterKind[Ec2Cluster]):
         settings = replace(kept, hard_end=setup.until)
         spot = settings.market == "spot"
         remote = remote_of(folder, settings.gpus, cuda=True, rented=True, spot=spot)
-        return site_of(setup, Ec2Provider(settings, remote), remote, settings.region)
+        provider = Ec2Provider(settings, remote, shared=folder.path.parent / "dry-places")
+        return site_of(setup, provider, remote, settings.region)
 
     def _check_types(self) -> None:
         if not self.cluster.types:

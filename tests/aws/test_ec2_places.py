@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 import pytest
 
 from seerd.shell.aws.errors import AwsError, ErrorKind
+from seerd.shell.providers.ec2_dry import DryPlaces
 from seerd.shell.providers.ec2_places import REMEMBERED_S, LaunchPlaces
 from seerd.shell.providers.ec2_request import Candidate
 
@@ -68,3 +73,35 @@ def test_a_quota_is_that_of_a_type_in_all_zones_and_is_asked_for_anew_each_time(
     assert places.next(T + 2, T + 2) == A, "an instance may have been given back"
     places.refused(DEAR, DRY, T + 1)
     assert places.refusals() == [(A, QUOTA), (DEAR, DRY)]
+
+
+def test_what_one_run_was_refused_the_next_asks_last_and_is_not_told_as_its_own(
+    tmp_path: Path,
+) -> None:
+    dry = DryPlaces(tmp_path / "dry", "on-demand")
+    dry.refused(A)
+    second = LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "on-demand").age_s)
+    assert second.next(T, T) == B
+    assert second.refusals() == []
+    second.refused(B, DRY, T + 1)
+    assert second.next(T, T + 1) == A, "it may have some again"
+    assert LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "spot").age_s).next(T, T) == A
+    dry.gave(A)
+    assert LaunchPlaces([A, B], dry.age_s).next(T, T) == A
+
+
+def test_what_another_run_was_refused_is_forgotten_after_a_while(tmp_path: Path) -> None:
+    dry = DryPlaces(tmp_path, "spot")
+    dry.refused(A)
+    long_ago = time.time() - REMEMBERED_S[ErrorKind.CAPACITY] - 1
+    (file,) = tmp_path.iterdir()
+    os.utime(file, (long_ago, long_ago))
+    assert LaunchPlaces([A, B], dry.age_s).next(T, T) == A
+
+
+def test_who_cannot_write_goes_without(tmp_path: Path) -> None:
+    (tmp_path / "dry").write_text("no folder")
+    for dry in (DryPlaces(tmp_path / "dry", "spot"), DryPlaces(None, "spot")):
+        dry.refused(A)
+        dry.gave(A)
+        assert dry.age_s(A) is None

@@ -182,7 +182,9 @@ class Ec2:
         instance.go(now, "pending")
         self.instances[instance.id] = instance
         self.said(f"{instance.id} is launched for {instance.command}")
-        self._timeline.after(self._chance.lasts("pending", *PENDING_S), lambda: self._runs(instance))
+        self._timeline.after(
+            self._chance.lasts("pending", *PENDING_S), lambda: self._runs(instance)
+        )
         return instance
 
     def _runs(self, instance: Instance) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from seerd.errors import LaunchError, ProviderError
 from seerd.shell.aws import images, instances, subnets
@@ -20,6 +21,7 @@ from seerd.shell.aws.instances import RUN, tagged
 from seerd.shell.aws.keys import Keys
 from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span
+from seerd.shell.providers.ec2_dry import DryPlaces
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
 from seerd.shell.providers.ec2_flight import Door, Flight, LaunchContext, machine, span_of
 from seerd.shell.providers.ec2_places import LaunchPlaces
@@ -45,7 +47,15 @@ _ID = re.compile(r"i-[0-9a-f]+")
 class Ec2Provider:
     """The EC2 instances of one run."""
 
-    def __init__(self, settings: Ec2Settings, remote: Door, cloud: Cloud | None = None) -> None:
+    def __init__(
+        self,
+        settings: Ec2Settings,
+        remote: Door,
+        cloud: Cloud | None = None,
+        shared: Path | None = None,
+    ) -> None:
+        """`shared`: a folder of all runs here, in which they tell each other what EC2 refused."""
+        self._dry = DryPlaces(shared, settings.market)
         self._settings = settings
         self._remote = remote
         self._cloud = cloud or Cloud(settings.region)
@@ -71,7 +81,8 @@ class Ec2Provider:
             remote=self._remote,
             keys=self._keys,
             image=image,
-            places=LaunchPlaces(candidates(self._settings, found)),
+            places=LaunchPlaces(candidates(self._settings, found), self._dry.age_s),
+            dry=self._dry,
         )
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from seerd.shell.aws.keys import Keys
 from seerd.shell.aws.userdata import USER, Boot, user_data
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Connection, Launched, Span
+from seerd.shell.providers.ec2_dry import DryPlaces
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
 from seerd.shell.providers.ec2_places import LaunchPlaces
 from seerd.shell.providers.ec2_register import RegisterEntry
@@ -83,6 +84,7 @@ class LaunchContext:
     keys      the run's key pairs
     image     the machine image
     places    where they may be, and what is known of that
+    dry       what other runs are told of it
     """
 
     settings: Ec2Settings
@@ -92,6 +94,7 @@ class LaunchContext:
     keys: Keys
     image: Image
     places: LaunchPlaces
+    dry: DryPlaces
 
 
 def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
@@ -213,8 +216,11 @@ class Flight:
                 if error.kind not in ELSEWHERE:
                     raise
                 places.refused(place, error, _now())
+                if error.kind is ErrorKind.CAPACITY:
+                    self._ground.dry.refused(place)
             else:
                 places.gave(place)
+                self._ground.dry.gave(place)
                 return entry
         raise exhausted(places.refusals(), others=bool(self._ground.fleet.register.live()))
 

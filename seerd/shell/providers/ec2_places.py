@@ -3,13 +3,14 @@ refused, when, and why. It has no clock and no network of its own: all moments a
 clock that nobody sets.
 
 The one rule: what one launch was told, no other asks again. A refusal answers every launch that had
-begun by then. To a later launch it only says which places to ask last: they may have some again.
+begun by then. To a later launch, and to those of other runs here, it only says which places to ask
+last: they may have some again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from seerd.shell.aws.errors import AwsError, ErrorKind
@@ -39,10 +40,17 @@ class PlaceRefusal:
 
 
 class LaunchPlaces:
-    """The places of a run, in order of preference."""
+    """The places of a run, in order of preference. `heard_s`: how long ago a place has refused
+    anybody, as other runs tell; None: nobody knows.
+    """
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        heard_s: Callable[[Candidate], float | None] = lambda place: None,
+    ) -> None:
         self._candidates = tuple(candidates)
+        self._heard_s = heard_s
         self._refusals: dict[Candidate, PlaceRefusal] = {}
 
     def next(self, begun: float, now: float) -> Candidate | None:
@@ -82,4 +90,9 @@ class LaunchPlaces:
     def _refused_at(self, place: Candidate, now: float) -> float:
         """Return when the place has refused, if that counts; else the beginning of time."""
         refusal = self._refusals.get(place)
-        return refusal.at if refusal is not None and refusal.counts(now) else -math.inf
+        if refusal is not None and refusal.counts(now):
+            return refusal.at
+        heard_s = self._heard_s(place)
+        if heard_s is None or heard_s >= REMEMBERED_S[ErrorKind.CAPACITY]:
+            return -math.inf
+        return now - heard_s
