@@ -48,6 +48,16 @@ is not an unhealthy one, and the next would be as slow.
 """
 LOOK_S = 1.0
 SHOWN = 300
+NO_FABRIC = re.compile(r"[Ee]rror:? 802\b|system not yet initialized")
+FABRIC = (
+    "; that is CUDA error 802: the GPUs are behind NVSwitches, and no fabric manager of the "
+    "driver's version has set these up: look at `systemctl status nvidia-fabricmanager`, or take "
+    "an image that has it (`seerd image build`)"
+)
+"""What CUDA says, and what to do, where the fabric manager does not run
+(docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide,
+github.com/dstackai/dstack/issues/2348).
+"""
 GIB = 1 << 30
 
 
@@ -121,14 +131,19 @@ async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job
     if found is None:
         raise UnhealthyError(
             f"torch cannot use the GPUs (exit status {status}): "
-            f"{last_line(errors) or last_line(output)}"
+            f"{last_line(errors) or last_line(output)}{_fabric(errors)}"
         )
     if found < expected.gpus:
         said = last_line(errors)
         raise UnhealthyError(
             f"torch sees {found} GPUs where {expected.gpus} are "
-            f"expected{': ' if said else ''}{said}"
+            f"expected{': ' if said else ''}{said}{_fabric(errors)}"
         )
+
+
+def _fabric(errors: str) -> str:
+    """Return what to do if CUDA waits for the fabric manager; empty if it does not."""
+    return FABRIC if NO_FABRIC.search(errors) else ""
 
 
 def gpu_problem(listing: str, expected: int) -> str:

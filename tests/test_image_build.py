@@ -21,6 +21,7 @@ from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import Keys, client, launch, until
 from seerd.shell.aws import sweeping
 from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.types import BLACKWELL, NVSWITCH
 
 CLI = Path(__file__).parent.parent / "cli.py"
 SECRET = "w4ndb-api-key-of-somebody"
@@ -182,6 +183,8 @@ def test_the_image_has_what_was_installed_and_boots_and_nothing_else_is_left(
     assert_clean(root)
     layer = Path(next(iter(rig.account().values())).folder).parent / built["image"]
     assert (layer / "opt/tools").is_dir()
+    assert '::Enable "0"' in (root / "etc/apt/apt.conf.d/99seerd").read_text()
+    assert (root / "etc/systemd/system/apt-daily-upgrade.timer").readlink() == Path("/dev/null")
     assert SECRET.encode() not in b"".join(
         path.read_bytes() for path in layer.rglob("*") if path.is_file()
     )
@@ -226,6 +229,33 @@ def test_a_check_that_fails_makes_no_image(rig: Rig, project: Callable[..., list
     assert "0 instances, 0 volumes left" in ended.stderr
     assert_nothing_left(rig)
     assert rig.calls.get("ec2:CreateImage") is None
+
+
+def test_a_fabric_manager_of_another_version_makes_no_image(
+    rig: Rig, project: Callable[..., list[str]]
+) -> None:
+    at = "/usr/local/bin/nv-fabricmanager"
+    other = f"printf '#!/bin/sh\\necho 550.54.15\\n' >{at}; chmod 755 {at}"
+    ended = build(rig, project('launcher = "command"', f"setup = [{json.dumps(other)}]"))
+    assert ended.returncode == 1
+    assert "check: the fabric manager is 550.54.15 and the driver is 550.127.05" in ended.stderr
+    assert "0 instances, 0 volumes left" in ended.stderr
+    assert_nothing_left(rig)
+
+
+@pytest.mark.parametrize(
+    ("kind", "switches", "blackwell"),
+    [
+        ("g4dn.12xlarge", False, False),
+        ("p5.4xlarge", False, False),
+        ("p5.48xlarge", True, False),
+        ("p4de.24xlarge", True, False),
+        ("g7e.48xlarge", False, True),
+        ("p6-b200.48xlarge", True, True),
+    ],
+)
+def test_what_a_type_needs_is_known_by_its_name(kind: str, switches: bool, blackwell: bool) -> None:
+    assert (kind.startswith(NVSWITCH), kind.startswith(BLACKWELL)) == (switches, blackwell)
 
 
 def test_ctrl_c_while_it_is_being_installed_leaves_nothing(

@@ -347,12 +347,15 @@ class _Build:
 
     async def _script(self, name: str) -> None:
         train = self.planned.spec.train
+        kinds = (*self.planned.cluster.types, self.planned.instance_type)
         values = {
             "PYTHON": train.python or "python3",
             "TORCH": int(train.launcher != "command"),
             "SOURCE": WORK,
             "GPUS": self.gpus,
             "FREE_GB": FREE_BYTES >> 30,
+            "NVSWITCH": int(any(kind.startswith(types.NVSWITCH) for kind in kinds)),
+            "BLACKWELL": int(any(kind.startswith(types.BLACKWELL) for kind in kinds)),
         }
         head = "".join(
             f"export SEERD_{key}={shlex.quote(str(value))}\n" for key, value in values.items()

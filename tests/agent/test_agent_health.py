@@ -140,11 +140,20 @@ def test_a_program_that_reads_for_ever_is_given_up_in_the_end(tmp_path):
             "(exit status 1): RuntimeError: CUDA error",
         ),
         ("echo who knows", "torch cannot use the GPUs"),
+        (
+            "echo RuntimeError: Error 802: system not yet initialized >&2; exit 1",
+            "look at `systemctl status nvidia-fabricmanager`",
+        ),
+        (
+            "echo 12.4 0; echo Error 802: system not yet initialized >&2; echo return 0 >&2",
+            "no fabric manager of the driver's version",
+        ),
     ],
 )
 def test_a_torch_that_cannot_use_the_gpus_is_the_machines_fault(gpus, python, why):
     said = answer(gpus, NEEDS, f"echo '{GPU}'; echo '{GPU}'", python)
     assert (said.unhealthy, why in said.why) == (True, True), said.why
+    assert ("fabric manager" in said.why) == ("802" in python)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,16 @@ def family_of(name: str) -> str:
     return "".join(letter if letter.isalpha() else " " for letter in name).split()[0]
 
 
+NVSWITCH = ("p4d.", "p4de.", "p5.48", "p5e.", "p5en.", "p6-b200.", "p6-b300.")
+"""How the names of types begin whose GPUs are behind NVSwitches
+(docs.aws.amazon.com/ec2/latest/instancetypes/ac.html). The P6e of one rack, whose switches are not
+in the machine, are not among them.
+"""
+BLACKWELL = ("p6", "g7")
+"""How the names of types begin whose GPUs only the open kernel modules know
+(docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html).
+"""
+
 BUNDLED = {
     kind.name: kind
     for kind in (
