@@ -249,7 +249,7 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
     },
 }
 
-_MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
+MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
     (
         "AuthFailure",
         "Not authorized for images",
@@ -280,7 +280,7 @@ _MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
 )
 """Codes that mean something else when AWS's message has these words."""
 
-_KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
+KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
 _TEXT_OF = {code: text for codes in _CODES.values() for code, text in codes.items()}
 
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
@@ -294,7 +294,7 @@ _LOST = (
     TimeoutError,
 )
 
-_SETUP: tuple[tuple[type[Exception], ErrorKind, str], ...] = (
+SETUP: tuple[tuple[type[Exception], ErrorKind, str], ...] = (
     (
         boto.NoCredentialsError,
         ErrorKind.CREDENTIALS,
@@ -335,7 +335,7 @@ def told(error: Exception, doing: str) -> AwsError:
     """
     if isinstance(error, boto.ClientError):
         return _answered(error, doing)
-    for kind_of_error, kind, text in _SETUP:
+    for kind_of_error, kind, text in SETUP:
         if isinstance(error, kind_of_error):
             return AwsError(f"{doing}: {text} ({_short(error)})", kind, type(error).__name__)
     if isinstance(error, _NEVER_SENT):
@@ -360,8 +360,8 @@ def kind_of(code: str, status: int) -> ErrorKind:
     (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html). There will be codes that
     nobody knows today, and they may be about one place or one moment only.
     """
-    if code in _KIND_OF:
-        return _KIND_OF[code]
+    if code in KIND_OF:
+        return KIND_OF[code]
     if status in {429, 503}:
         return ErrorKind.THROTTLED if status == 429 else ErrorKind.UNCLEAR
     return ErrorKind.UNCLEAR if status >= 500 else ErrorKind.UNKNOWN
@@ -373,7 +373,7 @@ def _answered(error: boto.ClientError, doing: str) -> AwsError:
     kind = kind_of(code, int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)))
     text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
     said = _decoded(message)
-    for its_code, words, its_kind, its_text in _MEANT:
+    for its_code, words, its_kind, its_text in MEANT:
         if its_code == code and words in message:
             kind, text = its_kind, its_text
     return AwsError(f"{doing}: {text} ({code}: {said})", kind, code, said)

@@ -38,6 +38,28 @@ NEVER_RAN = frozenset(
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html).
 """
 
+REASONS = {
+    "Server.SpotInstanceTermination": "AWS took the spot instance back",
+    "Server.SpotInstanceShutdown": "AWS took the spot instance back",
+    "Server.ScheduledStop": "AWS stopped it for maintenance",
+    "Client.UserInitiatedShutdown": "somebody terminated it, in the console or through the API",
+    "Client.InstanceInitiatedShutdown": (
+        "it powered itself off: its lease or the run's hard end was reached, "
+        "it had no agent, or somebody rebooted it or shut it down"
+    ),
+    "Server.InternalError": "AWS could not start it, or its hardware failed",
+    "Server.InsufficientInstanceCapacity": "AWS had no capacity for it after all",
+    "Client.InternalError": (
+        "AWS could not start it; often the key that encrypts its disk may not be used"
+    ),
+    "Client.VolumeLimitExceeded": "your account's quota for volumes is used up",
+    "Client.InvalidSnapshot.NotFound": "the snapshot of its image is not there any more",
+    "Client.InvalidKMSKey.InvalidState": "the key that encrypts its disk is disabled or deleted",
+}
+"""What EC2's codes for the end of an instance mean
+(docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html).
+"""
+
 
 @dataclass(slots=True)
 class RegisterEntry:
@@ -255,32 +277,14 @@ def remains(seen: Sequence[SeenInstance], disks: Sequence[Volume]) -> Leftovers:
 
 
 def why(seen: SeenInstance) -> str:
-    """Return why it has ended, for people
-    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html).
-    """
+    """Return why it has ended, for people."""
     code, text = seen.reason
-    known = {
-        "Server.SpotInstanceTermination": "AWS took the spot instance back",
-        "Server.SpotInstanceShutdown": "AWS took the spot instance back",
-        "Server.ScheduledStop": "AWS stopped it for maintenance",
-        "Client.UserInitiatedShutdown": "somebody terminated it, in the console or through the API",
-        "Client.InstanceInitiatedShutdown": (
-            "it powered itself off: its lease or the run's hard end was reached, "
-            "it had no agent, or somebody rebooted it or shut it down"
-        ),
-        "Server.InternalError": "AWS could not start it, or its hardware failed",
-        "Server.InsufficientInstanceCapacity": "AWS had no capacity for it after all",
-        "Client.InternalError": (
-            "AWS could not start it; often the key that encrypts its disk may not be used"
-        ),
-        "Client.VolumeLimitExceeded": "your account's quota for volumes is used up",
-    }
     if seen.state in STOPPED:
         return (
             "somebody stopped it, in the console or through the API; seerd terminates it, "
             "since its disks cost"
         )
-    told = known.get(code)
+    told = REASONS.get(code)
     return f"{told} ({code})" if told else (text or "EC2 gives no reason")
 
 
