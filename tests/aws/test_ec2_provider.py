@@ -572,7 +572,7 @@ def test_without_credentials_or_region_it_says_what_to_do(
             await provider.close()
             return str(told.value)
 
-    assert "AWS_REGION" in asyncio.run(refused(region=None, image="ami-1"))
+    assert "AWS_DEFAULT_REGION" in asyncio.run(refused(region=None, image="ami-1"))
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     assert "no such AWS profile" in asyncio.run(refused(image="ami-1"))
     monkeypatch.delenv("AWS_PROFILE")

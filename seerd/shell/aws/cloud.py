@@ -72,7 +72,7 @@ class Cloud:
         region = self._aws().region_name
         if not region:
             raise AwsError(
-                "no AWS region is named: set `cluster.region` in the spec, or AWS_REGION",
+                "no AWS region is named: set `cluster.region` in the spec, or AWS_DEFAULT_REGION",
                 ErrorKind.CREDENTIALS,
                 "NoRegion",
             )

@@ -323,7 +323,7 @@ SETUP: tuple[tuple[type[Exception], ErrorKind, str], ...] = (
     (
         boto.NoRegionError,
         ErrorKind.CREDENTIALS,
-        "no AWS region is named; set `cluster.region` or AWS_REGION",
+        "no AWS region is named; set `cluster.region` or AWS_DEFAULT_REGION",
     ),
     (boto.ParamValidationError, ErrorKind.REFUSED, "a value in the spec does not fit"),
 )
