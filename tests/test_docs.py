@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from seerd import cli
 from seerd.commands.simulate import Asked, make
 from seerd.commands.study import Study, row_json, rows
-from seerd.planner.clouds import EC2, JOB, LOCAL, LOCAL_JOB
+from seerd.planner.clouds import EC2, INSTANCE_TYPES, JOB, LOCAL, LOCAL_JOB, PRICES_AS_OF
 from seerd.planner.policy import POLICIES
 from seerd.planning.facts import Machine
 from seerd.planning.planned import others, plan_for
@@ -68,6 +68,30 @@ def test_links_lead_somewhere() -> None:
     for document in documents():
         for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what its headings are called in links."""
+    found = re.findall(r"(?m)^#+ (.*)$", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in found}
+
+
+def test_links_into_a_page_lead_to_a_heading() -> None:
+    for document in documents():
+        links = re.findall(r"\]\(([\w./-]*)#([^)]+)\)", document.read_text(encoding="utf-8"))
+        for target, anchor in links:
+            page = document.parent / target if target else document
+            assert page.suffix != ".md" or anchor in anchors(page), f"{document.name}: {anchor}"
+
+
+def test_the_prices_of_instances_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "aws.md").read_text(encoding="utf-8")
+    told = re.findall(r"(?m)^\| `(\S+)` \| (\d) \| \d+ \| \$([\d.]+) \| \$([\d.]+) \|$", page)
+    assert told == [
+        (name, str(kind.gpus), f"{kind.usd_per_h:.2f}", f"{kind.usd_per_h / 60:.3f}")
+        for name, kind in INSTANCE_TYPES.items()
+    ]
+    assert f"as of {PRICES_AS_OF}; other regions" in page
 
 
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))

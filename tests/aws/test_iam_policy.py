@@ -5,6 +5,7 @@ knows.
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -123,6 +124,15 @@ def said_in(path: Path) -> set[str]:
 def test_every_permission_that_is_named_exists(path: Path) -> None:
     named = sorted(said_in(path))
     assert [one for one in named if not (exists(one) or is_condition_key(one))] == []
+
+
+def test_it_is_small_enough_for_a_policy_of_its_own() -> None:
+    """IAM counts no white space (docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html).
+    It is too long to be put into a user, which the page may not advise.
+    """
+    widest = policy(replace(PLAIN, spot=True, image="ssm:/mine/image"))
+    assert len(re.sub(r"\s", "", json.dumps(widest))) <= 6144
+    assert "put-user-policy" not in (ROOT / "docs" / "aws.md").read_text()
 
 
 def test_the_page_names_every_permission_of_the_policy() -> None:
