@@ -1,9 +1,9 @@
 """From an instance that runs to its first training step, eight 4-GPU instances of the rig at once:
 prints JSON. Takes root, as the rig does.
 
-The rig is as slow as EC2 is. The figure is what is left when that is taken away (the boot until users
-may log in, and the first reading of torch), and the start of the training process itself: as long
-as eight of them take that are started at once, by nobody, on the same machine. The parts are
+The rig is as slow as EC2 is. The figure is what is left when that is taken away (the boot until
+users may log in, and the first reading of torch), and the start of the training process itself: as
+long as eight of them take that are started at once, by nobody, on the same machine. The parts are
 medians; `spread_s` is the first and the last instance. INSTANCES=1 starts one.
 """
 

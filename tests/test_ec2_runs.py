@@ -225,7 +225,7 @@ def test_sick_instances_are_given_back_and_replaced_in_a_storm_of_errors(
     rig.throttle("ec2:*", rate=0.3)
     rig.fail("ec2:*", "InternalError", times=None, rate=0.1)
     rig.throttle("s3:*", rate=0.2)
-    coordinator.write(Job("60s", "40gpu-min", limits="max_gpus = 8"))
+    coordinator.write(Job("80s", "40gpu-min", limits="max_gpus = 8"))
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.until(lambda: len(coordinator.live()) == 2, "launched")
     few, full = (one.id for one in coordinator.live())

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 from xml.etree import ElementTree as ET
 
 import aiohttp
@@ -154,6 +154,7 @@ class Front:
             for k, v in request.headers.items()
             if k.lower() not in {"content-length", "accept-encoding", "transfer-encoding"}
         }
+        body = self._by_id(body)
         async with self.http.request(
             request.method, f"{self.moto}{request.path_qs}", data=body, headers=headers
         ) as answer:
@@ -163,6 +164,22 @@ class Front:
             return web.Response(
                 status=answer.status, body=content, content_type=answer.content_type
             )
+
+    def _by_id(self, body: bytes) -> bytes:
+        """The same question, where it is for instances of certain launches: moto has no such
+        filter.
+        """
+        params = dict(parse_qsl(body.decode(errors="replace")))
+        asked = [key for key, name in params.items() if name == "client-token"]
+        if not asked:
+            return body
+        values = f"{asked[0].removesuffix('.Name')}.Value."
+        tokens = [value for key, value in params.items() if key.startswith(values)]
+        found = [self.answers[token][0] for token in tokens if token in self.answers]
+        kept = {key: value for key, value in params.items() if not key.startswith(values)}
+        kept[asked[0]] = "instance-id"
+        ids = {f"{values}{n}": name for n, name in enumerate(found or ["i-none"], 1)}
+        return urlencode(kept | ids).encode()
 
     def _aged(self, content: bytes) -> bytes:
         """Instances are not listed at first, pending for a while, and then without addresses for

@@ -401,11 +401,8 @@ def fits(instance: Instance, filters: Any) -> bool:
     """Whether all filters take it."""
     for one in filters:
         name = one["Name"]
-        value = (
-            instance.id
-            if name == "instance-id"
-            else instance.told_tags.get(name.removeprefix("tag:"), "")
-        )
+        named = {"instance-id": instance.id, "client-token": instance.token}
+        value = named.get(name, instance.told_tags.get(name.removeprefix("tag:"), ""))
         if value not in one["Values"]:
             return False
     return True

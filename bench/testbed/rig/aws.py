@@ -41,7 +41,10 @@ class Moto:
             "AWS_ACCESS_KEY_ID": "moto",
             "AWS_SECRET_ACCESS_KEY": "moto",
         }
+        from moto.ec2.utils import filter_dict_attribute_mapping
         from moto.server import ThreadedMotoServer
+
+        filter_dict_attribute_mapping["client-token"] = "client_token"
 
         _teach(vpc_cidr)
         self._cidr = vpc_cidr

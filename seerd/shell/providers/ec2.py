@@ -73,6 +73,8 @@ class Ec2Provider:
         image = await images.resolve(self._cloud, self._settings.image)
         images.check(image, self._settings.instance_types)
         found = await subnets.resolve(self._cloud, self._settings.subnets)
+        places = candidates(self._settings, found)
+        self._fleet.places = places
         self._keys.client()
         self._ground = LaunchContext(
             settings=self._settings,
@@ -81,7 +83,7 @@ class Ec2Provider:
             remote=self._remote,
             keys=self._keys,
             image=image,
-            places=LaunchPlaces(candidates(self._settings, found), self._dry.age_s),
+            places=LaunchPlaces(places, self._dry.age_s),
             dry=self._dry,
         )
 
@@ -251,22 +253,18 @@ class Ec2Provider:
     # ------------------------------------------------------------ instances
 
     async def _found(self, known: Sequence[str]) -> list[instances.SeenInstance]:
-        """Find all instances of the run; ask a second time if known ones are missing, since EC2's
-        answers lag behind.
+        """Find all instances of the run; ask a second time for known ones that are missing, since
+        EC2's answers lag behind, and who ended a while ago has no tags any more.
         """
         found = await self._fleet.find()
-        if set(known) - {seen.instance for seen in found}:
+        if missing := set(known) - {seen.instance for seen in found}:
             await asyncio.sleep(1.0)
-            found = await self._fleet.find()
+            found += await self._fleet.find_known(sorted(missing))
         return found
 
     async def _terminate_instance(self, instance: str) -> Span:
         if instance not in self._fleet.register:
-            filters = [
-                *tagged(RUN, self._settings.run),
-                {"Name": "instance-id", "Values": [instance]},
-            ]
-            for seen in await instances.find(self._cloud, filters):
+            for seen in await self._fleet.find_known([instance]):
                 self._fleet.register.take_up(seen, wall())
         if instance not in self._fleet.register:
             return Span()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from seerd.errors import ProviderError
@@ -21,6 +21,7 @@ from seerd.shell.clock import wall
 from seerd.shell.providers.base import Loss, Span
 from seerd.shell.providers.ec2_ending import Endings
 from seerd.shell.providers.ec2_register import FORGET_S, Register, RegisterEntry
+from seerd.shell.providers.ec2_request import Candidate, requested
 
 BUSY_S = 0.5
 CALM_S = 5.0
@@ -69,12 +70,14 @@ class Ec2Fleet:
     since 1970).
 
     `busy`: says whether a launch of this token is under way that does not know its instance yet.
+    `places`: where launches have asked.
     """
 
     def __init__(
         self, run: str, hard_end: float, cloud: Cloud, busy: Callable[[str], bool]
     ) -> None:
         self.register = Register()
+        self.places: Sequence[Candidate] = ()
         self._losses: asyncio.Queue[Loss] = asyncio.Queue()
         self.blind: AwsError | None = None
         self._run = run
@@ -129,11 +132,21 @@ class Ec2Fleet:
     async def find_launched(self, token: str) -> list[RegisterEntry]:
         """Ask EC2 for the instances of this launch and register them; return them, with ended ones.
         Raises `AwsError`.
+
+        Those that ended a while ago have no tags any more, but the requests that they came of.
         """
-        filters = tagged(RUN, self._run) + tagged(COMMAND, token)
-        for seen in await instances.find(self._cloud, filters):
-            self.register.take_up(seen, wall())
+        found = await instances.find(
+            self._cloud, tagged(RUN, self._run) + tagged(COMMAND, token)
+        ) or await instances.find(self._cloud, requested(self._run, token, self.places))
+        for seen in found:
+            self.register.take_up(seen, wall(), token)
         return self.register.of(token)
+
+    async def find_known(self, known: Iterable[str]) -> list[SeenInstance]:
+        """Ask EC2 for these instances, whether they still have their tags or not. Raises
+        `AwsError`.
+        """
+        return await instances.find(self._cloud, [{"Name": "instance-id", "Values": list(known)}])
 
     async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
         """Repeat `find_launched` until there is an instance, or until `end` (wall clock, seconds
@@ -223,9 +236,7 @@ class Ec2Fleet:
     async def _has_ended(self, entry: RegisterEntry) -> bool:
         """Ask EC2 for the instance; return whether it has ended although that was refused."""
         with contextlib.suppress(AwsError):
-            for seen in await instances.find(
-                self._cloud, [{"Name": "instance-id", "Values": [entry.instance]}]
-            ):
+            for seen in await self.find_known([entry.instance]):
                 self.register.take_up(seen, wall())
         return entry.ended
 

@@ -171,14 +171,16 @@ class Register:
         _addresses(entry, seen)
         return entry
 
-    def take_up(self, seen: SeenInstance, now: float) -> RegisterEntry:
+    def take_up(self, seen: SeenInstance, now: float, token: str = "") -> RegisterEntry:
         """Register an instance of an earlier process. If it runs, it counts as running since EC2
         accepted its launch. How old EC2's answer is is unknown here, so `pending` does not mean
-        that it is idle now.
+        that it is idle now. `token`: its launch, where that is known without its tags.
         """
         if seen.instance not in self._entries:
             idle_at = min(seen.launched_at, now)
-            self._entries[seen.instance] = RegisterEntry(seen.instance, seen.token, idle_at, now)
+            self._entries[seen.instance] = RegisterEntry(
+                seen.instance, token or seen.token, idle_at, now
+            )
         self._note(seen, -math.inf, now)
         return self._entries[seen.instance]
 
