@@ -197,6 +197,12 @@ class Rig:
         """
         return str(self._switch("distribution", layers=":".join(map(str, layers))))
 
+    def add_layers(self, *layers: Path) -> str:
+        """The id of an image that is these folders, the upper ones first, on the rig's own. They
+        are only read.
+        """
+        return str(self._switch("layers", layers=":".join(map(str, layers))))
+
     # What can go wrong on an instance, by its id.
 
     def spot_notice(self, instance: str, seconds: float = 120.0) -> None:
@@ -279,6 +285,12 @@ class Rig:
             hidden_s=hidden_s,
             address_s=address_s,
         )
+
+    def forget_tokens(self) -> None:
+        """The metadata of instances launched from now on answers without a token, whatever the
+        launch says.
+        """
+        self._switch("without-tokens")
 
     def set_shutting_down(self, seconds: float) -> None:
         """From the last billed second to terminated."""

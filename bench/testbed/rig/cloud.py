@@ -77,6 +77,8 @@ class Cloud:
     instances: dict[str, Instance] = field(default_factory=dict)
     layers: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     distributions: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    brought: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    without_tokens: bool = False
     consoles: dict[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     troubles: list[str] = field(default_factory=list)
@@ -118,7 +120,7 @@ class Cloud:
                 self.timing.boot_s,
                 self.timing.nologin_s,
                 self.disk_bytes,
-                self.layers.get(made.image_id) or self.distributions.get(made.image_id, ()),
+                self._layers_of(made.image_id),
                 made.image_id in self.distributions,
             )
             self.instances[name] = Instance(
@@ -130,12 +132,18 @@ class Cloud:
                 token=made.client_token or "",
                 launched=time.time(),
                 order=order,
-                metadata=_metadata(made, user_data, market),
+                metadata=_metadata(made, user_data, market, open_=self.without_tokens),
                 made=made,
             )
             self.spawn(self._bring_up(self.instances[name]))
             if hidden > 0 and reservation in self.moto.ec2.reservations:
                 self.spawn(self._hide(reservation, hidden))
+
+    def _layers_of(self, image: str) -> tuple[Path, ...]:
+        for known in (self.layers, self.brought, self.distributions):
+            if image in known:
+                return known[image]
+        return ()
 
     async def _hide(self, reservation: str, hidden_s: float) -> None:
         async with self.lock:
@@ -181,6 +189,13 @@ class Cloud:
         made = self.moto.ec2.register_image(name=f"distribution-{len(self.distributions)}")
         made.root_device_type, made.root_device_name = "ebs", "/dev/sda1"
         self.distributions[made.id] = layers
+        return str(made.id)
+
+    def add_layers(self, layers: tuple[Path, ...]) -> str:
+        """An image of these folders, the upper ones first, on the rig's own."""
+        made = self.moto.ec2.register_image(name=f"layers-{len(self.layers)}")
+        made.root_device_type, made.root_device_name = "ebs", "/dev/sda1"
+        self.brought[made.id] = layers
         return str(made.id)
 
     async def _made(self, instance: Instance) -> Machine:
@@ -263,6 +278,7 @@ class Cloud:
             shutil.rmtree(folders[0], ignore_errors=True)
         self.layers.clear()
         self.distributions.clear()
+        self.brought.clear()
         self.consoles.clear()
         self.instances.clear()
 
@@ -298,7 +314,7 @@ class Cloud:
         made.state_reason = StateReason(f"{why[0]}: {why[1]}", why[0])
 
 
-def _metadata(made: Any, user_data: bytes, market: str) -> Metadata:
+def _metadata(made: Any, user_data: bytes, market: str, *, open_: bool) -> Metadata:
     pages = {
         "ami-id": made.image_id,
         "ami-launch-index": str(made.ami_launch_index),
@@ -319,6 +335,6 @@ def _metadata(made: Any, user_data: bytes, market: str) -> Metadata:
     return Metadata(
         pages,
         user_data,
-        token_required=options.http_tokens == "required",
+        token_required=options.http_tokens == "required" and not open_,
         enabled=options.http_endpoint != "disabled",
     )

@@ -66,10 +66,12 @@ class Control:
             self.cloud.moto.reset()
             self.cloud.timing = Timing()
             self.cloud.disk_bytes = 8 << 30
+            self.cloud.without_tokens = False
             self.cloud.troubles.clear()
             self.proxy.faults = Faults()
             self.proxy.buckets = None
             self.proxy.calls.clear()
+            self.proxy.sessions.clear()
             self.proxy.judge.wrong.clear()
             self.proxy.ec2.limits = Limits()
             self.proxy.ec2.tokens.clear()
@@ -134,6 +136,14 @@ async def _console(rig: Control, given: dict[str, Any]) -> str:
 
 async def _distribution(rig: Control, given: dict[str, Any]) -> str:
     return rig.cloud.add_distribution(tuple(Path(layer) for layer in given["layers"].split(":")))
+
+
+async def _layers(rig: Control, given: dict[str, Any]) -> str:
+    return rig.cloud.add_layers(tuple(Path(layer) for layer in given["layers"].split(":")))
+
+
+async def _without_tokens(rig: Control, given: dict[str, Any]) -> None:
+    rig.cloud.without_tokens = True
 
 
 async def _fill_disk(rig: Control, given: dict[str, Any]) -> None:
@@ -251,6 +261,8 @@ SWITCHES: dict[str, Switch] = {
     "press-reset": _press_reset,
     "console": _console,
     "distribution": _distribution,
+    "layers": _layers,
+    "without-tokens": _without_tokens,
     "fill-disk": _fill_disk,
     "gpus": _gpus,
     "hold-memory": _hold_memory,
