@@ -197,11 +197,9 @@ class Rig:
         """
         return str(self._switch("distribution", layers=":".join(map(str, layers))))
 
-    def add_layers(self, *layers: Path) -> str:
-        """The id of an image that is these folders, the upper ones first, on the rig's own. They
-        are only read.
-        """
-        return str(self._switch("layers", layers=":".join(map(str, layers))))
+    def add_layer(self, layer: Path) -> str:
+        """The id of an image that has this folder on the rig's own."""
+        return str(self._switch("layer", layer=str(layer)))
 
     # What can go wrong on an instance, by its id.
 

@@ -77,7 +77,6 @@ class Cloud:
     instances: dict[str, Instance] = field(default_factory=dict)
     layers: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     distributions: dict[str, tuple[Path, ...]] = field(default_factory=dict)
-    brought: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     without_tokens: bool = False
     consoles: dict[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -120,7 +119,7 @@ class Cloud:
                 self.timing.boot_s,
                 self.timing.nologin_s,
                 self.disk_bytes,
-                self._layers_of(made.image_id),
+                self.layers.get(made.image_id) or self.distributions.get(made.image_id, ()),
                 made.image_id in self.distributions,
             )
             self.instances[name] = Instance(
@@ -138,12 +137,6 @@ class Cloud:
             self.spawn(self._bring_up(self.instances[name]))
             if hidden > 0 and reservation in self.moto.ec2.reservations:
                 self.spawn(self._hide(reservation, hidden))
-
-    def _layers_of(self, image: str) -> tuple[Path, ...]:
-        for known in (self.layers, self.brought, self.distributions):
-            if image in known:
-                return known[image]
-        return ()
 
     async def _hide(self, reservation: str, hidden_s: float) -> None:
         async with self.lock:
@@ -191,11 +184,16 @@ class Cloud:
         self.distributions[made.id] = layers
         return str(made.id)
 
-    def add_layers(self, layers: tuple[Path, ...]) -> str:
-        """An image of these folders, the upper ones first, on the rig's own."""
-        made = self.moto.ec2.register_image(name=f"layers-{len(self.layers)}")
+    def add_layer(self, layer: Path) -> str:
+        """An image of this folder on the rig's own. It is copied: layers must not be on the root
+        file system, which is one of them.
+        """
+        made = self.moto.ec2.register_image(name=f"layer-{len(self.layers)}")
         made.root_device_type, made.root_device_name = "ebs", "/dev/sda1"
-        self.brought[made.id] = layers
+        copy = self.ground.folder / str(made.id)
+        shutil.copytree(layer, copy, symlinks=True)
+        copy.chmod(0o755)
+        self.layers[made.id] = (copy,)
         return str(made.id)
 
     async def _made(self, instance: Instance) -> Machine:
@@ -278,7 +276,6 @@ class Cloud:
             shutil.rmtree(folders[0], ignore_errors=True)
         self.layers.clear()
         self.distributions.clear()
-        self.brought.clear()
         self.consoles.clear()
         self.instances.clear()
 

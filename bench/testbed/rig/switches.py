@@ -138,8 +138,8 @@ async def _distribution(rig: Control, given: dict[str, Any]) -> str:
     return rig.cloud.add_distribution(tuple(Path(layer) for layer in given["layers"].split(":")))
 
 
-async def _layers(rig: Control, given: dict[str, Any]) -> str:
-    return rig.cloud.add_layers(tuple(Path(layer) for layer in given["layers"].split(":")))
+async def _layer(rig: Control, given: dict[str, Any]) -> str:
+    return rig.cloud.add_layer(Path(given["layer"]))
 
 
 async def _without_tokens(rig: Control, given: dict[str, Any]) -> None:
@@ -261,7 +261,7 @@ SWITCHES: dict[str, Switch] = {
     "press-reset": _press_reset,
     "console": _console,
     "distribution": _distribution,
-    "layers": _layers,
+    "layer": _layer,
     "without-tokens": _without_tokens,
     "fill-disk": _fill_disk,
     "gpus": _gpus,
