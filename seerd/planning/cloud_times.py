@@ -68,9 +68,7 @@ def keep(home: Path, kept: KeptTimes) -> Path:
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        raise UsageError(
-            f"the times cannot be kept in {path.parent}: {error.strerror}"
-        ) from error
+        raise UsageError(f"the times cannot be kept in {path.parent}: {error.strerror}") from error
     return path
 
 
@@ -118,9 +116,7 @@ def applied(
     return found, note
 
 
-def chosen(
-    kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]
-) -> KeptTimes | None:
+def chosen(kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]) -> KeptTimes | None:
     """Choose what was measured on one of these types, else on their family, else on any; the newest
     first. Only of this region, if it is known.
     """

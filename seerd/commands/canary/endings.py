@@ -112,9 +112,7 @@ async def _has_worked(post: Post, instance: str) -> bool:
     return False
 
 
-async def _by_itself(
-    post: Post, moments: Moments, check: str, since: float, after: str
-) -> Outcome:
+async def _by_itself(post: Post, moments: Moments, check: str, since: float, after: str) -> Outcome:
     if not await post.until(lambda: moments.ending is not None, ENDS_S):
         said = f"it still ran {format_duration(ENDS_S)} after {after}"
         return Outcome(check, "failed", said)

@@ -23,7 +23,7 @@ setting when it boots.
 UNAUTHORISED, MISSING = 401, 404
 PROGRAM = (
     f"TIMER, WATCH = {TIMER!r}, {WATCH!r}\n"
-    + """\
+    """\
 import json, os, subprocess, time, urllib.error, urllib.request
 
 def said(*words):

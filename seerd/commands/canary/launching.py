@@ -145,13 +145,15 @@ class WatchedDoor:
         """
         try:
             async with asyncio.timeout(for_s):
-                done = await self.connections[instance].run(command, input=program)
+                done = await self.connections[instance].run(
+                    command, input=program, encoding="utf-8"
+                )
         except TimeoutError:
             raise ProviderError(f"{command!r} did not end within {for_s:.0f}s") from None
         except (OSError, asyncssh.Error, KeyError) as error:
             raise ProviderError(f"the SSH connection to {instance} was lost: {error}") from error
         if done.exit_status != 0:
-            said = f"{done.stderr} {done.stdout}".strip()[-400:]
+            said = f"{done.stderr!s} {done.stdout!s}".strip()[-400:]
             raise ProviderError(f"{command!r} ended with {done.exit_status}: {said}")
         return str(done.stdout)
 

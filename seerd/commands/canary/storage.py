@@ -139,8 +139,9 @@ async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[Outco
     """Try everything, and leave nothing in the bucket. `run` runs a Python program on the instance
     and returns what it prints. Raises `SeerdError` if nothing could be tried.
     """
-    store, clients = S3Store(shelf.address, shelf.run, shelf.until, shelf.region), Clients(
-        shelf.region
+    store, clients = (
+        S3Store(shelf.address, shelf.run, shelf.until, shelf.region),
+        Clients(shelf.region),
     )
     try:
         task = await _task(shelf, store, clients)
@@ -216,9 +217,10 @@ def late(tried: Tried) -> Outcome:
         return Outcome(name, "failed", "S3 took what was put by it")
     if not tried.status:
         return Outcome(name, "unknown", tried.why)
-    result = "passed" if tried.expired else "failed"
-    ours = "" if tried.expired else "; the agent does not take that for an expired URL"
-    return Outcome(name, result, f"{tried.why}{ours}", None, tried.code, status)
+    if not tried.expired:
+        said = f"{tried.why}; the agent does not take that for an expired URL"
+        return Outcome(name, "failed", said, None, tried.code, status)
+    return Outcome(name, "passed", tried.why, None, tried.code, status)
 
 
 async def _encryption(shelf: Shelf, clients: Clients, tried: Tried) -> Outcome:
@@ -240,9 +242,7 @@ async def _there(shelf: Shelf, clients: Clients, name: str) -> StoredObject:
         bucket = Address.parse(shelf.address).bucket
         found = await client.head_object(Bucket=bucket, Key=_key(shelf, name))
     parts = "-" in str(found.get("ETag", ""))
-    return StoredObject(
-        found["ContentLength"], parts, str(found.get("ServerSideEncryption") or "")
-    )
+    return StoredObject(found["ContentLength"], parts, str(found.get("ServerSideEncryption") or ""))
 
 
 def _key(shelf: Shelf, name: str) -> str:
