@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-SHORTEST_NAME = 3
-"""Characters of the shortest name that is taken out: shorter ones are parts of words."""
+COMMON = frozenset({"", "-", "root", "seerd", "ubuntu", "user", "runs", "home"})
+"""Names that say nothing of anybody."""
+SHORT_NAME = 6
+"""Characters of a name that is taken out wherever it is: a shorter one may be part of a word."""
 
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("URL", re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)),
@@ -34,8 +36,12 @@ def redacted(text: str, names: Iterable[str] = ()) -> str:
     out is named in angle brackets.
     """
     for name in sorted(set(names), key=len, reverse=True):
-        if len(name) >= SHORTEST_NAME:
-            text = text.replace(name, "<name>")
+        if name in COMMON:
+            continue
+        word = re.escape(name)
+        if len(name) < SHORT_NAME:
+            word = rf"(?<![A-Za-z0-9]){word}(?![A-Za-z0-9])"
+        text = re.sub(word, "<name>", text)
     for what, pattern in _PATTERNS:
         text = pattern.sub(f"<{what}>", text)
     return text

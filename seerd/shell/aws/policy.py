@@ -60,7 +60,7 @@ def policy(needs: Needs) -> dict[str, Any]:
 def canary_policy(needs: Needs, session: str) -> dict[str, Any]:
     """Make the policy document for `seerd canary`: that of a run, and what a run never does. It
     bids for a spot instance, reboots one of its own, and makes sessions of this name that may do no
-    more than a run (docs.aws.amazon.com/IAM/latest/UserGuide/id_credentials_temp_control-access.html).
+    more than a run (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
     """
     own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
     user = f"arn:{partition(needs.region)}:sts::{needs.account}:federated-user/{session}"
