@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -33,7 +33,7 @@ from seerd.commands.canary.outcome import (
     Rental,
     check_cap,
 )
-from seerd.commands.canary.report import canary_view, kept_times, report_json
+from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
 from seerd.commands.canary.terminals import SESSION
 from seerd.commands.common import SpecOptions, tell
 from seerd.commands.giving_back import until_signal
@@ -79,10 +79,12 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
     say(_promise(plan))
     at = time.time()
-    flown = _flown(plan, lambda one: say(f"{one.result:<8} {one.check}"), say)
+    flown = _flown(plan, lambda one: say(_line(one)), say)
     kept = _keep(plan, flown, at, say)
     told = report_json(plan, flown, at, _names(plan)) | {"kept": kept}
+    report = write_report(home.path, plan.run, told)
     tell(told, canary_view, json=json)
+    say(f"for an issue, without accounts, addresses and names: {report}")
     raise typer.Exit(1 if told["failed"] else 0)
 
 
@@ -154,13 +156,18 @@ def _promise(plan: CanaryPlan) -> str:
     )
 
 
-def _flown(plan: CanaryPlan, tell_one: Any, say: Any) -> Flown:
-    def told(one: Outcome) -> None:
-        tell_one(one)
+def _line(one: Outcome) -> str:
+    why = "" if one.result == "passed" else f": {one.said}"
+    return f"{one.result:<8} {one.check}{why}"
 
+
+def _flown(plan: CanaryPlan, told: Callable[[Outcome], None], say: Callable[[str], None]) -> Flown:
     async def flight() -> Flown:
+        def begun() -> Awaitable[Flown]:
+            return fly(plan, Book(told), Path(folder))
+
         try:
-            return await until_signal(lambda: fly(plan, Book(told), Path(folder)), say, "all")
+            return await until_signal(begun, say, "everything")
         except asyncio.CancelledError:
             raise InterruptedCanaryError("interrupted; nothing was started") from None
 
@@ -168,7 +175,7 @@ def _flown(plan: CanaryPlan, tell_one: Any, say: Any) -> Flown:
         return asyncio.run(flight())
 
 
-def _keep(plan: CanaryPlan, flown: Flown, at: float, say: Any) -> list[str]:
+def _keep(plan: CanaryPlan, flown: Flown, at: float, say: Callable[[str], None]) -> list[str]:
     """Keep the times for plans, and return the types that they are of."""
     kept = kept_times(flown, plan.cluster.region or "", at)
     for one in kept:

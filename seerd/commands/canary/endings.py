@@ -31,7 +31,7 @@ have; seconds.
 BY_ITSELF = "Client.InstanceInitiatedShutdown"
 ENDS_S = 240.0
 """How long an instance may take to end by itself, seconds: a whole boot, and its shutdown."""
-GONE_S = 600.0
+GONE_S = 300.0
 """How long `shutting-down` is watched, seconds; nobody pays for it."""
 SEEN_S = 3.0 * LOOK_S
 ASK_S = 1.0
@@ -131,13 +131,15 @@ async def termination(post: Post, token: str, watched: Watched) -> list[Outcome]
     seconds = wall() - asked
     ran_s = 0.0 if span.since is None or span.until is None else span.until - span.since
     said = f"taken at once; it is accounted for with {format_duration(round(ran_s, 1))}"
-    taken = Outcome("termination", "passed", said, seconds)
-    moments = watched.moments
+    return [Outcome("termination", "passed", said, seconds), await _gone(post, watched.moments)]
+
+
+async def _gone(post: Post, moments: Moments) -> Outcome:
     moments.ending = moments.ending or wall()
     if not await post.until(lambda: moments.gone is not None, GONE_S):
         said = f"it was still shutting down after {format_duration(GONE_S)}; that is not billed"
-        return [taken, Outcome("shutting-down", "unknown", said)]
+        return Outcome("shutting-down", "unknown", said)
     assert moments.gone is not None
     lasted_s = moments.gone - moments.ending
     said = f"for {format_duration(round(lasted_s, 1))}, which is not billed"
-    return [taken, Outcome("shutting-down", "passed", said, lasted_s)]
+    return Outcome("shutting-down", "passed", said, lasted_s)

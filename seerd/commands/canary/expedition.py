@@ -319,9 +319,9 @@ async def _proved(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> 
     home.mkdir()
     sweep = terminals.sweep(flock.cloud, watched.instance, str(home))
     await _tried(book, _token_again(flock, watched), "one token, one instance")
-    await _tried(book, _inside(flock, watched), "user data", "timer", "IMDSv1", "sudo")
+    await _tried(book, _inside(flock, watched), *inside.CHECKED)
     await _all(
-        _tried(book, _stored(plan, flock, watched, folder), "PUT", "multipart", "expired URL"),
+        _tried(book, _stored(plan, flock, watched, folder), *storage.CHECKED),
         _tried(book, refusals.look(flock.cloud, watched.request), *refusals.ABOUT),
         _tried(book, _one(sweep), "sweep"),
     )
@@ -337,7 +337,7 @@ async def _tried(book: Book, work: Awaitable[list[Outcome]], *checks: str) -> No
     """Write down what comes of this work; if it fails, that these checks could not be made."""
     try:
         book.add(*await work)
-    except SeerdError as error:
+    except (SeerdError, msgspec.MsgspecError) as error:
         book.add(*(Outcome(check, "failed", str(error)) for check in checks))
 
 
@@ -384,12 +384,11 @@ async def _with_gpu(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -
         said = "the five minutes of this instance were over before"
         book.add(*(Outcome(check, "unknown", said) for check in ("GPU", *_IMPORTS)))
     finally:
-        await to_its_end(_terminated(flock))
-
-
-async def _terminated(flock: _Flock) -> None:
-    for token in flock.tokens:
-        await flock.provider.terminate(token)
+        await to_its_end(flock.provider.terminate(GPU))
+    # How long machines with GPUs take to be gone is told in the launches of the report.
+    watched = flock.cloud.launch(GPU)
+    if watched.instance:
+        await endings.termination(flock.post, GPU, watched)
 
 
 _IMPORTS = ("torch, cold", "torch, warm")

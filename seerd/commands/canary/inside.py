@@ -16,6 +16,7 @@ from seerd.commands.canary.outcome import Moments, Outcome
 from seerd.shell.aws.userdata import POWER, TIMER, WATCH
 from seerd.units import format_duration
 
+CHECKED = ("user data", "timer", "orphan watch", "IMDSv1", "no credentials", "sudo")
 OFF_S = 60.0
 """Seconds that the timer may be off: it is set by the instance's clock, which NTP may still be
 setting when it boots.

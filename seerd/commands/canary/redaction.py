@@ -11,8 +11,10 @@ from typing import Any
 
 COMMON = frozenset({"", "-", "root", "seerd", "ubuntu", "user", "runs", "home"})
 """Names that say nothing of anybody."""
-SHORT_NAME = 6
-"""Characters of a name that is taken out wherever it is: a shorter one may be part of a word."""
+SHORTEST_NAME, SHORT_NAME = 2, 6
+"""Characters of the shortest name that is taken out, and of the shortest that is so wherever it is:
+one that is shorter than that may be part of a word.
+"""
 
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("URL", re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)),
@@ -36,7 +38,7 @@ def redacted(text: str, names: Iterable[str] = ()) -> str:
     out is named in angle brackets.
     """
     for name in sorted(set(names), key=len, reverse=True):
-        if name in COMMON:
+        if name in COMMON or len(name) < SHORTEST_NAME:
             continue
         word = re.escape(name)
         if len(name) < SHORT_NAME:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from json import dumps
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,6 +18,7 @@ from rich.text import Text
 from seerd.commands.canary.expedition import CanaryPlan, Flown
 from seerd.commands.canary.outcome import CAP_USD, CHECKS, Moments
 from seerd.commands.canary.redaction import redacted_all
+from seerd.errors import UsageError
 from seerd.planning.cloud_times import VERSION, KeptTimes
 from seerd.units import format_duration
 from seerd.version import VERSION as SEERD
@@ -57,6 +60,19 @@ def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str])
     # What AWS itself has named, the region and the types, identifies nobody, and is wanted.
     clean: dict[str, Any] = redacted_all(told, names)
     return {"region": plan.cluster.region, **clean}
+
+
+def write_report(home: Path, run: str, told: dict[str, Any]) -> Path:
+    """Write the JSON into the folder of all runs, and return its file. Raises `UsageError` if it
+    cannot be written.
+    """
+    path = home / "canaries" / f"{run}.json"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(dumps(told, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    return path
 
 
 def _launch(kind: str, moments: Moments) -> dict[str, Any]:

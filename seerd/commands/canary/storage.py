@@ -24,6 +24,7 @@ from seerd.shell.stores.data import Address
 from seerd.shell.stores.s3 import S3Store
 from seerd.shell.stores.s3_client import Clients, plain
 
+CHECKED = ("PUT", "multipart", "expired URL", "encryption")
 TRIAL = "canary"
 BODY = b"seerd canary\n" * 64
 LIFE_S = 1
