@@ -177,7 +177,7 @@ def _flown(plan: CanaryPlan, told: Callable[[Outcome], None], say: Callable[[str
 
 def _keep(plan: CanaryPlan, flown: Flown, at: float, say: Callable[[str], None]) -> list[str]:
     """Keep the times for plans, and return the types that they are of."""
-    kept = kept_times(flown, plan.cluster.region or "", at)
+    kept = kept_times(plan, flown, at)
     for one in kept:
         path = cloud_times.keep(plan.home.path, one)
         say(f"seerd plan uses the times of {one.instance_type} from now on: {path}")

@@ -403,9 +403,10 @@ async def _torch(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -> N
         return
     moments = watched.moments
     seconds = (moments.agent or wall()) - (moments.asked or wall())
-    gpu = listed.partition("(")[0].strip() or "no GPU is listed"
-    result = "passed" if listed.startswith("GPU 0") else "failed"
-    book.add(Outcome("GPU", result, gpu, seconds))  # type: ignore[arg-type]
+    if not listed.startswith("GPU 0"):
+        book.add(Outcome("GPU", "failed", "nvidia-smi lists none", seconds))
+        return
+    book.add(Outcome("GPU", "passed", listed.partition("(")[0].strip(), seconds))
     command = f"{shlex.quote(_python(plan.spec))} -c {shlex.quote(TORCH)}"
     for check in _IMPORTS:
         began = time.monotonic()

@@ -193,6 +193,6 @@ def _waits_s(unit: str) -> float | None:
     if found is None:
         return None
     parts = re.findall(r"([\d.]+)\s*([a-z]*)", found[1])
-    if any(name not in _UNITS_S for _, name in parts):
+    if not parts or any(name not in _UNITS_S for _, name in parts):
         return None
     return sum(float(number) * _UNITS_S[name] for number, name in parts)

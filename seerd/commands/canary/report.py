@@ -110,7 +110,7 @@ def canary_view(told: dict[str, Any]) -> RenderableType:
     return Group(text, Text(f"{counts}; {cost}"))
 
 
-def kept_times(flown: Flown, region: str, at: float) -> list[KeptTimes]:
+def kept_times(plan: CanaryPlan, flown: Flown, at: float) -> list[KeptTimes]:
     """Collect the times that plans use from now on, for each type that came far enough.
 
     Of a machine with a GPU the first import of torch is part of the boot: no trial begins before
@@ -119,17 +119,17 @@ def kept_times(flown: Flown, region: str, at: float) -> list[KeptTimes]:
     found = []
     for kind in dict.fromkeys(kind for kind, _ in flown.launches):
         ready = [m for name, m in flown.launches if name == kind and m.agent and m.running]
-        gpu = kind == next(reversed([name for name, _ in flown.launches]), "") and flown.torch_s
-        more_s = (flown.torch_s or 0.0) if gpu else 0.0
+        has_gpu = plan.gpu is not None and kind == plan.gpu.type
+        torch_s = (flown.torch_s or 0.0) if has_gpu else 0.0
         if ready:
             found.append(
                 KeptTimes(
                     version=VERSION,
-                    region=region,
+                    region=plan.cluster.region or "",
                     instance_type=kind,
                     measured_at=datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                     pending_s=tuple(_between(m.asked, m.running) for m in ready),
-                    boot_s=tuple(_between(m.running, m.agent) + more_s for m in ready),
+                    boot_s=tuple(_between(m.running, m.agent) + torch_s for m in ready),
                     release_s=tuple(flown.release),
                 )
             )
