@@ -153,9 +153,8 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
     assert json.loads(report.read_text()) == told
 
     planned = json.loads(came_back(fly("plan", "--json"))[0])
-    notes = " ".join(planned["notes"])
-    assert "as seerd canary measured on g4dn.xlarge in us-east-1" in notes
-    assert planned["forecast"]["time_s"]["p50"] > 0
+    told_of = " ".join(planned["adjusted"])
+    assert "as seerd canary measured on g4dn.xlarge in us-east-1" in told_of
 
 
 def test_what_is_wrong_is_found_and_nothing_stays(rig: Rig, fly: Fly, tmp_path: Path) -> None:
@@ -168,6 +167,7 @@ def test_what_is_wrong_is_found_and_nothing_stays(rig: Rig, fly: Fly, tmp_path: 
     (layer / "etc/sudoers.d/zz-everything").write_text("seerd ALL=(ALL) NOPASSWD: ALL\n")
     (layer / "etc/sudoers.d/zz-everything").chmod(0o440)
     shutil.copy(IMAGE / "systemd-run", layer / "usr/local/lib/rig/systemd-run")
+    (layer / "usr/local/lib/rig/systemd-run").chmod(0o755)
     (layer / "usr/bin/systemd-run").write_text(
         '#!/bin/sh\ncase "$*" in *seerd-hard-end*) exit 0 ;; esac\n'
         'exec /usr/local/lib/rig/systemd-run "$@"\n'

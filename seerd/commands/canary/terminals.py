@@ -63,7 +63,8 @@ async def printed_policy(
         )
         return Outcome(name, "unknown", said, None, error.code, error.status or None)
     try:
-        told = [json.loads(await _seerd(doctor, session)) for session in sessions]
+        answers = await asyncio.gather(*(_seerd(doctor, session) for session in sessions))
+        told = [json.loads(answer) for answer in answers]
     except (ProviderError, ValueError) as error:
         return Outcome(name, "failed", f"the doctor gave no answer: {error}")
     missing = missing_in_all([one["missing"] for one in told])
