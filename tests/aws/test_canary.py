@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import client
 from seerd.commands.canary import inside, refusals, storage, terminals
-from seerd.commands.canary.inside import Expected, Facts, judged
+from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
 from seerd.commands.canary.outcome import (
     CAP_USD,
     CHECKS,
@@ -32,9 +32,9 @@ from seerd.commands.canary.outcome import (
     LONGEST_GPU_S,
     LONGEST_S,
     Book,
-    Moments,
-    Outcome,
-    Rental,
+    CanaryRental,
+    CheckOutcome,
+    LaunchMoments,
     check_cap,
     most_usd,
     timeline,
@@ -233,8 +233,8 @@ def test_more_than_the_cap_is_not_begun(rig: Rig, fly: Fly, tmp_path: Path) -> N
 
 # ---------------------------------------------------------------- money
 
-SMALL = Rental("t3.small", 3, 0.0208, LONGEST_S, 75)
-WITH_GPU = Rental("g4dn.xlarge", 1, 0.526, LONGEST_GPU_S, 75)
+SMALL = CanaryRental("t3.small", 3, 0.0208, LONGEST_S, 75)
+WITH_GPU = CanaryRental("g4dn.xlarge", 1, 0.526, LONGEST_GPU_S, 75)
 
 
 def test_the_most_that_it_may_cost() -> None:
@@ -252,9 +252,9 @@ def test_the_most_that_it_may_cost() -> None:
 
 
 def test_what_ran_is_billed_for_a_minute_at_least() -> None:
-    assert Moments().billed_s(100.0) == 0.0
-    assert Moments(running=10.0, ending=15.0).billed_s(100.0) == 60.0
-    assert Moments(running=10.0).billed_s(100.0) == 90.0
+    assert LaunchMoments().billed_s(100.0) == 0.0
+    assert LaunchMoments(running=10.0, ending=15.0).billed_s(100.0) == 60.0
+    assert LaunchMoments(running=10.0).billed_s(100.0) == 90.0
 
 
 # ---------------------------------------------------------------- what is told to strangers
@@ -345,10 +345,10 @@ FINE = Facts(
     root=1,
     may=MAY,
 )
-THERE = Expected(Moments(asked=1000.0), told_at=1050.0, hard_end=1740.0)
+THERE = ExpectedFacts(LaunchMoments(asked=1000.0), told_at=1050.0, hard_end=1740.0)
 
 
-def outcome(check: str, **changes: Any) -> Outcome:
+def outcome(check: str, **changes: Any) -> CheckOutcome:
     found = judged(
         Facts(**({name: getattr(FINE, name) for name in FINE.__struct_fields__} | changes)), THERE
     )
@@ -389,11 +389,11 @@ def test_what_is_not_as_it_should_be(check: str, changes: dict[str, Any], result
 
 
 def test_how_far_a_launch_came() -> None:
-    moments = Moments(asked=10.0, answered=11.0, pending=11.0, running=20.0, address=20.5)
+    moments = LaunchMoments(asked=10.0, answered=11.0, pending=11.0, running=20.0, address=20.5)
     found = timeline(moments, "host key mismatch")
     assert [one.result for one in found] == [*["passed"] * 4, "failed", *["unknown"] * 2]
     assert found[2].seconds == 10.0
-    assert [one.result for one in timeline(Moments(), "")] == ["unknown"] * 7
+    assert [one.result for one in timeline(LaunchMoments(), "")] == ["unknown"] * 7
 
 
 # ---------------------------------------------------------------- refusals, URLs, policies
@@ -414,15 +414,15 @@ def test_a_refusal_is_what_seerd_takes_it_for() -> None:
 
 
 def test_a_url_whose_time_is_over() -> None:
-    assert storage.late(storage.Tried(1.0)).result == "failed"
-    assert storage.late(storage.Tried(1.0, "no route", 0)).result == "unknown"
-    old = storage.Tried(1.0, "refused", 403, "AccessDenied", expired=True)
+    assert storage.late(storage.TransferTry(1.0)).result == "failed"
+    assert storage.late(storage.TransferTry(1.0, "no route", 0)).result == "unknown"
+    old = storage.TransferTry(1.0, "refused", 403, "AccessDenied", expired=True)
     assert storage.late(old).result == "passed"
     assert storage.late(replace_(old, expired=False)).result == "failed"
 
 
-def replace_(tried: storage.Tried, **changes: Any) -> storage.Tried:
-    return storage.Tried(
+def replace_(tried: storage.TransferTry, **changes: Any) -> storage.TransferTry:
+    return storage.TransferTry(
         **({name: getattr(tried, name) for name in tried.__struct_fields__} | changes)
     )
 
@@ -460,9 +460,9 @@ def test_the_policy_of_the_canary_has_no_mistake(image: str) -> None:
 
 
 def test_checks_that_were_not_come_to_are_unknown_and_the_first_outcome_counts() -> None:
-    heard: list[Outcome] = []
+    heard: list[CheckOutcome] = []
     book = Book(heard.append)
-    book.add(Outcome("PUT", "passed", "it was put"), Outcome("PUT", "failed", "too late"))
+    book.add(CheckOutcome("PUT", "passed", "it was put"), CheckOutcome("PUT", "failed", "too late"))
     found = book.complete(gpu=False, why="it was over")
     assert [one.check for one in found] == [one for one in CHECKS if one not in GPU_CHECKS]
     assert [one.check for one in found if one.result == "passed"] == ["PUT"]

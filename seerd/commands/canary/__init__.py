@@ -29,8 +29,8 @@ from seerd.commands.canary.outcome import (
     LONGEST_GPU_S,
     LONGEST_S,
     Book,
-    Outcome,
-    Rental,
+    CanaryRental,
+    CheckOutcome,
     check_cap,
 )
 from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
@@ -51,6 +51,7 @@ from seerd.shell.stores.data import Address
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
+from seerd.view.harmless import harmless
 
 SMALL_TYPES = {"x86_64": "t3.small", "arm64": "t4g.small"}
 """What costs little and has the memory for an image that was made for larger ones, by
@@ -74,7 +75,7 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     out, began = sys.stderr if json else sys.stdout, time.monotonic()
 
     def say(text: str) -> None:
-        print(f"{time.monotonic() - began:7.1f}s  {text}", file=out, flush=True)
+        print(f"{time.monotonic() - began:7.1f}s  {harmless(text)}", file=out, flush=True)
 
     plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
     say(_promise(plan))
@@ -132,7 +133,7 @@ def _small_type(image: Image) -> str:
 
 async def _rental(
     cloud: Cloud, home: Home, kind: str, count: int, longest_s: float, image: Image
-) -> Rental:
+) -> CanaryRental:
     """Look up the price. Raises `CloudError` if AWS does not tell it: then there is no cap."""
     try:
         price = await prices.on_demand(cloud, kind, home.path / "prices")
@@ -142,7 +143,7 @@ async def _rental(
             f"promised: {error}"
         ) from error
     disk_gb = sum(gb for _, gb in image.disks) or USUAL_DISK_GB
-    return Rental(kind, count, price.usd_per_h, longest_s, disk_gb)
+    return CanaryRental(kind, count, price.usd_per_h, longest_s, disk_gb)
 
 
 def _promise(plan: CanaryPlan) -> str:
@@ -156,12 +157,14 @@ def _promise(plan: CanaryPlan) -> str:
     )
 
 
-def _line(one: Outcome) -> str:
+def _line(one: CheckOutcome) -> str:
     why = "" if one.result == "passed" else f": {one.said}"
     return f"{one.result:<8} {one.check}{why}"
 
 
-def _flown(plan: CanaryPlan, told: Callable[[Outcome], None], say: Callable[[str], None]) -> Flown:
+def _flown(
+    plan: CanaryPlan, told: Callable[[CheckOutcome], None], say: Callable[[str], None]
+) -> Flown:
     async def flight() -> Flown:
         def begun() -> Awaitable[Flown]:
             return fly(plan, Book(told), Path(folder))

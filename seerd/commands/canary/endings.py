@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from seerd.agent.protocol import VERSION, Hello, ProtocolError, Renew, Welcome
 from seerd.agent.wire import decode, encode
 from seerd.commands.canary.launching import Watched, WatchedCloud, WatchedDoor
-from seerd.commands.canary.outcome import Moments, Outcome
+from seerd.commands.canary.outcome import CheckOutcome, LaunchMoments
 from seerd.errors import ProviderError
 from seerd.shell.aws import instances
 from seerd.shell.aws.errors import AwsError, ErrorKind
@@ -65,7 +65,7 @@ class Post:
         return True
 
 
-async def lease(post: Post, watched: Watched) -> Outcome:
+async def lease(post: Post, watched: Watched) -> CheckOutcome:
     """Renew an agent's lease for the last time, and say nothing any more. Raises
     `ProviderError`.
     """
@@ -75,7 +75,7 @@ async def lease(post: Post, watched: Watched) -> Outcome:
         async with asyncio.timeout(LEASE_S):
             welcome = decode(await reader.readline())
         if not isinstance(welcome, Welcome):
-            return Outcome("lease", "failed", f"its agent answered {welcome.kind!r}")
+            return CheckOutcome("lease", "failed", f"its agent answered {welcome.kind!r}")
         writer.write(encode(Renew(LEASE_S, GRACE_S, LAST_S)))
         # Its answer to anything shows that it has read that far; nothing else is asked of it.
         await asyncio.sleep(ASK_S)
@@ -87,17 +87,17 @@ async def lease(post: Post, watched: Watched) -> Outcome:
     return await _by_itself(post, watched.moments, "lease", silent_at, "the last word to it")
 
 
-async def reboot(post: Post, watched: Watched) -> Outcome:
+async def reboot(post: Post, watched: Watched) -> CheckOutcome:
     """Reboot an instance that has had an agent. Raises `ProviderError`."""
     if not await _has_worked(post, watched.instance):
-        return Outcome("reboot", "failed", "what ends it did not notice its agent")
+        return CheckOutcome("reboot", "failed", "what ends it did not notice its agent")
     try:
         await post.cloud.ask("ec2", "reboot_instances", InstanceIds=[watched.instance])
     except AwsError as error:
         if error.kind is not ErrorKind.DENIED:
             raise
         said = "these credentials may not reboot it; `seerd canary SPEC --policy` prints what may"
-        return Outcome("reboot", "unknown", said, None, error.code, error.status or None)
+        return CheckOutcome("reboot", "unknown", said, None, error.code, error.status or None)
     return await _by_itself(post, watched.moments, "reboot", wall(), "it was told to reboot")
 
 
@@ -112,34 +112,39 @@ async def _has_worked(post: Post, instance: str) -> bool:
     return False
 
 
-async def _by_itself(post: Post, moments: Moments, check: str, since: float, after: str) -> Outcome:
+async def _by_itself(
+    post: Post, moments: LaunchMoments, check: str, since: float, after: str
+) -> CheckOutcome:
     if not await post.until(lambda: moments.ending is not None, ENDS_S):
         said = f"it still ran {format_duration(ENDS_S)} after {after}"
-        return Outcome(check, "failed", said)
+        return CheckOutcome(check, "failed", said)
     assert moments.ending is not None
     seconds = max(0.0, moments.ending - since)
     if moments.reason != BY_ITSELF:
-        return Outcome(check, "failed", f"EC2 names another cause: {moments.reason}", seconds)
+        return CheckOutcome(check, "failed", f"EC2 names another cause: {moments.reason}", seconds)
     said = f"it powered itself off {format_duration(round(seconds, 1))} after {after}"
-    return Outcome(check, "passed", said, seconds)
+    return CheckOutcome(check, "passed", said, seconds)
 
 
-async def termination(post: Post, token: str, watched: Watched) -> list[Outcome]:
+async def termination(post: Post, token: str, watched: Watched) -> list[CheckOutcome]:
     """End an instance as a run does, and watch until it is gone. Raises `ProviderError`."""
     asked = wall()
     span = await post.provider.terminate(token)
     seconds = wall() - asked
     ran_s = 0.0 if span.since is None or span.until is None else span.until - span.since
     said = f"taken at once; it is accounted for with {format_duration(round(ran_s, 1))}"
-    return [Outcome("termination", "passed", said, seconds), await _gone(post, watched.moments)]
+    return [
+        CheckOutcome("termination", "passed", said, seconds),
+        await _gone(post, watched.moments),
+    ]
 
 
-async def _gone(post: Post, moments: Moments) -> Outcome:
+async def _gone(post: Post, moments: LaunchMoments) -> CheckOutcome:
     moments.ending = moments.ending or wall()
     if not await post.until(lambda: moments.gone is not None, GONE_S):
         said = f"it was still shutting down after {format_duration(GONE_S)}; that is not billed"
-        return Outcome("shutting-down", "unknown", said)
+        return CheckOutcome("shutting-down", "unknown", said)
     assert moments.gone is not None
     lasted_s = moments.gone - moments.ending
     said = f"for {format_duration(round(lasted_s, 1))}, which is not billed"
-    return Outcome("shutting-down", "passed", said, lasted_s)
+    return CheckOutcome("shutting-down", "passed", said, lasted_s)

@@ -27,9 +27,9 @@ from seerd.commands.canary.outcome import (
     LONGEST_S,
     WORK_S,
     Book,
-    Moments,
-    Outcome,
-    Rental,
+    CanaryRental,
+    CheckOutcome,
+    LaunchMoments,
     timeline,
 )
 from seerd.commands.common import SpecOptions
@@ -81,8 +81,8 @@ class CanaryPlan:
     run: str
     owner: str
     arn: str
-    small: Rental
-    gpu: Rental | None
+    small: CanaryRental
+    gpu: CanaryRental | None
     most_usd: float
 
 
@@ -97,8 +97,8 @@ class Flown:
     usd       about how many USD the instances cost
     """
 
-    outcomes: list[Outcome]
-    launches: list[tuple[str, Moments]] = field(default_factory=list)
+    outcomes: list[CheckOutcome]
+    launches: list[tuple[str, LaunchMoments]] = field(default_factory=list)
     release: list[float] = field(default_factory=list)
     torch_s: float | None = None
     usd: float = 0.0
@@ -144,7 +144,7 @@ async def fly(plan: CanaryPlan, book: Book, folder: Path) -> Flown:
     return flown
 
 
-def _is_release(outcome: Outcome) -> bool:
+def _is_release(outcome: CheckOutcome) -> bool:
     return outcome.check == "termination" and outcome.result == "passed"
 
 
@@ -168,7 +168,7 @@ class _Flock:
     def __init__(
         self,
         plan: CanaryPlan,
-        rental: Rental,
+        rental: CanaryRental,
         tokens: tuple[str, ...],
         hard_end: float,
         folder: Path,
@@ -209,7 +209,7 @@ class _Flock:
 
 
 def _settings(
-    plan: CanaryPlan, run: str, rental: Rental, hard_end: float, keys: Path, *, gpu: bool
+    plan: CanaryPlan, run: str, rental: CanaryRental, hard_end: float, keys: Path, *, gpu: bool
 ) -> Ec2Settings:
     settings = settings_of(
         plan.cluster,
@@ -254,10 +254,10 @@ async def _given_back(flocks: Iterable[_Flock], book: Book) -> str:
         lines = "\n".join([*said, *costing])
         by = "they power themselves off within minutes, and `seerd sweep` shows them"
         text = f"something is left that may cost: {by}:\n{lines}"
-        book.add(Outcome("nothing left", "failed", text))
+        book.add(CheckOutcome("nothing left", "failed", text))
     else:
         text = nothing_left(ending)
-        book.add(Outcome("nothing left", "passed", text))
+        book.add(CheckOutcome("nothing left", "passed", text))
     return text
 
 
@@ -269,10 +269,10 @@ async def _doctor(plan: CanaryPlan, book: Book) -> None:
     findings = await asyncio.to_thread(doctor.examine, plan.asked.path, changes, plan.home)
     problems = [f"{one.check}: {one.found}" for one in findings if one.level == "problem"]
     if problems:
-        book.add(Outcome("doctor", "failed", "; ".join(problems)))
+        book.add(CheckOutcome("doctor", "failed", "; ".join(problems)))
     else:
         said = f"{len(findings)} checks, no problem"
-        book.add(Outcome("doctor", "passed", said, time.monotonic() - began))
+        book.add(CheckOutcome("doctor", "passed", said, time.monotonic() - began))
 
 
 async def _printed_policy(plan: CanaryPlan, book: Book) -> None:
@@ -296,12 +296,12 @@ async def _ended(
     flock: _Flock,
     book: Book,
     token: str,
-    ending: Callable[[Post, Watched], Awaitable[Outcome]],
+    ending: Callable[[Post, Watched], Awaitable[CheckOutcome]],
 ) -> None:
     try:
         book.add(await ending(flock.post, await flock.launch(token)))
     except SeerdError as error:
-        book.add(Outcome(token, "failed", str(error)))
+        book.add(CheckOutcome(token, "failed", str(error)))
 
 
 async def _proved(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> None:
@@ -329,37 +329,39 @@ async def _proved(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> 
     await _tried(book, ended, "termination", "shutting-down")
 
 
-async def _one(work: Awaitable[Outcome]) -> list[Outcome]:
+async def _one(work: Awaitable[CheckOutcome]) -> list[CheckOutcome]:
     return [await work]
 
 
-async def _tried(book: Book, work: Awaitable[list[Outcome]], *checks: str) -> None:
+async def _tried(book: Book, work: Awaitable[list[CheckOutcome]], *checks: str) -> None:
     """Write down what comes of this work; if it fails, that these checks could not be made."""
     try:
         book.add(*await work)
     except (SeerdError, msgspec.MsgspecError) as error:
-        book.add(*(Outcome(check, "failed", str(error)) for check in checks))
+        book.add(*(CheckOutcome(check, "failed", str(error)) for check in checks))
 
 
-async def _token_again(flock: _Flock, watched: Watched) -> list[Outcome]:
+async def _token_again(flock: _Flock, watched: Watched) -> list[CheckOutcome]:
     """Send the same request again. Raises `AwsError`."""
     check = "one token, one instance"
     again = await flock.cloud.ask("ec2", "run_instances", **watched.request)
     given = {row["InstanceId"] for row in again["Instances"]}
     if given != {watched.instance}:
-        return [Outcome(check, "failed", "EC2 has given another instance for the same token")]
-    return [Outcome(check, "passed", "asked twice, EC2 has given one")]
+        return [CheckOutcome(check, "failed", "EC2 has given another instance for the same token")]
+    return [CheckOutcome(check, "passed", "asked twice, EC2 has given one")]
 
 
-async def _inside(flock: _Flock, watched: Watched) -> list[Outcome]:
+async def _inside(flock: _Flock, watched: Watched) -> list[CheckOutcome]:
     before = wall()
     told = await flock.door.run(watched.instance, f"{PYTHON} -I -", inside.PROGRAM)
     told_at = (before + wall()) / 2
     facts = msgspec.json.decode(told, type=inside.Facts)
-    return inside.judged(facts, inside.Expected(watched.moments, told_at, flock.hard_end))
+    return inside.judged(facts, inside.ExpectedFacts(watched.moments, told_at, flock.hard_end))
 
 
-async def _stored(plan: CanaryPlan, flock: _Flock, watched: Watched, folder: Path) -> list[Outcome]:
+async def _stored(
+    plan: CanaryPlan, flock: _Flock, watched: Watched, folder: Path
+) -> list[CheckOutcome]:
     async def run(program: str) -> str:
         command = f"{PYTHON} -I -"
         return await flock.door.run(watched.instance, command, program, for_s=120.0)
@@ -382,7 +384,7 @@ async def _with_gpu(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -
             await _torch(plan, flock, book, flown)
     except TimeoutError:
         said = "the five minutes of this instance were over before"
-        book.add(*(Outcome(check, "unknown", said) for check in ("GPU", *_IMPORTS)))
+        book.add(*(CheckOutcome(check, "unknown", said) for check in ("GPU", *_IMPORTS)))
     finally:
         await to_its_end(flock.provider.terminate(GPU))
     # How long machines with GPUs take to be gone is told in the launches of the report.
@@ -399,25 +401,25 @@ async def _torch(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -> N
         watched = await flock.launch(GPU)
         listed = await flock.door.run(watched.instance, "nvidia-smi -L")
     except SeerdError as error:
-        book.add(Outcome("GPU", "failed", str(error)))
+        book.add(CheckOutcome("GPU", "failed", str(error)))
         return
     moments = watched.moments
     seconds = (moments.agent or wall()) - (moments.asked or wall())
     if not listed.startswith("GPU 0"):
-        book.add(Outcome("GPU", "failed", "nvidia-smi lists none", seconds))
+        book.add(CheckOutcome("GPU", "failed", "nvidia-smi lists none", seconds))
         return
-    book.add(Outcome("GPU", "passed", listed.partition("(")[0].strip(), seconds))
+    book.add(CheckOutcome("GPU", "passed", listed.partition("(")[0].strip(), seconds))
     command = f"{shlex.quote(_python(plan.spec))} -c {shlex.quote(TORCH)}"
     for check in _IMPORTS:
         began = time.monotonic()
         try:
             has_gpu = await flock.door.run(watched.instance, command, for_s=GPU_WORK_S)
         except SeerdError as error:
-            book.add(Outcome(check, "failed", str(error)))
+            book.add(CheckOutcome(check, "failed", str(error)))
             return
         took_s = time.monotonic() - began
         flown.torch_s = flown.torch_s if flown.torch_s is not None else took_s
         if "True" in has_gpu:
-            book.add(Outcome(check, "passed", "it has the GPU", took_s))
+            book.add(CheckOutcome(check, "passed", "it has the GPU", took_s))
         else:
-            book.add(Outcome(check, "failed", "it was imported, and has no GPU", took_s))
+            book.add(CheckOutcome(check, "failed", "it was imported, and has no GPU", took_s))

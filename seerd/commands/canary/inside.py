@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from seerd.commands.canary.outcome import Moments, Outcome
+from seerd.commands.canary.outcome import CheckOutcome, LaunchMoments
 from seerd.shell.aws.userdata import POWER, TIMER, WATCH
 from seerd.units import format_duration
 
@@ -94,20 +94,20 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """What should be so. Moments are wall clock, seconds since 1970.
+class ExpectedFacts:
+    """What should be so. LaunchMoments are wall clock, seconds since 1970.
 
     moments   of the instance
     told_at   when it has told its facts
     hard_end  when it powers itself off
     """
 
-    moments: Moments
+    moments: LaunchMoments
     told_at: float
     hard_end: float
 
 
-def judged(facts: Facts, expected: Expected) -> list[Outcome]:
+def judged(facts: Facts, expected: ExpectedFacts) -> list[CheckOutcome]:
     """Judge what an instance has told of itself."""
     return [
         _user_data(facts, expected),
@@ -119,62 +119,66 @@ def judged(facts: Facts, expected: Expected) -> list[Outcome]:
     ]
 
 
-def _user_data(facts: Facts, expected: Expected) -> Outcome:
+def _user_data(facts: Facts, expected: ExpectedFacts) -> CheckOutcome:
     if facts.timer_at is None or expected.moments.asked is None:
-        return Outcome("user data", "failed", "nothing of the user data has left a trace")
+        return CheckOutcome("user data", "failed", "nothing of the user data has left a trace")
     ahead_s = facts.now - expected.told_at
     seconds = facts.timer_at - ahead_s - expected.moments.asked
     off = f"; its clock is {abs(ahead_s):.0f}s off" if abs(ahead_s) > 1.0 else ""
     said = f"{format_duration(max(0.0, round(seconds, 1)))} after it was asked for{off}"
-    return Outcome("user data", "passed", said, seconds)
+    return CheckOutcome("user data", "passed", said, seconds)
 
 
-def _timer(facts: Facts, expected: Expected) -> Outcome:
+def _timer(facts: Facts, expected: ExpectedFacts) -> CheckOutcome:
     if facts.timer_at is None or facts.timer != "active":
         state = facts.timer or "unknown"
-        return Outcome("timer", "failed", f"there is no timer that ends it (systemd: {state})")
+        return CheckOutcome("timer", "failed", f"there is no timer that ends it (systemd: {state})")
     waits_s = _waits_s(facts.timer_unit)
     if waits_s is None:
-        return Outcome("timer", "unknown", "it is active, and does not say for how long")
+        return CheckOutcome("timer", "unknown", "it is active, and does not say for how long")
     off_s = facts.timer_at + waits_s - expected.hard_end
     if abs(off_s) > OFF_S:
         side = "late" if off_s > 0 else "early"
-        return Outcome("timer", "failed", f"it is {format_duration(abs(round(off_s)))} too {side}")
-    return Outcome("timer", "passed", f"it fires {format_duration(round(waits_s))} after the boot")
+        return CheckOutcome(
+            "timer", "failed", f"it is {format_duration(abs(round(off_s)))} too {side}"
+        )
+    return CheckOutcome(
+        "timer", "passed", f"it fires {format_duration(round(waits_s))} after the boot"
+    )
 
 
-def _watch(facts: Facts) -> Outcome:
+def _watch(facts: Facts) -> CheckOutcome:
     if facts.watch == "active":
-        return Outcome("orphan watch", "passed", "it runs")
-    return Outcome("orphan watch", "failed", f"it does not run (systemd: {facts.watch})")
+        return CheckOutcome("orphan watch", "passed", "it runs")
+    return CheckOutcome("orphan watch", "failed", f"it does not run (systemd: {facts.watch})")
 
 
-def _without_token(facts: Facts) -> Outcome:
+def _without_token(facts: Facts) -> CheckOutcome:
     told = f"status {facts.without_token} without a token, {facts.with_token} with one"
     if not facts.without_token or not facts.with_token:
-        return Outcome("IMDSv1", "unknown", "its metadata did not answer")
+        return CheckOutcome("IMDSv1", "unknown", "its metadata did not answer")
     refused = facts.without_token == UNAUTHORISED and facts.with_token < UNAUTHORISED
-    return Outcome("IMDSv1", "passed" if refused else "failed", told)
+    return CheckOutcome("IMDSv1", "passed" if refused else "failed", told)
 
 
-def _credentials(facts: Facts) -> Outcome:
+def _credentials(facts: Facts) -> CheckOutcome:
     if facts.role == MISSING:
-        return Outcome("no credentials", "passed", "its metadata has none")
+        return CheckOutcome("no credentials", "passed", "its metadata has none")
     if not facts.role or facts.role >= UNAUTHORISED:
-        return Outcome("no credentials", "unknown", f"its metadata answered {facts.role}")
-    return Outcome("no credentials", "failed", "its metadata has credentials of a role")
+        return CheckOutcome("no credentials", "unknown", f"its metadata answered {facts.role}")
+    return CheckOutcome("no credentials", "failed", "its metadata has credentials of a role")
 
 
-def _sudo(facts: Facts) -> Outcome:
+def _sudo(facts: Facts) -> CheckOutcome:
     if facts.root == 0:
-        return Outcome("sudo", "failed", "the user may run anything as root")
+        return CheckOutcome("sudo", "failed", "the user may run anything as root")
     allowed = list(commands(facts.may))
     more = [one for one in allowed if one not in POWER]
     if more:
-        return Outcome("sudo", "failed", f"the user may also run as root: {', '.join(more)}")
+        return CheckOutcome("sudo", "failed", f"the user may also run as root: {', '.join(more)}")
     if not allowed:
-        return Outcome("sudo", "failed", "the user may not even power it off")
-    return Outcome("sudo", "passed", "to power it off, and nothing else")
+        return CheckOutcome("sudo", "failed", "the user may not even power it off")
+    return CheckOutcome("sudo", "passed", "to power it off, and nothing else")
 
 
 def commands(listed: str) -> Iterable[str]:

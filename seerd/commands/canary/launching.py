@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import asyncssh
 
-from seerd.commands.canary.outcome import Moments
+from seerd.commands.canary.outcome import LaunchMoments
 from seerd.errors import ProviderError
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
@@ -36,7 +36,7 @@ class Watched:
     request   what EC2 was asked for
     """
 
-    moments: Moments = field(default_factory=Moments)
+    moments: LaunchMoments = field(default_factory=LaunchMoments)
     instance: str = ""
     request: Mapping[str, Any] = field(default_factory=dict)
 
@@ -69,10 +69,10 @@ class WatchedCloud(Cloud):
         """Return what is known of this launch."""
         return self.launches.setdefault(token, Watched())
 
-    def by_id(self, instance: str) -> Moments:
+    def by_id(self, instance: str) -> LaunchMoments:
         """Return the moments of this instance."""
         found = (one.moments for one in self.launches.values() if one.instance == instance)
-        return next(found, Moments())
+        return next(found, LaunchMoments())
 
     def _note(self, seen: instances.SeenInstance) -> None:
         if seen.token not in self.launches:

@@ -56,7 +56,7 @@ GPU_CHECKS = frozenset({"GPU", "torch, cold", "torch, warm"})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckOutcome:
     """What came of a check.
 
     check    its name, a key of `CHECKS`
@@ -79,22 +79,22 @@ class Outcome:
 class Book:
     """The outcomes so far. `tell` hears of each as it comes."""
 
-    tell: Callable[[Outcome], None]
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    tell: Callable[[CheckOutcome], None]
+    outcomes: dict[str, CheckOutcome] = field(default_factory=dict)
 
-    def add(self, *outcomes: Outcome) -> None:
+    def add(self, *outcomes: CheckOutcome) -> None:
         """Write down these outcomes; of a check that has one already, the first counts."""
         for one in outcomes:
             if one.check not in self.outcomes:
                 self.outcomes[one.check] = one
                 self.tell(one)
 
-    def complete(self, *, gpu: bool, why: str) -> list[Outcome]:
+    def complete(self, *, gpu: bool, why: str) -> list[CheckOutcome]:
         """List the outcomes of all checks in their order; those that were not come to are unknown,
         for this reason.
         """
         wanted = [check for check in CHECKS if gpu or check not in GPU_CHECKS]
-        self.add(*(Outcome(one, "unknown", why) for one in wanted if one not in self.outcomes))
+        self.add(*(CheckOutcome(one, "unknown", why) for one in wanted if one not in self.outcomes))
         return [self.outcomes[check] for check in wanted]
 
 
@@ -102,7 +102,7 @@ class Book:
 
 
 @dataclass(slots=True)
-class Moments:
+class LaunchMoments:
     """When what was seen of an instance. Wall clock, seconds since 1970; None: it was not seen.
 
     asked      its launch was sent
@@ -150,22 +150,22 @@ STEPS: Sequence[tuple[str, str]] = (
 )
 
 
-def timeline(moments: Moments, trouble: str) -> list[Outcome]:
+def timeline(moments: LaunchMoments, trouble: str) -> list[CheckOutcome]:
     """Say how far a launch came, in seconds since it was asked for. `trouble`: why it went no
     further; empty: all is well.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[CheckOutcome] = []
     for check, name in STEPS:
         at = getattr(moments, name)
         if at is not None and moments.asked is not None:
             seconds = at - moments.asked
             said = f"{format_duration(round(seconds, 1))} after it was asked for"
-            outcomes.append(Outcome(check, "passed", said, seconds))
+            outcomes.append(CheckOutcome(check, "passed", said, seconds))
         elif trouble:
-            outcomes.append(Outcome(check, "failed", trouble))
+            outcomes.append(CheckOutcome(check, "failed", trouble))
             trouble = ""
         else:
-            outcomes.append(Outcome(check, "unknown", "the launch did not come so far"))
+            outcomes.append(CheckOutcome(check, "unknown", "the launch did not come so far"))
     return outcomes
 
 
@@ -191,7 +191,7 @@ OTHER_USD = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Rental:
+class CanaryRental:
     """Instances that are to be rented.
 
     type       their type
@@ -215,12 +215,12 @@ class Rental:
         return hours * per_h
 
 
-def most_usd(rentals: Sequence[Rental]) -> float:
+def most_usd(rentals: Sequence[CanaryRental]) -> float:
     """Compute the most USD that a canary may cost."""
     return sum(one.most_usd for one in rentals) + OTHER_USD
 
 
-def check_cap(rentals: Sequence[Rental]) -> float:
+def check_cap(rentals: Sequence[CanaryRental]) -> float:
     """Return the most USD that these may cost. Raises `CapError` if that is above the cap."""
     most = most_usd(rentals)
     if not most <= CAP_USD:

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from seerd.commands.canary.outcome import Outcome
+from seerd.commands.canary.outcome import CheckOutcome
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind
@@ -26,7 +26,7 @@ ABOUT = {
 """What seerd has to take each refusal for."""
 
 
-async def look(cloud: Cloud, request: Mapping[str, Any]) -> list[Outcome]:
+async def look(cloud: Cloud, request: Mapping[str, Any]) -> list[CheckOutcome]:
     """Send a launch that EC2 has taken again, with one thing wrong each time."""
     return [await _refused(cloud, check, wrong(check, request, cloud.region)) for check in ABOUT]
 
@@ -44,26 +44,26 @@ def wrong(check: str, request: Mapping[str, Any], region: str) -> dict[str, Any]
     return asked | {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": options}}
 
 
-async def _refused(cloud: Cloud, check: str, request: Mapping[str, Any]) -> Outcome:
+async def _refused(cloud: Cloud, check: str, request: Mapping[str, Any]) -> CheckOutcome:
     try:
         answer = await cloud.ask("ec2", "run_instances", patience_s=20.0, **request)
     except AwsError as error:
         return judged(check, error)
     made = [row["InstanceId"] for row in answer["Instances"]]
     await instances.end(cloud, made)
-    return Outcome(check, "failed", "EC2 has taken it; what came of it was ended")
+    return CheckOutcome(check, "failed", "EC2 has taken it; what came of it was ended")
 
 
-def judged(check: str, error: AwsError) -> Outcome:
+def judged(check: str, error: AwsError) -> CheckOutcome:
     """Judge a refusal: whether seerd takes it for what it is."""
     refusal = None, error.code, error.status or None
     if error.kind in ABOUT[check]:
-        return Outcome(check, "passed", error.said, *refusal)
+        return CheckOutcome(check, "passed", error.said, *refusal)
     if error.kind is ErrorKind.DENIED:
         said = f"EC2 looks at permissions first, and these do not permit it: {error.said}"
-        return Outcome(check, "unknown", said, *refusal)
+        return CheckOutcome(check, "unknown", said, *refusal)
     if error.kind in {ErrorKind.THROTTLED, ErrorKind.UNCLEAR}:
-        return Outcome(check, "unknown", str(error), *refusal)
-    return Outcome(
+        return CheckOutcome(check, "unknown", str(error), *refusal)
+    return CheckOutcome(
         check, "failed", f"seerd takes it for {error.kind.value!r}: {error.said}", *refusal
     )

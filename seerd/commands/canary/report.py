@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from seerd.commands.canary.expedition import CanaryPlan, Flown
-from seerd.commands.canary.outcome import CAP_USD, CHECKS, Moments
+from seerd.commands.canary.outcome import CAP_USD, CHECKS, LaunchMoments
 from seerd.commands.canary.redaction import redacted_all
 from seerd.errors import UsageError
 from seerd.planning.cloud_times import VERSION, KeptTimes
@@ -75,7 +75,7 @@ def write_report(home: Path, run: str, told: dict[str, Any]) -> Path:
     return path
 
 
-def _launch(kind: str, moments: Moments) -> dict[str, Any]:
+def _launch(kind: str, moments: LaunchMoments) -> dict[str, Any]:
     def since(at: float | None, begin: float | None = moments.asked) -> float | None:
         return None if at is None or begin is None else round(at - begin, 3)
 

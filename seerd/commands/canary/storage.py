@@ -17,7 +17,7 @@ import msgspec
 
 from seerd.agent.protocol import Ask
 from seerd.agent.upload import LARGE
-from seerd.commands.canary.outcome import Outcome
+from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import SeerdError
 from seerd.shell.stores.base import slot_name
 from seerd.shell.stores.data import Address
@@ -77,7 +77,7 @@ print(json.dumps(told))
 """
 
 
-class Tried(msgspec.Struct, frozen=True):
+class TransferTry(msgspec.Struct, frozen=True):
     """What came of a transfer on the instance.
 
     seconds  how long it took
@@ -97,9 +97,9 @@ class Tried(msgspec.Struct, frozen=True):
 class Told(msgspec.Struct, frozen=True):
     """What came of all transfers."""
 
-    put: Tried
-    parts: Tried
-    late: Tried
+    put: TransferTry
+    parts: TransferTry
+    late: TransferTry
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Shelf:
     folder: Path
 
 
-async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[Outcome]:
+async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[CheckOutcome]:
     """Try everything, and leave nothing in the bucket. `run` runs a Python program on the instance
     and returns what it prints. Raises `SeerdError` if nothing could be tried.
     """
@@ -185,55 +185,59 @@ async def _task(shelf: Shelf, store: S3Store, clients: Clients) -> dict[str, Any
     }
 
 
-async def _put(shelf: Shelf, store: S3Store, tried: Tried) -> Outcome:
+async def _put(shelf: Shelf, store: S3Store, tried: TransferTry) -> CheckOutcome:
     if tried.why:
         return _refused("PUT", tried)
     digest, to = hashlib.sha256(BODY).hexdigest(), shelf.folder / "put"
     try:
         await store.fetch(TRIAL, slot_name(1, 1), digest, to)
     except SeerdError as error:
-        return Outcome("PUT", "failed", f"it was put, and cannot be fetched: {error}")
-    return Outcome("PUT", "passed", "it was put there, and fetched whole from here", tried.seconds)
+        return CheckOutcome("PUT", "failed", f"it was put, and cannot be fetched: {error}")
+    return CheckOutcome(
+        "PUT", "passed", "it was put there, and fetched whole from here", tried.seconds
+    )
 
 
-async def _parts(shelf: Shelf, clients: Clients, tried: Tried) -> Outcome:
+async def _parts(shelf: Shelf, clients: Clients, tried: TransferTry) -> CheckOutcome:
     if tried.why:
         return _refused("multipart", tried)
     try:
         there = await _there(shelf, clients, slot_name(1, 2))
     except SeerdError as error:
-        return Outcome("multipart", "failed", f"it was put, and is not there: {error}")
+        return CheckOutcome("multipart", "failed", f"it was put, and is not there: {error}")
     if there.size != LARGE:
-        return Outcome("multipart", "failed", f"{there.size} of {LARGE} bytes are there")
+        return CheckOutcome("multipart", "failed", f"{there.size} of {LARGE} bytes are there")
     if not there.parts:
-        return Outcome("multipart", "failed", "the parts were refused, and it went in one piece")
+        return CheckOutcome(
+            "multipart", "failed", "the parts were refused, and it went in one piece"
+        )
     said = f"{LARGE >> 20} MiB in parts, {LARGE / 1e6 / max(tried.seconds, 1e-3):.0f} MB/s"
-    return Outcome("multipart", "passed", said, tried.seconds)
+    return CheckOutcome("multipart", "passed", said, tried.seconds)
 
 
-def late(tried: Tried) -> Outcome:
+def late(tried: TransferTry) -> CheckOutcome:
     """Judge what came of a URL whose time was over."""
     name, status = "expired URL", tried.status or None
     if not tried.why:
-        return Outcome(name, "failed", "S3 took what was put by it")
+        return CheckOutcome(name, "failed", "S3 took what was put by it")
     if not tried.status:
-        return Outcome(name, "unknown", tried.why)
+        return CheckOutcome(name, "unknown", tried.why)
     if not tried.expired:
         said = f"{tried.why}; the agent does not take that for an expired URL"
-        return Outcome(name, "failed", said, None, tried.code, status)
-    return Outcome(name, "passed", tried.why, None, tried.code, status)
+        return CheckOutcome(name, "failed", said, None, tried.code, status)
+    return CheckOutcome(name, "passed", tried.why, None, tried.code, status)
 
 
-async def _encryption(shelf: Shelf, clients: Clients, tried: Tried) -> Outcome:
+async def _encryption(shelf: Shelf, clients: Clients, tried: TransferTry) -> CheckOutcome:
     if tried.why:
-        return Outcome("encryption", "unknown", "nothing could be put")
+        return CheckOutcome("encryption", "unknown", "nothing could be put")
     try:
         there = await _there(shelf, clients, slot_name(1, 1))
     except SeerdError as error:
-        return Outcome("encryption", "unknown", str(error))
+        return CheckOutcome("encryption", "unknown", str(error))
     if not there.encryption:
-        return Outcome("encryption", "failed", "S3 does not say how the object is encrypted")
-    return Outcome("encryption", "passed", f"the object is encrypted with {there.encryption}")
+        return CheckOutcome("encryption", "failed", "S3 does not say how the object is encrypted")
+    return CheckOutcome("encryption", "passed", f"the object is encrypted with {there.encryption}")
 
 
 async def _there(shelf: Shelf, clients: Clients, name: str) -> StoredObject:
@@ -250,5 +254,5 @@ def _key(shelf: Shelf, name: str) -> str:
     return Address.parse(shelf.address).key(shelf.run, TRIAL, f"{name}.pt")
 
 
-def _refused(check: str, tried: Tried) -> Outcome:
-    return Outcome(check, "failed", tried.why, None, tried.code, tried.status or None)
+def _refused(check: str, tried: TransferTry) -> CheckOutcome:
+    return CheckOutcome(check, "failed", tried.why, None, tried.code, tried.status or None)

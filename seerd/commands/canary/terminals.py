@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seerd.commands.canary.outcome import Outcome
+from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import ProviderError
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind
@@ -42,7 +42,7 @@ Environment = Mapping[str, str]
 
 async def printed_policy(
     cloud: Cloud, arn: str, policy: Mapping[str, Any], doctor: Sequence[str]
-) -> Outcome:
+) -> CheckOutcome:
     """Ask a doctor who may do exactly what the policy permits what it misses.
 
     arn     whose the credentials are
@@ -55,22 +55,22 @@ async def printed_policy(
         sessions = [await _narrowed(cloud, arn, part) for part in parts]
     except AwsError as error:
         if error.kind not in _REFUSALS:
-            return Outcome(name, "unknown", str(error))
+            return CheckOutcome(name, "unknown", str(error))
         said = (
             "these credentials cannot make a session that may do no more than the policy. "
             "Use a user or role that has nothing but the policy, and seerd doctor says the same; "
             f"AWS says: {error.said or error}"
         )
-        return Outcome(name, "unknown", said, None, error.code, error.status or None)
+        return CheckOutcome(name, "unknown", said, None, error.code, error.status or None)
     try:
         answers = await asyncio.gather(*(_seerd(doctor, session) for session in sessions))
         told = [json.loads(answer) for answer in answers]
     except (ProviderError, ValueError) as error:
-        return Outcome(name, "failed", f"the doctor gave no answer: {error}")
+        return CheckOutcome(name, "failed", f"the doctor gave no answer: {error}")
     missing = missing_in_all([one["missing"] for one in told])
     if missing:
-        return Outcome(name, "failed", f"the policy does not permit {', '.join(missing)}")
-    return Outcome(name, "passed", f"nothing is missing, in {len(parts)} sessions")
+        return CheckOutcome(name, "failed", f"the policy does not permit {', '.join(missing)}")
+    return CheckOutcome(name, "passed", f"nothing is missing, in {len(parts)} sessions")
 
 
 def split(statements: Sequence[Statement]) -> list[list[Statement]]:
@@ -117,7 +117,7 @@ async def _narrowed(cloud: Cloud, arn: str, statements: Sequence[Statement]) -> 
 # ------------------------------------------------------------ a second terminal
 
 
-async def sweep(cloud: Cloud, instance: str, home: str) -> Outcome:
+async def sweep(cloud: Cloud, instance: str, home: str) -> CheckOutcome:
     """Have another process look for what was left, in a home that knows of no run, and see whether
     it finds this instance. It ends nothing.
     """
@@ -126,12 +126,12 @@ async def sweep(cloud: Cloud, instance: str, home: str) -> Outcome:
     try:
         found = json.loads(await _seerd(words, fresh))["found"]
     except (ProviderError, ValueError, KeyError) as error:
-        return Outcome("sweep", "failed", f"it gave no answer: {error}")
+        return CheckOutcome("sweep", "failed", f"it gave no answer: {error}")
     mine = [one for one in found if one["id"] == instance]
     if not mine:
         said = f"it did not find the instance, with {source}: the owner's tag is another one"
-        return Outcome("sweep", "failed", said)
-    return Outcome("sweep", "passed", f"it found the instance, with {source}")
+        return CheckOutcome("sweep", "failed", said)
+    return CheckOutcome("sweep", "passed", f"it found the instance, with {source}")
 
 
 async def _fresh(cloud: Cloud) -> tuple[Environment, str]:
