@@ -534,8 +534,8 @@ def canary(
 
     It rents three small instances without a GPU, with the image, network and bucket of the spec,
     and ends each in another way: by its lease, by a reboot, by its termination. What that may cost
-    at most is said before, and is never more than $0.10; the instances power themselves off after
-    12 minutes, whatever happens. Ctrl-C gives everything back.
+    at most is said before, and is never more than $0.10, or $0.20 with --gpu; the instances power
+    themselves off after 12 minutes, whatever happens. Ctrl-C gives everything back.
 
     It ends with a table. What `--json` prints has no account, address or name in it, and may be
     attached to an issue. Later plans use the times. The exit status is 1 if a check has failed.

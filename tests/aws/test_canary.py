@@ -4,6 +4,7 @@ pure parts.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -28,6 +29,7 @@ from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
 from seerd.commands.canary.outcome import (
     CAP_USD,
     CHECKS,
+    GPU_CAP_USD,
     GPU_CHECKS,
     LONGEST_GPU_S,
     LONGEST_S,
@@ -42,12 +44,14 @@ from seerd.commands.canary.outcome import (
 from seerd.commands.canary.redaction import redacted, redacted_all
 from seerd.commands.canary.report import canary_view
 from seerd.errors import CapError
+from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.shell.aws.policy import Needs, canary_policy, policy
 from seerd.shell.aws.userdata import POWER
 from tests.aws.iam_lint import lint
 
-IMAGE = Path(__file__).parents[2] / "bench" / "testbed" / "rig" / "image"
+ROOT = Path(__file__).parents[2]
+IMAGE = ROOT / "bench" / "testbed" / "rig" / "image"
 FLIGHT_S = 120.0
 SPEC = """
 name = "digits"
@@ -124,8 +128,8 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
     out, said = came_back(fly("canary", "--gpu", "--json"))
     told = json.loads(out)
     assert results(told) == dict.fromkeys(CHECKS, "passed"), told["checks"]
-    assert "It costs at most $0.07" in said.splitlines()[0]
-    assert told["usd"] < told["most_usd"] <= told["cap_usd"] == CAP_USD
+    assert f"It costs at most ${told['most_usd']:.3f}, of $0.20 that" in said.splitlines()[0]
+    assert told["usd"] < told["most_usd"] <= told["cap_usd"] == GPU_CAP_USD
     assert_nothing_left(rig)
 
     small = [one for one in told["launches"] if one["instance_type"] == "t3.small"]
@@ -149,6 +153,9 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
     names += ["123456789012", rig.env["AWS_ACCESS_KEY_ID"], str(tmp_path), "arn:", "canary-2"]
     names += [one.address for one in rig.account().values()]
     assert [name for name in names if name in out] == []
+    page = (ROOT / "docs" / "json.md").read_text()
+    keys = {*told, *told["checks"][0], *told["launches"][0]}
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
     (report,) = (tmp_path / "home" / "canaries").glob("*.json")
     assert json.loads(report.read_text()) == told
 
@@ -233,18 +240,21 @@ def test_more_than_the_cap_is_not_begun(rig: Rig, fly: Fly, tmp_path: Path) -> N
 
 # ---------------------------------------------------------------- money
 
-SMALL = CanaryRental("t3.small", 3, 0.0208, LONGEST_S, 75)
+SMALL = CanaryRental("t3.small", 3, 0.0208, LONGEST_S, 75, bursts=True)
 WITH_GPU = CanaryRental("g4dn.xlarge", 1, 0.526, LONGEST_GPU_S, 75)
 
 
 def test_the_most_that_it_may_cost() -> None:
     hours = 3 * LONGEST_S / 3600
     disks = hours * 75 * 0.152 / 730
-    assert SMALL.most_usd == pytest.approx(hours * (0.0208 + 0.005) + disks)
-    assert check_cap([SMALL, WITH_GPU]) == most_usd([SMALL, WITH_GPU]) < CAP_USD
+    assert SMALL.most_usd == pytest.approx(hours * (0.0208 + 0.08 + 0.005) + disks)
+    assert check_cap([SMALL]) == most_usd([SMALL]) < CAP_USD
+    assert check_cap([SMALL, WITH_GPU]) == most_usd([SMALL, WITH_GPU]) < GPU_CAP_USD
+    dearest = replace(SMALL, usd_per_h=0.0336), replace(WITH_GPU, usd_per_h=0.894)
+    assert check_cap(dearest) < GPU_CAP_USD, "so it can fly in sa-east-1, too"
     assert replace(SMALL, longest_s=1.0).most_usd == pytest.approx(SMALL.most_usd / 12)
     with pytest.raises(CapError, match="leave --gpu away"):
-        check_cap([SMALL, replace(WITH_GPU, usd_per_h=2.0)])
+        check_cap([SMALL, replace(WITH_GPU, usd_per_h=3.0)])
     with pytest.raises(CapError, match="a smaller disk"):
         check_cap([replace(SMALL, disk_gb=2000)])
     with pytest.raises(CapError):
@@ -411,6 +421,29 @@ def test_a_refusal_is_what_seerd_takes_it_for() -> None:
     assert (new.result, new.code, new.status) == ("failed", "NewCode", 400)
     assert refusals.judged("wrong image", refusal(ErrorKind.DENIED)).result == "unknown"
     assert refusals.judged("wrong image", refusal(ErrorKind.UNCLEAR)).result == "unknown"
+
+
+def test_what_a_policy_lacks_is_named_by_a_doctor_who_may_do_no_more(
+    rig: Rig, fly: Fly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fly("plan").communicate()  # it has written the spec
+    for name, value in rig.env.items():
+        monkeypatch.setenv(name, value)
+    document = policy(replace(NEEDS, region="us-east-1", subnets=(), groups=()))
+    for one in document["Statement"]:
+        one["Action"] = [
+            a for a in one["Action"] if a not in {"ec2:DescribeImages", "s3:PutObject"}
+        ]
+    words = ["doctor", str(tmp_path / "spec.toml"), "--home", str(tmp_path / "home"), "--json"]
+
+    async def asked() -> CheckOutcome:
+        async with Cloud("us-east-1") as cloud:
+            me = "arn:aws:iam::123456789012:user/me"
+            return await terminals.printed_policy(cloud, me, document, words)
+
+    found = asyncio.run(asked())
+    assert found.result == "failed"
+    assert found.said == "the policy does not permit ec2:DescribeImages, s3:PutObject"
 
 
 def test_a_url_whose_time_is_over() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 import secrets
 import socket
 import sys
@@ -25,12 +26,12 @@ import typer
 from seerd.commands import doctor
 from seerd.commands.canary.expedition import SMALL, CanaryPlan, Flown, fly
 from seerd.commands.canary.outcome import (
-    CAP_USD,
     LONGEST_GPU_S,
     LONGEST_S,
     Book,
     CanaryRental,
     CheckOutcome,
+    cap_usd,
     check_cap,
 )
 from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
@@ -139,20 +140,22 @@ async def _rental(
         price = await prices.on_demand(cloud, kind, home.path / "prices")
     except CloudError as error:
         raise CloudError(
-            f"nothing was started: what {kind} costs is not known, so ${CAP_USD:.2f} could not be "
-            f"promised: {error}"
+            f"nothing was started: what {kind} costs is not known, so nothing can be promised of "
+            f"what the canary costs: {error}"
         ) from error
     disk_gb = sum(gb for _, gb in image.disks) or USUAL_DISK_GB
-    return CanaryRental(kind, count, price.usd_per_h, longest_s, disk_gb)
+    bursts = kind in SMALL_TYPES.values()
+    return CanaryRental(kind, count, price.usd_per_h, longest_s, disk_gb, bursts)
 
 
 def _promise(plan: CanaryPlan) -> str:
     rented = [f"{plan.small.instances} {plan.small.type}"]
     if plan.gpu is not None:
         rented.append(f"one {plan.gpu.type} for {format_duration(LONGEST_GPU_S)}")
+    cap = cap_usd(gpu=plan.gpu is not None)
     return (
         f"{plan.run}: renting {' and '.join(rented)} in {plan.cluster.region}. It costs at most "
-        f"${plan.most_usd:.3f}, of ${CAP_USD:.2f} that a canary ever may; the instances end by "
+        f"${plan.most_usd:.3f}, of ${cap:.2f} that it ever may; the instances end by "
         f"themselves after {format_duration(LONGEST_S)}"
     )
 
@@ -194,6 +197,9 @@ def _names(plan: CanaryPlan) -> Iterable[str]:
     yield from (store.bucket, store.prefix, plan.run, plan.owner, plan.arn, plan.spec.name)
     yield from (cluster.image, cluster.key or "", *cluster.subnets, *cluster.security_groups)
     yield from (*cluster.tags, *cluster.tags.values())
+    for one in plan.spec.train.data:
+        yield from (Address.parse(one.source).bucket, Address.parse(one.source).prefix)
+    yield os.environ.get("AWS_PROFILE", "")
     yield from (plan.arn.rpartition("/")[2], str(Path.home()), str(plan.home.path))
     yield from (str(plan.asked.path.resolve().parent), socket.gethostname(), getpass.getuser())
 

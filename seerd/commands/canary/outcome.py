@@ -7,7 +7,6 @@ The one rule: values and arithmetic only. What could not be found out is `unknow
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -171,8 +170,8 @@ def timeline(moments: LaunchMoments, trouble: str) -> list[CheckOutcome]:
 
 # ------------------------------------------------------------ money
 
-CAP_USD = 0.10
-"""USD that a canary never costs more than, whatever the options."""
+CAP_USD, GPU_CAP_USD = 0.10, 0.20
+"""USD that a canary never costs more than, without and with a GPU."""
 LONGEST_S = 720.0
 """Seconds after which a small instance powers itself off, whatever happens."""
 WORK_S = 600.0
@@ -190,6 +189,12 @@ OTHER_USD = 0.005
 """Requests to S3 (some dozens, at most $0.007 for 1,000), and 32 MiB there for a minute."""
 
 
+BURST_USD_PER_H = 2 * 0.8 * 0.05
+"""What both vCPUs of a t3.small cost beyond its price if they never rest: of each a fifth is in the
+price, and a vCPU-hour costs $0.05 (aws.amazon.com/ec2/pricing/on-demand, "T4g/T3 Unlimited Mode").
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CanaryRental:
     """Instances that are to be rented.
@@ -199,6 +204,7 @@ class CanaryRental:
     usd_per_h  USD for an hour of one
     longest_s  seconds after which they end by themselves
     disk_gb    GB of each one's disks
+    bursts     whether what they compute may cost beyond their price
     """
 
     type: str
@@ -206,13 +212,14 @@ class CanaryRental:
     usd_per_h: float
     longest_s: float
     disk_gb: int
+    bursts: bool = False
 
     @property
     def most_usd(self) -> float:
         """The most USD that they may cost, disks and public addresses included."""
-        hours = self.instances * math.ceil(max(LEAST_BILLED_S, self.longest_s)) / 3600
-        per_h = self.usd_per_h + self.disk_gb * DISK_USD_PER_GB_H + ADDRESS_USD_PER_H
-        return hours * per_h
+        hours = self.instances * max(LEAST_BILLED_S, self.longest_s) / 3600
+        extra = ADDRESS_USD_PER_H + (BURST_USD_PER_H if self.bursts else 0.0)
+        return hours * (self.usd_per_h + self.disk_gb * DISK_USD_PER_GB_H + extra)
 
 
 def most_usd(rentals: Sequence[CanaryRental]) -> float:
@@ -220,19 +227,27 @@ def most_usd(rentals: Sequence[CanaryRental]) -> float:
     return sum(one.most_usd for one in rentals) + OTHER_USD
 
 
+def cap_usd(*, gpu: bool) -> float:
+    """Return the USD that a canary never costs more than."""
+    return GPU_CAP_USD if gpu else CAP_USD
+
+
 def check_cap(rentals: Sequence[CanaryRental]) -> float:
-    """Return the most USD that these may cost. Raises `CapError` if that is above the cap."""
-    most = most_usd(rentals)
-    if not most <= CAP_USD:
+    """Return the most USD that these may cost; any after the first have a GPU. Raises `CapError` if
+    that is above the cap.
+    """
+    most, gpu = most_usd(rentals), len(rentals) > 1
+    cap = cap_usd(gpu=gpu)
+    if not most <= cap:
         lines = "\n".join(
             f"  {one.instances} {one.type} at ${one.usd_per_h:.4g} an hour with {one.disk_gb} GB, "
             f"for at most {format_duration(one.longest_s)}: ${one.most_usd:.3f}"
             for one in rentals
         )
-        gpu = len(rentals) > 1 and most_usd(rentals[:1]) <= CAP_USD
-        advice = "leave --gpu away" if gpu else "choose an image with a smaller disk"
+        alone = gpu and most_usd(rentals[:1]) <= CAP_USD
+        advice = "leave --gpu away" if alone else "choose an image with a smaller disk"
         raise CapError(
-            f"nothing was started: it might cost ${most:.3f}, and a canary never costs more than "
-            f"${CAP_USD:.2f}:\n{lines}\nYou can {advice}, or take another cluster.region."
+            f"nothing was started: it might cost ${most:.3f}, and such a canary never costs more "
+            f"than ${cap:.2f}:\n{lines}\nYou can {advice}, or take another cluster.region."
         )
     return most

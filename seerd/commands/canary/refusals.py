@@ -62,7 +62,7 @@ def judged(check: str, error: AwsError) -> CheckOutcome:
     if error.kind is ErrorKind.DENIED:
         said = f"EC2 looks at permissions first, and these do not permit it: {error.said}"
         return CheckOutcome(check, "unknown", said, *refusal)
-    if error.kind in {ErrorKind.THROTTLED, ErrorKind.UNCLEAR}:
+    if error.kind in {ErrorKind.THROTTLED, ErrorKind.UNCLEAR, ErrorKind.QUOTA}:
         return CheckOutcome(check, "unknown", str(error), *refusal)
     return CheckOutcome(
         check, "failed", f"seerd takes it for {error.kind.value!r}: {error.said}", *refusal

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from seerd.commands.canary.expedition import CanaryPlan, Flown
-from seerd.commands.canary.outcome import CAP_USD, CHECKS, LaunchMoments
+from seerd.commands.canary.outcome import CHECKS, LaunchMoments, cap_usd
 from seerd.commands.canary.redaction import redacted_all
 from seerd.errors import UsageError
 from seerd.planning.cloud_times import VERSION, KeptTimes
@@ -42,7 +42,7 @@ def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str])
         "unknown": results.count("unknown"),
         "usd": round(flown.usd, 4),
         "most_usd": round(plan.most_usd, 4),
-        "cap_usd": CAP_USD,
+        "cap_usd": cap_usd(gpu=plan.gpu is not None),
         "checks": [
             {
                 "check": one.check,
