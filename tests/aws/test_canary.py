@@ -71,13 +71,10 @@ Fly = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def fly(rig: Rig, tmp_path: Path) -> Fly:
-    """Starts seerd with this command for a spec of the rig, whose `[cluster]` has these keys."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    nothing = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
-    own |= rig.env | nothing | {"SEERD_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
+def write(rig: Rig, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a spec for the rig, whose `[cluster]` has these keys."""
 
-    def start(command: str, *options: str, **changed: Any) -> subprocess.Popen[str]:
+    def written(**changed: Any) -> Path:
         cluster = {
             "provider": "ec2",
             "region": "us-east-1",
@@ -89,8 +86,21 @@ def fly(rig: Rig, tmp_path: Path) -> Fly:
         lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in cluster.items())
         (tmp_path / "spec.toml").write_text(SPEC + lines)
         (tmp_path / "train.py").write_text("pass\n")
+        return tmp_path / "spec.toml"
+
+    return written
+
+
+@pytest.fixture
+def fly(rig: Rig, write: Callable[..., Path], tmp_path: Path) -> Fly:
+    """Starts seerd with this command for such a spec."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    nothing = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+    own |= rig.env | nothing | {"SEERD_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
+
+    def start(command: str, *options: str, **changed: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "seerd.cli", command, str(tmp_path / "spec.toml"), *options],
+            [sys.executable, "-m", "seerd.cli", command, str(write(**changed)), *options],
             env=own,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -424,9 +434,8 @@ def test_a_refusal_is_what_seerd_takes_it_for() -> None:
 
 
 def test_what_a_policy_lacks_is_named_by_a_doctor_who_may_do_no_more(
-    rig: Rig, fly: Fly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fly("plan").communicate()  # it has written the spec
     for name, value in rig.env.items():
         monkeypatch.setenv(name, value)
     document = policy(replace(NEEDS, region="us-east-1", subnets=(), groups=()))
@@ -434,7 +443,7 @@ def test_what_a_policy_lacks_is_named_by_a_doctor_who_may_do_no_more(
         one["Action"] = [
             a for a in one["Action"] if a not in {"ec2:DescribeImages", "s3:PutObject"}
         ]
-    words = ["doctor", str(tmp_path / "spec.toml"), "--home", str(tmp_path / "home"), "--json"]
+    words = ["doctor", str(write()), "--home", str(tmp_path / "home"), "--json"]
 
     async def asked() -> CheckOutcome:
         async with Cloud("us-east-1") as cloud:

@@ -8,10 +8,11 @@ ends first, each powers itself off minutes later, and `seerd sweep` finds it by 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -42,6 +43,7 @@ from seerd.shell.aws.policy import policy
 from seerd.shell.bundle import build_agent
 from seerd.shell.clock import wall
 from seerd.shell.home import Home
+from seerd.shell.providers.base import Leftovers
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.spec.clusters import Ec2Cluster
@@ -110,7 +112,6 @@ async def fly(plan: CanaryPlan, book: Book, folder: Path) -> Flown:
     Raises `CloudError` if nothing can be rented at all, and `InterruptedCanaryError` when it was
     cancelled; both only after everything was given back.
     """
-    # Some time after the work is over, so that what ends them then is not their timer.
     begun = wall()
     small = _Flock(plan, plan.small, SMALL, begun + LONGEST_S, folder / "small")
     flocks = [small]
@@ -123,8 +124,8 @@ async def fly(plan: CanaryPlan, book: Book, folder: Path) -> Flown:
             await one.provider.open()
         async with asyncio.timeout(WORK_S):
             await _all(
-                _doctor(plan, book),
-                _printed_policy(plan, book),
+                _tried(book, _doctor(plan), "doctor"),
+                _tried(book, _printed_policy(plan), "printed policy"),
                 _small(plan, small, book, folder),
                 *(_with_gpu(plan, one, book, flown) for one in flocks[1:]),
             )
@@ -237,51 +238,55 @@ def _python(spec: Spec) -> str:
     return spec.train.python or PYTHON
 
 
-async def _given_back(flocks: Iterable[_Flock], book: Book) -> str:
+async def _given_back(flocks: Sequence[_Flock], book: Book) -> str:
     """End everything, and say whether anything is left."""
-    said, costing, ending = [], [], []
-    for one in flocks:
-        try:
-            for token in one.tokens:
-                await one.provider.terminate(token)
-            left = await one.provider.leftovers()
-        except SeerdError as error:
-            said.append(str(error))
-        else:
-            costing += left.costing
-            ending += left.ending
-    if costing or said:
-        lines = "\n".join([*said, *costing])
-        by = "they power themselves off within minutes, and `seerd sweep` shows them"
-        text = f"something is left that may cost: {by}:\n{lines}"
-        book.add(CheckOutcome("nothing left", "failed", text))
-    else:
-        text = nothing_left(ending)
+    ends = [one.provider.terminate(token) for one in flocks for token in one.tokens]
+    left = [one.provider.leftovers() for one in flocks]
+    # What could not be ended is asked for again by `leftovers`, and is named there.
+    await asyncio.gather(*ends, return_exceptions=True)
+    found = await asyncio.gather(*left, return_exceptions=True)
+    costing = [line for one in found for line in _costing(one)]
+    if not costing:
+        text = nothing_left(
+            [line for one in found if isinstance(one, Leftovers) for line in one.ending]
+        )
         book.add(CheckOutcome("nothing left", "passed", text))
+        return text
+    lines = "\n".join(costing)
+    by = "it powers itself off within minutes, and `seerd sweep` shows it"
+    text = f"something is left that may cost; {by}:\n{lines}"
+    book.add(CheckOutcome("nothing left", "failed", text))
     return text
+
+
+def _costing(found: Leftovers | BaseException) -> list[str]:
+    if isinstance(found, SeerdError):
+        return [str(found)]
+    if isinstance(found, BaseException):
+        raise found
+    return found.costing
 
 
 # ------------------------------------------------------------ the checks
 
 
-async def _doctor(plan: CanaryPlan, book: Book) -> None:
+async def _doctor(plan: CanaryPlan) -> list[CheckOutcome]:
     began, changes = time.monotonic(), plan.asked.overrides()
     findings = await asyncio.to_thread(doctor.examine, plan.asked.path, changes, plan.home)
     problems = [f"{one.check}: {one.found}" for one in findings if one.level == "problem"]
     if problems:
-        book.add(CheckOutcome("doctor", "failed", "; ".join(problems)))
-    else:
-        said = f"{len(findings)} checks, no problem"
-        book.add(CheckOutcome("doctor", "passed", said, time.monotonic() - began))
+        return [CheckOutcome("doctor", "failed", "; ".join(problems))]
+    said = f"{len(findings)} checks, no problem"
+    return [CheckOutcome("doctor", "passed", said, time.monotonic() - began)]
 
 
-async def _printed_policy(plan: CanaryPlan, book: Book) -> None:
+async def _printed_policy(plan: CanaryPlan) -> list[CheckOutcome]:
     document = policy(await doctor.needs_of(plan.spec))
     changes = [word for one in plan.asked.set_ or [] for word in ("--set", one)]
     home = ["--home", str(plan.home.path)]
     words = ["doctor", str(plan.asked.path), *changes, *home, "--json"]
     async with Cloud(plan.cluster.region) as cloud:
-        book.add(await terminals.printed_policy(cloud, plan.arn, document, words))
+        return [await terminals.printed_policy(cloud, plan.arn, document, words)]
 
 
 async def _small(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> None:
@@ -386,11 +391,14 @@ async def _with_gpu(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -
         said = "the five minutes of this instance were over before"
         book.add(*(CheckOutcome(check, "unknown", said) for check in ("GPU", *_IMPORTS)))
     finally:
-        await to_its_end(flock.provider.terminate(GPU))
+        # Whether it is left is found out in the end, whatever is refused here.
+        with contextlib.suppress(SeerdError):
+            await to_its_end(flock.provider.terminate(GPU))
     # How long machines with GPUs take to be gone is told in the launches of the report.
     watched = flock.cloud.launch(GPU)
     if watched.instance:
-        await endings.termination(flock.post, GPU, watched)
+        with contextlib.suppress(SeerdError):
+            await endings.termination(flock.post, GPU, watched)
 
 
 _IMPORTS = ("torch, cold", "torch, warm")
