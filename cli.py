@@ -509,6 +509,49 @@ def doctor(
 
 
 @app.command()
+def canary(
+    spec: SpecArg,
+    gpu: Annotated[
+        bool,
+        typer.Option(
+            "--gpu",
+            help="Also rent a g4dn.xlarge, for five minutes at most, and import torch there.",
+        ),
+    ] = False,
+    policy: Annotated[
+        bool,
+        typer.Option(
+            "--policy",
+            help="Print the IAM policy that this command needs, and nothing else.",
+        ),
+    ] = False,
+    set_: SetOpt = None,
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Prove on your own account, for a few cents, that EC2 and S3 do what seerd relies on, and
+    measure how long they take.
+
+    It rents three small instances without a GPU, with the image, network and bucket of the spec,
+    and ends each in another way: by its lease, by a reboot, by its termination. What that may cost
+    at most is said before, and is never more than $0.10, or $0.20 with --gpu; the instances power
+    themselves off after 12 minutes, whatever happens. Ctrl-C gives everything back.
+
+    It ends with a table. What `--json` prints has no account, address or name in it, and may be
+    attached to an issue. Later plans use the times. The exit status is 1 if a check has failed.
+    """
+    from seerd.commands import canary as command
+
+    command.canary(
+        c.SpecOptions(spec, set_=set_),
+        c.home_of(home),
+        gpu=gpu,
+        policy_only=policy,
+        json=json,
+    )
+
+
+@app.command()
 def sweep(
     dry_run: Annotated[
         bool,

@@ -91,11 +91,13 @@ class Profile:
     job     how long a training script takes for what it does
     cloud   how long a cloud takes for what it does
     source  where the figures come from, in words
+    note    what a person should know of the cloud's figures; empty: nothing
     """
 
     job: JobProfile = field(default_factory=JobProfile)
     cloud: CloudProfile = field(default_factory=CloudProfile)
     source: str = "assumed"
+    note: str = ""
 
     @property
     def is_measured(self) -> bool:

@@ -109,6 +109,18 @@ class InterruptedBuildError(ImageError):
     exit_code = 130
 
 
+class CapError(SeerdError):
+    """It might cost more than it is ever allowed to; nothing was started."""
+
+    exit_code = 3
+
+
+class InterruptedCanaryError(SeerdError):
+    """Somebody pressed Ctrl-C; the text says what is left."""
+
+    exit_code = 130
+
+
 class StoreError(SeerdError):
     """A checkpoint could not be read or written.
 

@@ -143,6 +143,7 @@ def test_every_command_says_what_it_does() -> None:
         "stop",
         "replay",
         "doctor",
+        "canary",
         "sweep",
     ):
         assert re.search(rf"^\s+{command}\s+\S", listed, re.MULTILINE), command

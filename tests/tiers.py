@@ -58,6 +58,7 @@ FASTEST = (
     "tests/explanation/",
     "tests/test_architecture.py",
     "tests/test_cli.py::test_a_run_from_start_to_result",
+    "tests/test_cloud_times.py",
     "tests/test_docs.py",
     "tests/test_elastic.py",
     "tests/test_live.py",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import signal
 import tarfile
 import tempfile
 import time
@@ -18,11 +17,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from seerd import ami
+from seerd.commands.giving_back import to_its_end, until_signal
 from seerd.errors import (
     CloudError,
     ImageError,
@@ -62,7 +61,6 @@ SWEEP = "seerd sweep removes it; by itself it ends two hours after it was asked 
 LAUNCH = "image"
 """The name of a build's only launch."""
 
-_T = TypeVar("_T")
 Tell = Callable[[str], None]
 
 
@@ -144,30 +142,10 @@ def build(planned: ImagePlan, tell: Tell) -> Built:
 
 
 async def _until_signal(work: Callable[[], Awaitable[Built]], tell: Tell) -> Built:
-    """Do the work, and cancel it at the first Ctrl-C; further ones do not disturb giving back."""
-    loop, interrupted = asyncio.get_running_loop(), False
-    task = asyncio.ensure_future(work())
-
-    def stop() -> None:
-        nonlocal interrupted
-        tell(
-            "still giving the instance back"
-            if interrupted
-            else "interrupted; giving the instance back"
-        )
-        if not interrupted:
-            interrupted = True
-            task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop)
     try:
-        return await task
+        return await until_signal(work, tell, "the instance")
     except asyncio.CancelledError:
         raise InterruptedBuildError("interrupted; nothing was started") from None
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
 
 
 async def _built(planned: ImagePlan, folder: Path, tell: Tell) -> Built:
@@ -261,8 +239,8 @@ class _Build:
         try:
             made = await self._made()
         except BaseException as error:
-            raise await _to_its_end(self._undone(error)) from error
-        return await _to_its_end(self._done(made))
+            raise await to_its_end(self._undone(error)) from error
+        return await to_its_end(self._done(made))
 
     async def _made(self) -> imaging.MadeImage:
         await self._launch()
@@ -484,17 +462,6 @@ class _Build:
             spared_usd=self.install_s / 3600.0 * planned.spec_usd_per_h,
             left=left.costing,
         )
-
-
-async def _to_its_end(work: Awaitable[_T]) -> _T:
-    """Await work that gives things back to its end, whatever cancels this task meanwhile."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            continue
-    return task.result()
 
 
 def _why(error: BaseException) -> str:

@@ -51,9 +51,8 @@ def of_spec(
                 "--minimize plans with what a cloud takes; --ideal is for the policies as published"
             )
         return elastic_plan(spec, cluster, profile, minimize)
-    return plan_for(
-        problem_of(spec, cluster, profile, place.quote.notes), cluster, profile, ideal=ideal
-    )
+    notes = (*place.quote.notes, *filter(None, [profile.note]))
+    return plan_for(problem_of(spec, cluster, profile, notes), cluster, profile, ideal=ideal)
 
 
 def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:

@@ -25,6 +25,7 @@ from seerd.planner.clouds import assumed
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import Scaling
+from seerd.planning.cloud_times import applied
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 
@@ -296,12 +297,16 @@ def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profil
 
 
 def profile_for(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile:
-    """Return what was measured of this script, else what is assumed, with the data of the spec.
+    """Return what was measured of this script, else what is assumed of it and what was measured of
+    its cloud, with the data of the spec.
 
     How much an instance fetches, and at what price, cannot be measured: only the person knows
     (RubberBand, EuroSys '21, section 4.1: "data price").
     """
-    found = load_profile(home, spec, machine_types) or assumed(rented=spec.cluster.rented)
+    found = load_profile(home, spec, machine_types)
+    if found is None:
+        found, note = applied(assumed(rented=spec.cluster.rented), home, spec, os.environ)
+        found = replace(found, note=note)
     usd = spec.cluster.ingress_price if isinstance(spec.cluster, Ec2Cluster) else 0.0
     return replace(
         found,

@@ -289,3 +289,34 @@ def test_two_rigs_do_not_meet(rig: Rig) -> None:
         assert rig.account()[mine].address != other.account()[theirs].address
         assert set(rig.account()) == {mine}
         assert set(other.account()) == {theirs}
+
+
+def test_a_session_may_do_what_its_policy_names(rig: Rig) -> None:
+    statement = {"Effect": "Allow", "Action": ["ec2:DescribeInstances"], "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    sts = client(rig, "sts")
+    narrow = sts.get_federation_token(Name="narrow", Policy=policy)["Credentials"]
+    wide = sts.get_session_token()["Credentials"]
+
+    def of(service: str, session: dict[str, Any]) -> Any:
+        return boto3.client(
+            service,
+            endpoint_url=rig.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=session["AccessKeyId"],
+            aws_secret_access_key=session["SecretAccessKey"],
+            aws_session_token=session["SessionToken"],
+        )
+
+    assert of("ec2", narrow).describe_instances()["Reservations"] == []
+    assert refusal(of("ec2", narrow).describe_images) == ("UnauthorizedOperation", 403)
+    assert refusal(of("s3", narrow).list_objects_v2, Bucket=rig.bucket) == ("AccessDenied", 403)
+    assert of("sts", narrow).get_caller_identity()["Arn"].endswith("federated-user/narrow")
+    assert refusal(of("sts", narrow).get_session_token) == ("AccessDenied", 403)
+    assert of("s3", wide).list_objects_v2(Bucket=rig.bucket)["KeyCount"] == 0
+
+
+def test_a_bid_below_the_spot_price_is_refused(rig: Rig) -> None:
+    bid = {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.0001"}}
+    asked = order(rig, InstanceMarketOptions=bid)
+    assert refusal(client(rig, "ec2").run_instances, **asked) == ("SpotMaxPriceTooLow", 400)

@@ -370,3 +370,28 @@ def test_what_is_done_to_an_instance_s_disk_never_reaches_this_machine_s(rig: Ri
         until(done)  # from the first moment on
         assert not filler.exists()
         assert not Path("/run/gpus").exists()
+
+
+def test_a_reboot_ends_every_process_and_only_boothooks_run_again(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "opt").mkdir()
+    (tmp_path / "opt/brought").write_text("by a layer\n")
+    message = MIMEMultipart()
+    hook = "#cloud-boothook\n#!/bin/sh\necho $(cat /opt/brought) >>/var/lib/hooks\n"
+    message.attach(MIMEText(hook, "cloud-boothook"))
+    message.attach(MIMEText("#!/bin/sh\necho once >>/var/lib/scripts\n", "x-shellscript"))
+    (name,) = launch(rig, UserData=message.as_string(), ImageId=rig.add_layer(tmp_path))
+
+    def there(what: str) -> str:
+        root = Path(f"/proc/{rig.account()[name].pid}/root")
+        return (root / what).read_text() if (root / what).exists() else ""
+
+    until(lambda: there("var/lib/scripts"))
+    boot = there("proc/sys/kernel/random/boot_id")
+    with pytest.raises(client(rig, "ec2").exceptions.ClientError, match="DryRunOperation"):
+        client(rig, "ec2").reboot_instances(InstanceIds=[name], DryRun=True)
+    client(rig, "ec2").reboot_instances(InstanceIds=[name])
+    until(lambda: there("var/lib/hooks").count("by a layer") == 2)
+    until(lambda: there("run/sshd.pid"))
+    assert there("var/lib/scripts") == "once\n"
+    assert there("proc/sys/kernel/random/boot_id") not in {"", boot}
+    assert rig.account()[name].state == "running"

@@ -205,6 +205,10 @@ class Rig:
         """
         return str(self._switch("distribution", layers=":".join(map(str, layers))))
 
+    def add_layer(self, layer: Path) -> str:
+        """The id of an image that has this folder on the rig's own."""
+        return str(self._switch("layer", layer=str(layer)))
+
     # What can go wrong on an instance, by its id.
 
     def spot_notice(self, instance: str, seconds: float = 120.0) -> None:
@@ -288,6 +292,12 @@ class Rig:
             hidden_s=hidden_s,
             address_s=address_s,
         )
+
+    def forget_tokens(self) -> None:
+        """The metadata of instances launched from now on answers without a token, whatever the
+        launch says.
+        """
+        self._switch("without-tokens")
 
     def set_shutting_down(self, seconds: float) -> None:
         """From the last billed second to terminated."""

@@ -62,6 +62,7 @@ class Cloud:
     instances: dict[str, Instance] = field(default_factory=dict)
     layers: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     distributions: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    without_tokens: bool = False
     consoles: dict[str, str] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     troubles: list[str] = field(default_factory=list)
@@ -117,7 +118,7 @@ class Cloud:
                 launched=time.time(),
                 pending_s=self.timing.pends_s(),
                 order=order,
-                metadata=_metadata(made, user_data, market),
+                metadata=_metadata(made, user_data, market, open_=self.without_tokens),
                 made=made,
             )
             self.spawn(self._bring_up(self.instances[name]))
@@ -168,6 +169,18 @@ class Cloud:
         made = self.moto.ec2.register_image(name=f"distribution-{len(self.distributions)}")
         made.root_device_type, made.root_device_name = "ebs", "/dev/sda1"
         self.distributions[made.id] = layers
+        return str(made.id)
+
+    def add_layer(self, layer: Path) -> str:
+        """An image of this folder on the rig's own. It is copied: layers must not be on the root
+        file system, which is one of them.
+        """
+        made = self.moto.ec2.register_image(name=f"layer-{len(self.layers)}")
+        made.root_device_type, made.root_device_name = "ebs", "/dev/sda1"
+        copy = self.ground.folder / str(made.id)
+        shutil.copytree(layer, copy, symlinks=True)
+        copy.chmod(0o755)
+        self.layers[made.id] = (copy,)
         return str(made.id)
 
     async def _made(self, instance: Instance) -> Machine:
@@ -295,7 +308,7 @@ class Cloud:
         made.state_reason = StateReason(f"{why[0]}: {why[1]}", why[0])
 
 
-def _metadata(made: Any, user_data: bytes, market: str) -> Metadata:
+def _metadata(made: Any, user_data: bytes, market: str, *, open_: bool) -> Metadata:
     pages = {
         "ami-id": made.image_id,
         "ami-launch-index": str(made.ami_launch_index),
@@ -316,6 +329,6 @@ def _metadata(made: Any, user_data: bytes, market: str) -> Metadata:
     return Metadata(
         pages,
         user_data,
-        token_required=options.http_tokens == "required",
+        token_required=options.http_tokens == "required" and not open_,
         enabled=options.http_endpoint != "disabled",
     )

@@ -95,6 +95,8 @@ class Ec2:
                 return await self._run(call, forward)
         if call.action == "TerminateInstances":
             return await self._terminate(call)
+        if call.action == "RebootInstances":
+            return self._reboot(call)
         if call.action == "CreateImage":
             async with self.cloud.lock:
                 return await self._create_image(call, forward)
@@ -179,6 +181,7 @@ class Ec2:
         MinCount.
         """
         low, high = call.number("MinCount"), call.number("MaxCount")
+        _check_bid(call, pool)
         live, size = self.cloud.live(), aws.vcpus(pool.type)
         family = aws.bucket_of_quota(pool.type)
         limit = self.limits.quota.get((family, pool.market))
@@ -209,6 +212,33 @@ class Ec2:
         return high
 
     async def _terminate(self, call: Call) -> web.Response:
+        ids = self._named(call)
+        items = "".join(
+            await asyncio.gather(
+                *(self._terminate_one(self.cloud.instances[name]) for name in dict.fromkeys(ids))
+            )
+        )
+        return ec2_response("TerminateInstances", f"<instancesSet>{items}</instancesSet>")
+
+    def _reboot(self, call: Call) -> web.Response:
+        """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RebootInstances.html"""
+        for name in self._named(call):
+            instance = self.cloud.instances[name]
+            try:
+                if instance.machine is None or instance.until is not None:
+                    raise FileNotFoundError(name)
+                instance.machine.reboot()
+            except OSError as error:
+                raise AwsError(
+                    "IncorrectState",
+                    f"The instance '{name}' is not in a state from which it can be rebooted.",
+                ) from error
+        return ec2_response("RebootInstances", "<return>true</return>")
+
+    def _named(self, call: Call) -> list[str]:
+        """The instances that a call is about, if all are there and it is no dry run. Raises
+        AwsError.
+        """
         ids = call.listed("InstanceId")
         if not ids:
             raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
@@ -222,12 +252,7 @@ class Ec2:
             raise AwsError(
                 "DryRunOperation", "Request would have succeeded, but DryRun flag is set."
             )
-        items = "".join(
-            await asyncio.gather(
-                *(self._terminate_one(self.cloud.instances[name]) for name in dict.fromkeys(ids))
-            )
-        )
-        return ec2_response("TerminateInstances", f"<instancesSet>{items}</instancesSet>")
+        return ids
 
     async def _terminate_one(self, instance: Instance) -> str:
         before = instance.made._state.code, instance.made._state.name
@@ -342,6 +367,22 @@ def _check_subnet(ec2: Any, params: dict[str, str]) -> str:
     if subnet not in zones:
         raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist")
     return str(zones[subnet])
+
+
+def _check_bid(call: Call, pool: Pool) -> None:
+    bid = call.params.get("InstanceMarketOptions.SpotOptions.MaxPrice")
+    least = spot_price(pool.type, pool.zone)
+    if bid is not None and float(bid) < least:
+        raise AwsError(
+            "SpotMaxPriceTooLow",
+            f"Your Spot request price of {bid} is lower than the minimum required Spot request "
+            f"fulfillment price of {least:.4f}.",
+        )
+
+
+def spot_price(kind: str, zone: str) -> float:
+    """Dollars an hour in this zone now."""
+    return PRICES.get(kind, 1.0) * (SPOT_SHARE + 0.01 * aws.ZONES.index(zone))
 
 
 def _user_data(call: Call) -> bytes:

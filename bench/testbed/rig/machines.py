@@ -156,6 +156,18 @@ class Machine:
         (self.folder / "reset").touch()
         os.kill(pid, signal.SIGKILL)
 
+    def reboot(self) -> None:
+        """End every process and boot from the disk as it is. Raises `OSError` where nothing has
+        booted.
+        """
+        if self.order.distribution:
+            self.reset()
+            return
+        door = os.open(self.root / "run/initctl", os.O_WRONLY | os.O_NONBLOCK)
+        with os.fdopen(door, "w") as first:
+            (self.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
+            first.write("reboot\n")
+
     async def drop(self) -> None:
         """Gone without a word to anyone: the cable first, so that no connection is seen to
         close.

@@ -28,6 +28,7 @@ PRICES = {
     "g5.12xlarge": 5.672,
     "p5.48xlarge": 55.04,
     "t3.micro": 0.0104,
+    "t3.small": 0.0208,
     "t3.large": 0.0832,
     "m5.large": 0.096,
     "c5.large": 0.085,

@@ -23,6 +23,7 @@ from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.ec2 import Ec2
 from bench.testbed.rig.faults import LOST, Faults, as_error
 from bench.testbed.rig.prices import answer_quotas, get_products
+from bench.testbed.rig.sessions import Sessions
 from bench.testbed.rig.wire import (
     NOT_OF_S3,
     AwsError,
@@ -43,6 +44,11 @@ HOP_BY_HOP = {
     "accept-encoding",
 }
 MAX_BODY = 1 << 30
+ENCRYPTION = "x-amz-server-side-encryption"
+ENCRYPTING = frozenset({"PutObject", "UploadPart", "GetObject", "HeadObject"})
+"""Answers that say how the object is encrypted, which every object is
+(docs.aws.amazon.com/AmazonS3/latest/userguide/default-encryption-faq.html).
+"""
 
 
 @dataclass(slots=True)
@@ -61,6 +67,10 @@ class Proxy:
     calls: Counter[str] = field(default_factory=Counter)
     judge: Judge = field(default_factory=Judge)
     session: aiohttp.ClientSession | None = None
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = Sessions(self.keys)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Any request that is not for the rig itself."""
@@ -81,19 +91,22 @@ class Proxy:
         self.calls[f"{call.service}:{call.action}"] += 1
         try:
             seen = _seen(request, body)
-            sigv4.check(seen, self.keys, call.service)
+            key = sigv4.check(seen, self.keys, call.service)
+            self.sessions.check(call, key)
             if call.service == "s3" and call.action in {"PutObject", "UploadPart"}:
                 sigv4.check_digests(seen)
             self._take(call)
             fault = self.faults.draw(call.service, call.action)
             if fault is not None and fault.code != LOST:
                 raise as_error(fault, call.service, call.action)
-            response = await self._dispatch(request, call)
+            response = await self._dispatch(request, call, key)
         except AwsError as error:
             return error_response(call.service, error), False
         if call.service == "s3":
             for name in NOT_OF_S3:
                 response.headers.popall(name, None)
+            if call.action in ENCRYPTING and response.status < 300:
+                response.headers.setdefault(ENCRYPTION, "AES256")
         return response, fault is not None
 
     def _take(self, call: Call) -> None:
@@ -103,7 +116,9 @@ class Proxy:
         if not self.buckets.take(call.action, time.monotonic()):
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.")
 
-    async def _dispatch(self, request: web.Request, call: Call) -> web.Response:
+    async def _dispatch(self, request: web.Request, call: Call, key: str) -> web.Response:
+        if call.service == "sts" and (told := self.sessions.answer(call, key)) is not None:
+            return told
         if call.service == "sts" and call.action == "GetCallerIdentity" and self.role:
             return _who(self.role)
         if call.service == "ec2":

@@ -57,8 +57,10 @@ class Claim:
     signature: str
 
 
-def check(seen: Seen, keys: Mapping[str, str], service: str) -> None:
-    """Raises AwsError unless one of these keys (id -> secret) signed this request, and in time."""
+def check(seen: Seen, keys: Mapping[str, str], service: str) -> str:
+    """The id of the key that signed this request. Raises AwsError unless it is one of these (id ->
+    secret), and in time.
+    """
     if service == "s3" and "AWSAccessKeyId=" in seen.query:
         # Version 2, which boto3 still makes in us-east-1 unless it is told "s3v4"; buckets made
         # since June 2020 refuse it.
@@ -86,6 +88,7 @@ def check(seen: Seen, keys: Mapping[str, str], service: str) -> None:
     expected = _sign(keys[claim.key], claim, _canonical(seen, claim, payload, service))
     if not hmac.compare_digest(expected, claim.signature):
         raise AwsError("SignatureDoesNotMatch", NO_MATCH)
+    return claim.key
 
 
 def _unknown_key(service: str) -> tuple[str, str]:

@@ -77,9 +77,11 @@ class Control:
             self.cloud.moto.reset()
             self.pace()
             self.cloud.disk_bytes = 8 << 30
+            self.cloud.without_tokens = False
             self.cloud.troubles.clear()
             self.proxy.faults = Faults()
             self.proxy.calls.clear()
+            self.proxy.sessions.clear()
             self.proxy.judge.wrong.clear()
             self.proxy.ec2.limits = Limits()
             self.proxy.ec2.tokens.clear()
@@ -144,6 +146,14 @@ async def _console(rig: Control, given: dict[str, Any]) -> str:
 
 async def _distribution(rig: Control, given: dict[str, Any]) -> str:
     return rig.cloud.add_distribution(tuple(Path(layer) for layer in given["layers"].split(":")))
+
+
+async def _layer(rig: Control, given: dict[str, Any]) -> str:
+    return rig.cloud.add_layer(Path(given["layer"]))
+
+
+async def _without_tokens(rig: Control, given: dict[str, Any]) -> None:
+    rig.cloud.without_tokens = True
 
 
 async def _fill_disk(rig: Control, given: dict[str, Any]) -> None:
@@ -262,6 +272,8 @@ SWITCHES: dict[str, Switch] = {
     "press-reset": _press_reset,
     "console": _console,
     "distribution": _distribution,
+    "layer": _layer,
+    "without-tokens": _without_tokens,
     "fill-disk": _fill_disk,
     "gpus": _gpus,
     "hold-memory": _hold_memory,

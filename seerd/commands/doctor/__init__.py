@@ -21,14 +21,23 @@ from seerd.commands.doctor.case import Case, Ec2Case, peak_of, runnable
 from seerd.commands.doctor.finding import Finding, exit_code, findings_json, missing
 from seerd.errors import SeerdError
 from seerd.planning.machine import this_machine
-from seerd.shell.aws.policy import policy
+from seerd.shell.aws.policy import Needs, policy
 from seerd.shell.home import Home
 from seerd.spec.clusters import Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec, load_spec
 from seerd.view.findings import doctor_view
 
-__all__ = ["Finding", "doctor", "examine", "exit_code", "findings_json", "missing", "policy_of"]
+__all__ = [
+    "Finding",
+    "doctor",
+    "examine",
+    "exit_code",
+    "findings_json",
+    "missing",
+    "needs_of",
+    "policy_of",
+]
 
 
 def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> None:
@@ -64,7 +73,12 @@ def policy_of(spec: Spec) -> dict[str, Any]:
 
     The account is in it if AWS tells it. Raises `AwsError`.
     """
-    return policy(asyncio.run(ec2.needs_of(spec)))
+    return policy(asyncio.run(needs_of(spec)))
+
+
+async def needs_of(spec: Spec) -> Needs:
+    """Collect what the policy for this spec has to permit; AWS is asked for the account."""
+    return await ec2.needs_of(spec)
 
 
 async def _of_cluster(case: Case) -> list[Finding]:

@@ -40,16 +40,20 @@ AGAIN = frozenset({ErrorKind.THROTTLED, ErrorKind.UNCLEAR})
 class AwsError(CloudError):
     """A call was not carried out, or it is not known whether it was.
 
-    kind  what that means for the caller
-    code  AWS's name for the cause
-    said  AWS's own words; empty: it has said nothing
+    kind    what that means for the caller
+    code    AWS's name for the cause
+    said    AWS's own words; empty: it has said nothing
+    status  the answer's HTTP status; 0: there was no answer
     """
 
-    def __init__(self, why: str, kind: ErrorKind, code: str, said: str = "") -> None:
+    def __init__(
+        self, why: str, kind: ErrorKind, code: str, said: str = "", status: int = 0
+    ) -> None:
         super().__init__(why)
         self.kind = kind
         self.code = code
         self.said = said
+        self.status = status
 
 
 _LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
@@ -370,13 +374,14 @@ def kind_of(code: str, status: int) -> ErrorKind:
 def _answered(error: boto.ClientError, doing: str) -> AwsError:
     answer = error.response.get("Error", {})
     code, message = str(answer.get("Code", "")), str(answer.get("Message", "")).strip()
-    kind = kind_of(code, int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    kind = kind_of(code, status)
     text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
     said = _decoded(message)
     for its_code, words, its_kind, its_text in MEANT:
         if its_code == code and words in message:
             kind, text = its_kind, its_text
-    return AwsError(f"{doing}: {text} ({code}: {said})", kind, code, said)
+    return AwsError(f"{doing}: {text} ({code}: {said})", kind, code, said, status)
 
 
 _DEFAULTS = {

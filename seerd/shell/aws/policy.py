@@ -8,7 +8,7 @@ it is restricted to those with the tag `seerd:run`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from seerd.shell.aws.instances import RUN
@@ -55,6 +55,23 @@ def policy(needs: Needs) -> dict[str, Any]:
         *_spot_role(needs),
     ]
     return {"Version": "2012-10-17", "Statement": statements}
+
+
+def canary_policy(needs: Needs, session: str) -> dict[str, Any]:
+    """Make the policy document for `seerd canary`: that of a run, and what a run never does. It
+    bids for a spot instance, reboots one of its own, and makes sessions of this name that may do no
+    more than a run (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
+    """
+    own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
+    user = f"arn:{partition(needs.region)}:sts::{needs.account}:federated-user/{session}"
+    wider = replace(needs, image="*", subnets=(), spot=True)
+    document = policy(wider)
+    document["Statement"] += [
+        *(_image(needs)),
+        _allow("RebootInstances", ["ec2:RebootInstances"], _ec2(needs, "instance", "*"), own),
+        _allow("NarrowSessions", ["sts:GetFederationToken"], user),
+    ]
+    return document
 
 
 def _looking(needs: Needs) -> Statement:

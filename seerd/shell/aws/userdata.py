@@ -37,6 +37,17 @@ FIRMWARE_S = 15
 
 USER = "seerd"
 """The user who may log in."""
+POWER = (
+    "/sbin/shutdown -h now",
+    "/usr/sbin/shutdown -h now",
+    '/sbin/poweroff ""',
+    '/usr/sbin/poweroff ""',
+)
+"""What the user may do as root."""
+TIMER, WATCH = "seerd-hard-end", "seerd-deserted"
+"""The units that end the instance: at the hard end, and when it has no agent."""
+WORKED = "/var/lib/cloud/scripts/seerd-worked"
+"""The file that is there once an agent has been seen: a reboot then ends the instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,7 @@ def cloud_config(boot: Boot) -> str:
     may = {
         "path": "/etc/sudoers.d/seerd",
         "permissions": "0440",
-        "content": f"{USER} ALL=(root) NOPASSWD: {_ROOT if boot.root else _POWER}\n",
+        "content": f"{USER} ALL=(root) NOPASSWD: {_ROOT if boot.root else ', '.join(POWER)}\n",
     }
     config = {
         "users": ["default", user],
@@ -143,9 +154,6 @@ def _first_s(boot: Boot) -> int:
 
 _BOUNDARY = "=======seerd======="
 
-_POWER = (
-    '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "", /usr/sbin/poweroff ""'
-)
 _ROOT = "ALL"
 
 _BOOTHOOK = """\

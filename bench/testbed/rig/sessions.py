@@ -1,0 +1,117 @@
+"""Temporary credentials: STS's sessions, and what the policy of a session permits.
+
+The one rule: a session with a policy may do what the policy names, and nothing else. Only actions
+are compared; resources and conditions are the linter's business (`tests/aws/iam_lint.py`).
+https://docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import secrets
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp import web
+
+from bench.testbed.rig import aws
+from bench.testbed.rig.faults import DENIED, NOT_ALLOWED, PERMISSIONS
+from bench.testbed.rig.wire import AwsError, Call
+
+OTHERWISE = PERMISSIONS | {
+    "CompleteMultipartUpload": "PutObject",
+    "DeleteObjects": "DeleteObject",
+    "HeadBucket": "ListBucket",
+    "HeadObject": "GetObject",
+    "UploadPart": "PutObject",
+}
+FREE = frozenset({"sts:GetCallerIdentity", "sts:GetSessionToken", "sts:GetFederationToken"})
+"""What no policy forbids, or what no session may do whatever its policy says."""
+
+
+@dataclass(slots=True)
+class Sessions:
+    """All sessions of an account. `keys`: the secrets of all credentials, with theirs."""
+
+    keys: dict[str, str]
+    allowed: dict[str, list[str] | None] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def answer(self, call: Call, key: str) -> web.Response | None:
+        """The answer to a call of STS that is about sessions; None to any other. Raises
+        AwsError.
+        """
+        if call.action == "GetSessionToken":
+            if key in self.allowed:
+                raise AwsError(
+                    "AccessDenied", "Cannot call GetSessionToken with session credentials"
+                )
+            return self._made(call, None, "")
+        if call.action == "GetFederationToken":
+            if key in self.allowed:
+                raise AwsError(
+                    "AccessDenied", "Cannot call GetFederationToken with session credentials"
+                )
+            policy, name = call.params.get("Policy", ""), call.params["Name"]
+            return self._made(call, _actions(json.loads(policy)) if policy else [], name)
+        if call.action == "GetCallerIdentity" and self.names.get(key):
+            inside = f"<Arn>{self._arn(key)}</Arn><UserId>{aws.ACCOUNT}:{self.names[key]}</UserId>"
+            return _xml(call.action, f"{inside}<Account>{aws.ACCOUNT}</Account>")
+        return None
+
+    def check(self, call: Call, key: str) -> None:
+        """Raises AwsError if these credentials are of a session that may not do this."""
+        allowed, action = self.allowed.get(key), OTHERWISE.get(call.action, call.action)
+        asked = f"{call.service}:{'ListBucket' if action == 'ListObjects' else action}"
+        if allowed is None or asked in FREE:
+            return
+        if not any(fnmatch.fnmatchcase(asked, one) for one in allowed):
+            service, _, named = asked.partition(":")
+            raise AwsError(
+                DENIED.get(service, "AccessDeniedException"),
+                NOT_ALLOWED.format(service=service, action=named),
+            )
+
+    def clear(self) -> None:
+        """End all sessions."""
+        for key in self.allowed:
+            self.keys.pop(key, None)
+        self.allowed.clear()
+        self.names.clear()
+
+    def _made(self, call: Call, allowed: list[str] | None, name: str) -> web.Response:
+        key, secret = f"ASIARIG{secrets.token_hex(6).upper()}B", secrets.token_urlsafe(30)
+        self.keys[key] = secret
+        self.allowed[key], self.names[key] = allowed, name
+        ends = datetime.now(UTC) + timedelta(seconds=int(call.params.get("DurationSeconds", 3600)))
+        inside = (
+            f"<Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{secret}"
+            f"</SecretAccessKey><SessionToken>{secrets.token_urlsafe(120)}</SessionToken>"
+            f"<Expiration>{ends.strftime('%Y-%m-%dT%H:%M:%SZ')}</Expiration></Credentials>"
+        )
+        if name:
+            inside += (
+                f"<FederatedUser><Arn>{self._arn(key)}</Arn><FederatedUserId>"
+                f"{aws.ACCOUNT}:{name}</FederatedUserId></FederatedUser>"
+                "<PackedPolicySize>60</PackedPolicySize>"
+            )
+        return _xml(call.action, inside)
+
+    def _arn(self, key: str) -> str:
+        return f"arn:aws:sts::{aws.ACCOUNT}:federated-user/{self.names[key]}"
+
+
+def _actions(policy: dict[str, Any]) -> list[str]:
+    return [action for one in policy["Statement"] for action in one["Action"]]
+
+
+def _xml(action: str, inside: str) -> web.Response:
+    text = (
+        f'<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{action}Result>'
+        f"{inside}</{action}Result><ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId>"
+        f"</ResponseMetadata></{action}Response>"
+    )
+    return web.Response(text=text, content_type="text/xml")

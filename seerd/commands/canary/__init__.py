@@ -1,0 +1,208 @@
+"""`seerd canary`: proves on the person's own account, for some cents, what seerd relies on, and
+keeps what it has measured for later plans.
+
+The one rule: what it may cost at most is computed and said before anything is rented, and is never
+above the cap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import secrets
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from seerd.commands import doctor
+from seerd.commands.canary.expedition import SMALL, CanaryPlan, Flown, fly
+from seerd.commands.canary.outcome import (
+    LONGEST_GPU_S,
+    LONGEST_S,
+    Book,
+    CanaryRental,
+    CheckOutcome,
+    cap_usd,
+    check_cap,
+)
+from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
+from seerd.commands.canary.terminals import SESSION
+from seerd.commands.common import SpecOptions, tell
+from seerd.commands.giving_back import until_signal
+from seerd.errors import CloudError, InterruptedCanaryError, UsageError
+from seerd.planning import cloud_times
+from seerd.runs.clusters import Ec2
+from seerd.shell.aws import images, prices
+from seerd.shell.aws.clocks import introduce
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.images import Image
+from seerd.shell.aws.owner import owner_of
+from seerd.shell.aws.policy import canary_policy
+from seerd.shell.home import Home
+from seerd.shell.stores.data import Address
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec
+from seerd.units import format_duration
+from seerd.view.harmless import harmless
+
+SMALL_TYPES = {"x86_64": "t3.small", "arm64": "t4g.small"}
+"""What costs little and has the memory for an image that was made for larger ones, by
+architecture.
+"""
+GPU_TYPE = "g4dn.xlarge"
+USUAL_DISK_GB = 100
+"""GB of a root disk whose size the image does not tell."""
+
+
+def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json: bool) -> None:
+    """Fly a canary, and print what it came back with; or print the IAM policy that it needs.
+
+    Raises `typer.Exit`, with 1 if a check has failed; `UsageError`, `CloudError` and `CapError` for
+    what cannot be begun; and what `fly` raises.
+    """
+    spec = asked.load()
+    if policy_only:
+        print(dumps(asyncio.run(_policy_of(spec)), indent=2))
+        return
+    out, began = sys.stderr if json else sys.stdout, time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:7.1f}s  {harmless(text)}", file=out, flush=True)
+
+    plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
+    say(_promise(plan))
+    at = time.time()
+    flown = _flown(plan, lambda one: say(_line(one)), say)
+    kept = _keep(plan, flown, at, say)
+    told = report_json(plan, flown, at, _names(plan)) | {"kept": kept}
+    report = write_report(home.path, plan.run, told)
+    tell(told, canary_view, json=json)
+    say(f"for an issue, without accounts, addresses and names: {report}")
+    raise typer.Exit(1 if told["failed"] else 0)
+
+
+async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> CanaryPlan:
+    """Plan what will be rented. Raises `UsageError`, `CloudError`, and `CapError` if it might cost
+    too much.
+    """
+    cluster = spec.cluster
+    if not isinstance(cluster, Ec2Cluster):
+        raise UsageError(
+            "a canary is for rented instances, and the spec says provider = "
+            f'"{cluster.provider}"; to rent: provider = "ec2" in [cluster]'
+        )
+    Ec2(cluster).check(spec)
+    async with Cloud(cluster.region) as cloud:
+        who = await introduce(cloud)
+        if who.error is not None:
+            raise who.error
+        image = await images.resolve(cloud, cluster.image)
+        small = await _rental(cloud, home, _small_type(image), len(SMALL), LONGEST_S, image)
+        with_gpu = None
+        if gpu:
+            if image.architecture == "arm64":
+                raise UsageError(f"--gpu rents a {GPU_TYPE}, and the image is for arm64")
+            with_gpu = await _rental(cloud, home, GPU_TYPE, 1, LONGEST_GPU_S, image)
+        region = cloud.region
+    rentals = [small, *([with_gpu] if with_gpu else [])]
+    return CanaryPlan(
+        spec=spec,
+        cluster=replace(cluster, region=region, image=image.image),
+        asked=asked,
+        home=home,
+        run=f"canary-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}",
+        owner=owner_of(who.arn),
+        arn=who.arn,
+        small=small,
+        gpu=with_gpu,
+        most_usd=check_cap(rentals),
+    )
+
+
+def _small_type(image: Image) -> str:
+    return SMALL_TYPES.get(image.architecture, SMALL_TYPES["x86_64"])
+
+
+async def _rental(
+    cloud: Cloud, home: Home, kind: str, count: int, longest_s: float, image: Image
+) -> CanaryRental:
+    """Look up the price. Raises `CloudError` if AWS does not tell it: then there is no cap."""
+    try:
+        price = await prices.on_demand(cloud, kind, home.path / "prices")
+    except CloudError as error:
+        raise CloudError(
+            f"nothing was started: what {kind} costs is not known, so nothing can be promised of "
+            f"what the canary costs: {error}"
+        ) from error
+    disk_gb = sum(gb for _, gb in image.disks) or USUAL_DISK_GB
+    bursts = kind in SMALL_TYPES.values()
+    return CanaryRental(kind, count, price.usd_per_h, longest_s, disk_gb, bursts)
+
+
+def _promise(plan: CanaryPlan) -> str:
+    rented = [f"{plan.small.instances} {plan.small.type}"]
+    if plan.gpu is not None:
+        rented.append(f"one {plan.gpu.type} for {format_duration(LONGEST_GPU_S)}")
+    cap = cap_usd(gpu=plan.gpu is not None)
+    return (
+        f"{plan.run}: renting {' and '.join(rented)} in {plan.cluster.region}. It costs at most "
+        f"${plan.most_usd:.3f}, of ${cap:.2f} that it ever may; the instances end by "
+        f"themselves after {format_duration(LONGEST_S)}"
+    )
+
+
+def _line(one: CheckOutcome) -> str:
+    why = "" if one.result == "passed" else f": {one.said}"
+    return f"{one.result:<8} {one.check}{why}"
+
+
+def _flown(
+    plan: CanaryPlan, told: Callable[[CheckOutcome], None], say: Callable[[str], None]
+) -> Flown:
+    async def flight() -> Flown:
+        def begun() -> Awaitable[Flown]:
+            return fly(plan, Book(told), Path(folder))
+
+        try:
+            return await until_signal(begun, say, "everything")
+        except asyncio.CancelledError:
+            raise InterruptedCanaryError("interrupted; nothing was started") from None
+
+    with tempfile.TemporaryDirectory(prefix="seerd-canary-") as folder:
+        return asyncio.run(flight())
+
+
+def _keep(plan: CanaryPlan, flown: Flown, at: float, say: Callable[[str], None]) -> list[str]:
+    """Keep the times for plans, and return the types that they are of."""
+    kept = kept_times(plan, flown, at)
+    for one in kept:
+        path = cloud_times.keep(plan.home.path, one)
+        say(f"seerd plan uses the times of {one.instance_type} from now on: {path}")
+    return [one.instance_type for one in kept]
+
+
+def _names(plan: CanaryPlan) -> Iterable[str]:
+    """List what must not be shown to strangers, though it looks like any other word."""
+    cluster = plan.cluster
+    store = Address.parse(cluster.store or "s3://-")
+    yield from (store.bucket, store.prefix, plan.run, plan.owner, plan.arn, plan.spec.name)
+    yield from (cluster.image, cluster.key or "", *cluster.subnets, *cluster.security_groups)
+    yield from (*cluster.tags, *cluster.tags.values())
+    for one in plan.spec.train.data:
+        yield from (Address.parse(one.source).bucket, Address.parse(one.source).prefix)
+    yield os.environ.get("AWS_PROFILE", "")
+    yield from (plan.arn.rpartition("/")[2], str(Path.home()), str(plan.home.path))
+    yield from (str(plan.asked.path.resolve().parent), socket.gethostname(), getpass.getuser())
+
+
+async def _policy_of(spec: Spec) -> dict[str, Any]:
+    return canary_policy(await doctor.needs_of(spec), SESSION)

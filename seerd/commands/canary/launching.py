@@ -1,0 +1,203 @@
+"""Launches that are watched: when EC2 said what, and how far the way in has come.
+
+The one rule: the launch itself is that of a run (`Ec2Provider`, `Remote`); here one only looks on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import asyncssh
+
+from seerd.commands.canary.outcome import LaunchMoments
+from seerd.errors import ProviderError
+from seerd.shell.aws import instances
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.instances import COMMAND, ENDING
+from seerd.shell.clock import unlimited, wall
+from seerd.shell.providers.base import Connection
+from seerd.shell.ssh.connecting import TCP_S, RemoteMachine, UnreachableError, open_connection
+from seerd.shell.ssh.remote import Remote
+
+AGAIN_S = 0.2
+"""From one attempt to get in to the next, seconds."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """A launch that is watched.
+
+    moments   when what was seen
+    instance  its id; empty: there is none yet
+    request   what EC2 was asked for
+    """
+
+    moments: LaunchMoments = field(default_factory=LaunchMoments)
+    instance: str = ""
+    request: Mapping[str, Any] = field(default_factory=dict)
+
+
+class WatchedCloud(Cloud):
+    """An account that notes what its answers say of launches, by their tokens."""
+
+    def __init__(self, region: str | None, address: Literal["private", "public"]) -> None:
+        super().__init__(region)
+        self.launches: dict[str, Watched] = {}
+        self._address = address
+
+    async def call(
+        self, service: str, operation: str, *, region: str = "", **request: Any
+    ) -> dict[str, Any]:
+        """Make one call, and note what it is about. Raises `AwsError`."""
+        asked, token = wall(), _token(operation, request)
+        if token:
+            watched = self.launch(token)
+            watched.moments.asked = watched.moments.asked or asked
+        answer = await super().call(service, operation, region=region, **request)
+        if token and not self.launch(token).instance:
+            self.launch(token).request = request
+            self.launch(token).moments.answered = wall()
+        for row in _rows(operation, answer):
+            self._note(instances.seen(row))
+        return answer
+
+    def launch(self, token: str) -> Watched:
+        """Return what is known of this launch."""
+        return self.launches.setdefault(token, Watched())
+
+    def by_id(self, instance: str) -> LaunchMoments:
+        """Return the moments of this instance."""
+        found = (one.moments for one in self.launches.values() if one.instance == instance)
+        return next(found, LaunchMoments())
+
+    def _note(self, seen: instances.SeenInstance) -> None:
+        if seen.token not in self.launches:
+            return
+        watched, now = self.launches[seen.token], wall()
+        if watched.instance not in ("", seen.instance):
+            return  # a second one of the same launch, which there must not be
+        watched.instance, moments = seen.instance, watched.moments
+        moments.pending = moments.pending or now
+        if seen.private and (self._address == "private" or seen.public):
+            moments.address = moments.address or now
+        if seen.state == "running":
+            moments.running = moments.running or now
+        if seen.state in ENDING:
+            moments.ending = moments.ending or now
+            moments.reason = seen.reason[0] or moments.reason
+        if seen.state == "terminated":
+            moments.gone = moments.gone or now
+
+
+def _token(operation: str, request: Mapping[str, Any]) -> str:
+    """Return the token of the launch that this asks for; empty: it asks for none."""
+    if operation != "run_instances":
+        return ""
+    pairs = request["TagSpecifications"][0]["Tags"]
+    return next((str(pair["Value"]) for pair in pairs if pair["Key"] == COMMAND), "")
+
+
+def _rows(operation: str, answer: Mapping[str, Any]) -> list[Any]:
+    if operation == "run_instances":
+        return list(answer["Instances"])
+    if operation == "describe_instances":
+        return [row for group in answer["Reservations"] for row in group["Instances"]]
+    return []
+
+
+class WatchedDoor:
+    """The way into instances, an agent on each, that notes how far each has come. `lease_s` is that
+    of `Provider.open`.
+    """
+
+    def __init__(self, remote: Remote, cloud: WatchedCloud) -> None:
+        self.lease_s: Callable[[], float] = unlimited
+        self._remote = remote
+        self._cloud = cloud
+        self.connections: dict[str, asyncssh.SSHClientConnection] = {}
+
+    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
+        """Wait until its agent takes connections. Raises `ProviderError`."""
+        time = asyncio.get_running_loop().time
+        end, moments = time() + patience_s, self._cloud.by_id(machine.name)
+        await _listens(machine, end)
+        moments.port = wall()
+        self.connections[machine.name] = await _let_in(machine, end)
+        moments.login = wall()
+        await self._remote.ready(machine, max(0.0, end - time()))
+        moments.agent = wall()
+
+    async def connect(self, machine: RemoteMachine) -> Connection:
+        """Return a byte stream to its agent. Raises `ProviderError`."""
+        return await self._remote.connect(machine)
+
+    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
+        """End its agent. Raises `ProviderError`."""
+        await self._remote.end_agent(machine, grace_s)
+
+    async def run(self, instance: str, command: str, program: str = "", for_s: float = 60.0) -> str:
+        """Run a command on an instance, with this program on its standard input, and return what it
+        has printed. Raises `ProviderError` if it fails, or takes longer than `for_s` seconds.
+        """
+        try:
+            async with asyncio.timeout(for_s):
+                done = await self.connections[instance].run(
+                    command, input=program, encoding="utf-8"
+                )
+        except TimeoutError:
+            raise ProviderError(f"{command!r} did not end within {for_s:.0f}s") from None
+        except (OSError, asyncssh.Error, KeyError) as error:
+            raise ProviderError(f"the SSH connection to {instance} was lost: {error}") from error
+        if done.exit_status != 0:
+            said = f"{done.stderr!s} {done.stdout!s}".strip()[-400:]
+            raise ProviderError(f"{command!r} ended with {done.exit_status}: {said}")
+        return str(done.stdout)
+
+    async def forget(self, name: str) -> None:
+        """Drop the connections to this instance: it is gone."""
+        if (connection := self.connections.pop(name, None)) is not None:
+            connection.abort()
+        await self._remote.forget(name)
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        for name in list(self.connections):
+            await self.forget(name)
+        await self._remote.close()
+
+
+async def _listens(machine: RemoteMachine, end: float) -> None:
+    """Wait until its port takes a connection. Raises `ProviderError`."""
+    while True:
+        try:
+            async with asyncio.timeout(TCP_S):
+                _, writer = await asyncio.open_connection(machine.address, machine.port)
+        except (OSError, TimeoutError) as error:
+            if asyncio.get_running_loop().time() + AGAIN_S > end:
+                why = str(error) or "no answer"
+                raise ProviderError(
+                    f"{machine.place}: nobody answers at port {machine.port} ({why}); look at the "
+                    "security group and at cluster.address"
+                ) from error
+            await asyncio.sleep(AGAIN_S)
+        else:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            return
+
+
+async def _let_in(machine: RemoteMachine, end: float) -> asyncssh.SSHClientConnection:
+    """Log in. Raises `ProviderError` with the last cause."""
+    while True:
+        try:
+            return await open_connection(machine)
+        except UnreachableError as error:
+            pause_s = max(AGAIN_S, error.pause_s)
+            if error.final or asyncio.get_running_loop().time() + pause_s > end:
+                raise ProviderError(f"{machine.place}: {error}") from error
+            await asyncio.sleep(pause_s)

@@ -1,0 +1,253 @@
+"""What a canary finds out: one outcome for each check, the moments of an instance's life, and the
+most that it may cost.
+
+The one rule: values and arithmetic only. What could not be found out is `unknown`, and never
+`passed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from seerd.errors import CapError
+from seerd.units import format_duration
+
+Result = Literal["passed", "failed", "unknown"]
+
+CHECKS: Mapping[str, str] = {
+    "doctor": "seerd doctor finds no problem",
+    "printed policy": "the doctor finds nothing missing under exactly the policy that it prints",
+    "request": "EC2 takes the launch",
+    "pending": "EC2 knows the instance",
+    "running": "EC2 bills it from here on",
+    "address": "EC2 shows the address to log in to",
+    "port 22": "something listens there",
+    "right key": "it shows the host key that it was launched with, and lets seerd's key in",
+    "agent": "the agent has arrived and takes orders",
+    "user data": "the first lines of the user data have run",
+    "one token, one instance": "the same request again gives the same instance",
+    "timer": "the power-off at the hard end is scheduled, for the right moment",
+    "orphan watch": "what ends an instance without an agent runs",
+    "IMDSv1": "its metadata is refused without a token",
+    "no credentials": "it has no role, and so no credentials",
+    "sudo": "the user may power it off, and nothing else as root",
+    "PUT": "the agent puts an object by a presigned URL",
+    "multipart": "the agent puts a large object in parts",
+    "expired URL": "a URL whose time is over is refused",
+    "encryption": "S3 says how it encrypts what is put there",
+    "wrong image": "EC2 refuses an image that is not there, in words that seerd knows",
+    "wrong zone": "EC2 refuses a zone that is not there, in words that seerd knows",
+    "wrong price": "EC2 refuses a bid that is too low, in words that seerd knows",
+    "sweep": "a second terminal with fresh credentials finds what this one has launched",
+    "lease": "an instance whose coordinator falls silent ends by itself",
+    "reboot": "an instance that has worked and is rebooted ends by itself",
+    "termination": "EC2 takes the end of an instance",
+    "shutting-down": "it is gone some time later, which is not billed",
+    "GPU": "an instance with a GPU comes, and its driver answers",
+    "torch, cold": "torch is imported for the first time, and has the GPU",
+    "torch, warm": "torch is imported again",
+    "nothing left": "no instance and no volume is left that costs",
+}
+"""All checks in the order of the report, each with what has been proved if it has passed."""
+GPU_CHECKS = frozenset({"GPU", "torch, cold", "torch, warm"})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """What came of a check.
+
+    check    its name, a key of `CHECKS`
+    result   whether it has passed
+    said     why, or what was seen, in a sentence
+    seconds  how long it took; None: it is not about time
+    code     AWS's code, if it is about a refusal
+    status   HTTP status of that refusal; None: it is about none
+    """
+
+    check: str
+    result: Result
+    said: str
+    seconds: float | None = None
+    code: str = ""
+    status: int | None = None
+
+
+@dataclass(slots=True)
+class Book:
+    """The outcomes so far. `tell` hears of each as it comes."""
+
+    tell: Callable[[CheckOutcome], None]
+    outcomes: dict[str, CheckOutcome] = field(default_factory=dict)
+
+    def add(self, *outcomes: CheckOutcome) -> None:
+        """Write down these outcomes; of a check that has one already, the first counts."""
+        for one in outcomes:
+            if one.check not in self.outcomes:
+                self.outcomes[one.check] = one
+                self.tell(one)
+
+    def complete(self, *, gpu: bool, why: str) -> list[CheckOutcome]:
+        """List the outcomes of all checks in their order; those that were not come to are unknown,
+        for this reason.
+        """
+        wanted = [check for check in CHECKS if gpu or check not in GPU_CHECKS]
+        self.add(*(CheckOutcome(one, "unknown", why) for one in wanted if one not in self.outcomes))
+        return [self.outcomes[check] for check in wanted]
+
+
+# ------------------------------------------------------------ the life of an instance
+
+
+@dataclass(slots=True)
+class LaunchMoments:
+    """When what was seen of an instance. Wall clock, seconds since 1970; None: it was not seen.
+
+    asked      its launch was sent
+    answered   EC2 had answered
+    pending    EC2 knew it
+    running    EC2 said so first
+    address    EC2 showed the address to log in to
+    port       its port 22 took a connection
+    login      it had shown the right host key and let seerd in
+    agent      its agent took connections
+    ending     EC2 said first that it is ending, or dated that
+    gone       EC2 said first that it is terminated
+    reason     EC2's code for its end
+    """
+
+    asked: float | None = None
+    answered: float | None = None
+    pending: float | None = None
+    running: float | None = None
+    address: float | None = None
+    port: float | None = None
+    login: float | None = None
+    agent: float | None = None
+    ending: float | None = None
+    gone: float | None = None
+    reason: str = ""
+
+    def billed_s(self, now: float) -> float:
+        """Compute the seconds that are billed by `now`, at least 60 once it has run."""
+        if self.running is None:
+            return 0.0
+        return max(LEAST_BILLED_S, (self.ending or now) - self.running)
+
+
+LEAST_BILLED_S = 60.0
+"""Each launch is billed for that many seconds (aws.amazon.com/ec2/pricing/on-demand)."""
+STEPS: Sequence[tuple[str, str]] = (
+    ("request", "answered"),
+    ("pending", "pending"),
+    ("running", "running"),
+    ("address", "address"),
+    ("port 22", "port"),
+    ("right key", "login"),
+    ("agent", "agent"),
+)
+
+
+def timeline(moments: LaunchMoments, trouble: str) -> list[CheckOutcome]:
+    """Say how far a launch came, in seconds since it was asked for. `trouble`: why it went no
+    further; empty: all is well.
+    """
+    outcomes: list[CheckOutcome] = []
+    for check, name in STEPS:
+        at = getattr(moments, name)
+        if at is not None and moments.asked is not None:
+            seconds = at - moments.asked
+            said = f"{format_duration(round(seconds, 1))} after it was asked for"
+            outcomes.append(CheckOutcome(check, "passed", said, seconds))
+        elif trouble:
+            outcomes.append(CheckOutcome(check, "failed", trouble))
+            trouble = ""
+        else:
+            outcomes.append(CheckOutcome(check, "unknown", "the launch did not come so far"))
+    return outcomes
+
+
+# ------------------------------------------------------------ money
+
+CAP_USD, GPU_CAP_USD = 0.10, 0.20
+"""USD that a canary never costs more than, without and with a GPU."""
+LONGEST_S = 720.0
+"""Seconds after which a small instance powers itself off, whatever happens."""
+WORK_S = 600.0
+"""Seconds after which a canary gives everything back, however far it has come."""
+LONGEST_GPU_S = 330.0
+"""The same for the instance with a GPU: five minutes, and half a minute for its own timer to be the
+second line.
+"""
+GPU_WORK_S = 300.0
+DISK_USD_PER_GB_H = 0.1520 / 730
+"""gp3 where it is dearest (aws.amazon.com/ebs/pricing, sa-east-1)."""
+ADDRESS_USD_PER_H = 0.005
+"""A public address (aws.amazon.com/vpc/pricing)."""
+OTHER_USD = 0.005
+"""Requests to S3 (some dozens, at most $0.007 for 1,000), and 32 MiB there for a minute."""
+
+
+BURST_USD_PER_H = 2 * 0.8 * 0.05
+"""What both vCPUs of a t3.small cost beyond its price if they never rest: of each a fifth is in the
+price, and a vCPU-hour costs $0.05 (aws.amazon.com/ec2/pricing/on-demand, "T4g/T3 Unlimited Mode").
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryRental:
+    """Instances that are to be rented.
+
+    type       their type
+    instances  how many
+    usd_per_h  USD for an hour of one
+    longest_s  seconds after which they end by themselves
+    disk_gb    GB of each one's disks
+    bursts     whether what they compute may cost beyond their price
+    """
+
+    type: str
+    instances: int
+    usd_per_h: float
+    longest_s: float
+    disk_gb: int
+    bursts: bool = False
+
+    @property
+    def most_usd(self) -> float:
+        """The most USD that they may cost, disks and public addresses included."""
+        hours = self.instances * max(LEAST_BILLED_S, self.longest_s) / 3600
+        extra = ADDRESS_USD_PER_H + (BURST_USD_PER_H if self.bursts else 0.0)
+        return hours * (self.usd_per_h + self.disk_gb * DISK_USD_PER_GB_H + extra)
+
+
+def most_usd(rentals: Sequence[CanaryRental]) -> float:
+    """Compute the most USD that a canary may cost."""
+    return sum(one.most_usd for one in rentals) + OTHER_USD
+
+
+def cap_usd(*, gpu: bool) -> float:
+    """Return the USD that a canary never costs more than."""
+    return GPU_CAP_USD if gpu else CAP_USD
+
+
+def check_cap(rentals: Sequence[CanaryRental]) -> float:
+    """Return the most USD that these may cost; any after the first have a GPU. Raises `CapError` if
+    that is above the cap.
+    """
+    most, gpu = most_usd(rentals), len(rentals) > 1
+    cap = cap_usd(gpu=gpu)
+    if not most <= cap:
+        lines = "\n".join(
+            f"  {one.instances} {one.type} at ${one.usd_per_h:.4g} an hour with {one.disk_gb} GB, "
+            f"for at most {format_duration(one.longest_s)}: ${one.most_usd:.3f}"
+            for one in rentals
+        )
+        alone = gpu and most_usd(rentals[:1]) <= CAP_USD
+        advice = "leave --gpu away" if alone else "choose an image with a smaller disk"
+        raise CapError(
+            f"nothing was started: it might cost ${most:.3f}, and such a canary never costs more "
+            f"than ${cap:.2f}:\n{lines}\nYou can {advice}, or take another cluster.region."
+        )
+    return most

@@ -1,0 +1,140 @@
+"""What a canary came back with, for the person and for an issue.
+
+The one rule: the JSON has nothing that identifies an account, and the table is made of it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from seerd.commands.canary.expedition import CanaryPlan, Flown
+from seerd.commands.canary.outcome import CHECKS, LaunchMoments, cap_usd
+from seerd.commands.canary.redaction import redacted_all
+from seerd.errors import UsageError
+from seerd.planning.cloud_times import VERSION, KeptTimes
+from seerd.units import format_duration
+from seerd.version import VERSION as SEERD
+
+STYLES = {"passed": "green", "failed": "bold red", "unknown": "yellow"}
+WIDEST = max(map(len, CHECKS))
+
+
+def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str]) -> dict[str, Any]:
+    """Make what `seerd canary --json` prints. `names`: what must not be in it, whatever it looks
+    like.
+    """
+    results = [one.result for one in flown.outcomes]
+    told = {
+        "seerd": SEERD,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "day": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d"),
+        "passed": results.count("passed"),
+        "failed": results.count("failed"),
+        "unknown": results.count("unknown"),
+        "usd": round(flown.usd, 4),
+        "most_usd": round(plan.most_usd, 4),
+        "cap_usd": cap_usd(gpu=plan.gpu is not None),
+        "checks": [
+            {
+                "check": one.check,
+                "result": one.result,
+                "proves": CHECKS[one.check],
+                "said": one.said,
+                "seconds": None if one.seconds is None else round(one.seconds, 3),
+                "code": one.code or None,
+                "status": one.status,
+            }
+            for one in flown.outcomes
+        ],
+        "launches": [_launch(kind, moments) for kind, moments in flown.launches],
+    }
+    # What AWS itself has named, the region and the types, identifies nobody, and is wanted.
+    clean: dict[str, Any] = redacted_all(told, names)
+    return {"region": plan.cluster.region, **clean}
+
+
+def write_report(home: Path, run: str, told: dict[str, Any]) -> Path:
+    """Write the JSON into the folder of all runs, and return its file. Raises `UsageError` if it
+    cannot be written.
+    """
+    path = home / "canaries" / f"{run}.json"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(dumps(told, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
+def _launch(kind: str, moments: LaunchMoments) -> dict[str, Any]:
+    def since(at: float | None, begin: float | None = moments.asked) -> float | None:
+        return None if at is None or begin is None else round(at - begin, 3)
+
+    return {
+        "instance_type": kind,
+        "answered_s": since(moments.answered),
+        "pending_s": since(moments.pending),
+        "running_s": since(moments.running),
+        "address_s": since(moments.address),
+        "port_s": since(moments.port),
+        "login_s": since(moments.login),
+        "agent_s": since(moments.agent),
+        "shutting_down_s": since(moments.gone, moments.ending),
+        "end": moments.reason or None,
+    }
+
+
+def canary_view(told: dict[str, Any]) -> RenderableType:
+    """Draw the table, and what it comes to."""
+    text = Text()
+    for one in told["checks"]:
+        took = "" if one["seconds"] is None else format_duration(round(one["seconds"], 1))
+        text.append(f"{one['result']:<8}", style=STYLES[one["result"]])
+        text.append(f" {one['check']:<{WIDEST}} {took:>8}  ")
+        head, *more = one["said"].splitlines() or [""]
+        why = f" ({one['code']}, status {one['status']})" if one["code"] else ""
+        text.append(f"{head}{why}\n")
+        for line in more:
+            text.append(f"{'':<{WIDEST + 20}}{line}\n", style="dim")
+    counts = f"{told['passed']} passed, {told['failed']} failed, {told['unknown']} unknown"
+    cost = f"about ${told['usd']:.3f}, of at most ${told['most_usd']:.3f}"
+    return Group(text, Text(f"{counts}; {cost}"))
+
+
+def kept_times(plan: CanaryPlan, flown: Flown, at: float) -> list[KeptTimes]:
+    """Collect the times that plans use from now on, for each type that came far enough.
+
+    Of a machine with a GPU the first import of torch is part of the boot: no trial begins before
+    it.
+    """
+    found = []
+    for kind in dict.fromkeys(kind for kind, _ in flown.launches):
+        ready = [m for name, m in flown.launches if name == kind and m.agent and m.running]
+        has_gpu = plan.gpu is not None and kind == plan.gpu.type
+        torch_s = (flown.torch_s or 0.0) if has_gpu else 0.0
+        if ready:
+            found.append(
+                KeptTimes(
+                    version=VERSION,
+                    region=plan.cluster.region or "",
+                    instance_type=kind,
+                    measured_at=datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                    pending_s=tuple(_between(m.asked, m.running) for m in ready),
+                    boot_s=tuple(_between(m.running, m.agent) + torch_s for m in ready),
+                    release_s=tuple(flown.release),
+                )
+            )
+    return found
+
+
+def _between(begin: float | None, end: float | None) -> float:
+    return max(0.0, (end or 0.0) - (begin or 0.0))

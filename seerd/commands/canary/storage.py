@@ -1,0 +1,258 @@
+"""What an instance may do in the bucket: put by a presigned URL, in parts, and not too late.
+
+The one rule: the instance works with the agent's own code, out of the zip that was pushed to it,
+and with URLs that the run's store has signed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from seerd.agent.protocol import Ask
+from seerd.agent.upload import LARGE
+from seerd.commands.canary.outcome import CheckOutcome
+from seerd.errors import SeerdError
+from seerd.shell.stores.base import slot_name
+from seerd.shell.stores.data import Address
+from seerd.shell.stores.s3 import S3Store
+from seerd.shell.stores.s3_client import Clients, plain
+
+CHECKED = ("PUT", "multipart", "expired URL", "encryption")
+TRIAL = "canary"
+BODY = b"seerd canary\n" * 64
+LIFE_S = 1
+"""Seconds for which the URL works that is to be refused."""
+PROGRAM = """\
+import base64, hashlib, json, os, sys, tempfile, time
+sys.path.insert(0, os.path.expanduser("~/.cache/seerd/agents/" + TASK["zip"] + ".pyz"))
+from seerd.agent.presigned_urls import PresignedUrls
+from seerd.agent.protocol import Parts, Slot
+from seerd.agent.upload import upload
+from seerd.agent.web import Piece, WebError, Wires, content_md5
+
+wires, told = Wires(), {}
+
+def tried(what, work):
+    began = time.monotonic()
+    try:
+        work()
+    except WebError as error:
+        told[what] = {"why": str(error), "status": error.status, "code": error.code,
+                      "expired": error.expired, "seconds": time.monotonic() - began}
+    else:
+        told[what] = {"seconds": time.monotonic() - began}
+
+def put():
+    body = TASK["body"].encode()
+    wires.insist(lambda: wires.put(TASK["put"], body, content_md5(body)))
+
+def parts():
+    with tempfile.TemporaryFile() as file:
+        file.write(os.urandom(1 << 20) * (TASK["size"] >> 20))
+        file.flush()
+        whole = Piece(file.fileno(), 0, TASK["size"])
+        def say(ask):
+            urls.take(Parts(**TASK["parts"]))
+            return True
+        urls = PresignedUrls(TASK["parts"]["trial"], TASK["parts"]["attempt"], say)
+        slot = Slot(TASK["parts"]["name"], TASK["whole"], "")
+        upload(wires, urls, slot, whole, content_md5(whole))
+
+def late():
+    time.sleep(max(0.0, TASK["life_s"] + 2.0 - (time.monotonic() - began)))
+    wires.put(TASK["late"], b"too late")
+
+began = time.monotonic()
+tried("put", put)
+tried("parts", parts)
+tried("late", late)
+print(json.dumps(told))
+"""
+
+
+class TransferTry(msgspec.Struct, frozen=True):
+    """What came of a transfer on the instance.
+
+    seconds  how long it took
+    why      why it was refused; empty: it was not
+    status   HTTP status of the refusal; 0: there was no answer
+    code     S3's code
+    expired  whether the agent takes it for a URL whose time is over
+    """
+
+    seconds: float
+    why: str = ""
+    status: int = 0
+    code: str = ""
+    expired: bool = False
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What came of all transfers."""
+
+    put: TransferTry
+    parts: TransferTry
+    late: TransferTry
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as S3 tells of it.
+
+    size        its bytes
+    parts       whether it was put in parts
+    encryption  how it is encrypted; empty: S3 does not say
+    """
+
+    size: int
+    parts: bool
+    encryption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where the objects of a canary are.
+
+    address  s3://bucket/prefix
+    run      the canary's run
+    region   the region of the bucket
+    until    when the URLs end at the latest, wall clock, seconds since 1970
+    zip      the checksum of the agent's zip
+    folder   a temporary folder on this machine
+    """
+
+    address: str
+    run: str
+    region: str
+    until: float
+    zip: str
+    folder: Path
+
+
+async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[CheckOutcome]:
+    """Try everything, and leave nothing in the bucket. `run` runs a Python program on the instance
+    and returns what it prints. Raises `SeerdError` if nothing could be tried.
+    """
+    store, clients = (
+        S3Store(shelf.address, shelf.run, shelf.until, shelf.region),
+        Clients(shelf.region),
+    )
+    try:
+        task = await _task(shelf, store, clients)
+        told = msgspec.json.decode(await run(f"TASK = {task!r}\n{PROGRAM}"), type=Told)
+        return [
+            await _put(shelf, store, told.put),
+            await _parts(shelf, clients, told.parts),
+            late(told.late),
+            await _encryption(shelf, clients, told.put),
+        ]
+    finally:
+        try:
+            await store.keep(TRIAL, [])
+        finally:
+            await asyncio.gather(store.close(), clients.close())
+
+
+async def _task(shelf: Shelf, store: S3Store, clients: Clients) -> dict[str, Any]:
+    grant = await store.presign(TRIAL, 1, 1, [])
+    assert grant is not None
+    first, second, third = grant.puts
+    parts = await store.parts(Ask(TRIAL, 1, second.name, LARGE))
+    at = Address.parse(shelf.address)
+    with plain(f"nothing can be signed for {at}"):
+        client = await clients.of(shelf.region)
+        late = await client.generate_presigned_url(
+            "put_object",
+            Params={"Bucket": at.bucket, "Key": _key(shelf, third.name)},
+            ExpiresIn=LIFE_S,
+        )
+    return {
+        "zip": shelf.zip,
+        "body": BODY.decode(),
+        "put": first.data_url,
+        "whole": second.data_url,
+        "parts": asdict(parts),
+        "size": LARGE,
+        "late": late,
+        "life_s": LIFE_S,
+    }
+
+
+async def _put(shelf: Shelf, store: S3Store, tried: TransferTry) -> CheckOutcome:
+    if tried.why:
+        return _refused("PUT", tried)
+    digest, to = hashlib.sha256(BODY).hexdigest(), shelf.folder / "put"
+    try:
+        await store.fetch(TRIAL, slot_name(1, 1), digest, to)
+    except SeerdError as error:
+        return CheckOutcome("PUT", "failed", f"it was put, and cannot be fetched: {error}")
+    return CheckOutcome(
+        "PUT", "passed", "it was put there, and fetched whole from here", tried.seconds
+    )
+
+
+async def _parts(shelf: Shelf, clients: Clients, tried: TransferTry) -> CheckOutcome:
+    if tried.why:
+        return _refused("multipart", tried)
+    try:
+        there = await _there(shelf, clients, slot_name(1, 2))
+    except SeerdError as error:
+        return CheckOutcome("multipart", "failed", f"it was put, and is not there: {error}")
+    if there.size != LARGE:
+        return CheckOutcome("multipart", "failed", f"{there.size} of {LARGE} bytes are there")
+    if not there.parts:
+        return CheckOutcome(
+            "multipart", "failed", "the parts were refused, and it went in one piece"
+        )
+    said = f"{LARGE >> 20} MiB in parts, {LARGE / 1e6 / max(tried.seconds, 1e-3):.0f} MB/s"
+    return CheckOutcome("multipart", "passed", said, tried.seconds)
+
+
+def late(tried: TransferTry) -> CheckOutcome:
+    """Judge what came of a URL whose time was over."""
+    name, status = "expired URL", tried.status or None
+    if not tried.why:
+        return CheckOutcome(name, "failed", "S3 took what was put by it")
+    if not tried.status:
+        return CheckOutcome(name, "unknown", tried.why)
+    if not tried.expired:
+        said = f"{tried.why}; the agent does not take that for an expired URL"
+        return CheckOutcome(name, "failed", said, None, tried.code, status)
+    return CheckOutcome(name, "passed", tried.why, None, tried.code, status)
+
+
+async def _encryption(shelf: Shelf, clients: Clients, tried: TransferTry) -> CheckOutcome:
+    if tried.why:
+        return CheckOutcome("encryption", "unknown", "nothing could be put")
+    try:
+        there = await _there(shelf, clients, slot_name(1, 1))
+    except SeerdError as error:
+        return CheckOutcome("encryption", "unknown", str(error))
+    if not there.encryption:
+        return CheckOutcome("encryption", "failed", "S3 does not say how the object is encrypted")
+    return CheckOutcome("encryption", "passed", f"the object is encrypted with {there.encryption}")
+
+
+async def _there(shelf: Shelf, clients: Clients, name: str) -> StoredObject:
+    """Ask for an object. Raises `StoreError`, `CloudError`."""
+    with plain(f"{name} cannot be looked at"):
+        client = await clients.of(shelf.region)
+        bucket = Address.parse(shelf.address).bucket
+        found = await client.head_object(Bucket=bucket, Key=_key(shelf, name))
+    parts = "-" in str(found.get("ETag", ""))
+    return StoredObject(found["ContentLength"], parts, str(found.get("ServerSideEncryption") or ""))
+
+
+def _key(shelf: Shelf, name: str) -> str:
+    return Address.parse(shelf.address).key(shelf.run, TRIAL, f"{name}.pt")
+
+
+def _refused(check: str, tried: TransferTry) -> CheckOutcome:
+    return CheckOutcome(check, "failed", tried.why, None, tried.code, tried.status or None)

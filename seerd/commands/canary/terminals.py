@@ -1,0 +1,184 @@
+"""What seerd does in another terminal, with credentials that are fresh, or that may do no more than
+the printed policy.
+
+The one rule: it is another process, which is given credentials by its environment alone. Nothing of
+them is on a command line or on a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seerd.commands.canary.outcome import CheckOutcome
+from seerd.errors import ProviderError
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, ErrorKind
+from seerd.shell.aws.policy import partition
+
+LONGEST_POLICY = 2048
+"""Characters of a session's policy
+(docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
+"""
+SESSION_S = 900
+"""Seconds for which such a session lasts: the least that STS gives."""
+SESSION = "seerd-canary"
+PATIENCE_S = 90.0
+_ROLE = re.compile(r"arn:[^:]*:sts::(\d+):assumed-role/([^/]+)/.*")
+_LEFT_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE")
+_REFUSALS = frozenset({ErrorKind.DENIED, ErrorKind.UNKNOWN, ErrorKind.REFUSED})
+
+Statement = dict[str, Any]
+Environment = Mapping[str, str]
+
+
+# ------------------------------------------------------------ the doctor under the printed policy
+
+
+async def printed_policy(
+    cloud: Cloud, arn: str, policy: Mapping[str, Any], doctor: Sequence[str]
+) -> CheckOutcome:
+    """Ask a doctor who may do exactly what the policy permits what it misses.
+
+    arn     whose the credentials are
+    policy  the policy that is printed for the spec
+    doctor  the words of `seerd doctor SPEC --json`
+    """
+    name = "printed policy"
+    try:
+        parts = split(policy["Statement"])
+        sessions = [await _narrowed(cloud, arn, part) for part in parts]
+    except AwsError as error:
+        if error.kind not in _REFUSALS:
+            return CheckOutcome(name, "unknown", str(error))
+        said = (
+            "these credentials cannot make a session that may do no more than the policy. "
+            "Use a user or role that has nothing but the policy, and seerd doctor says the same; "
+            f"AWS says: {error.said or error}"
+        )
+        return CheckOutcome(name, "unknown", said, None, error.code, error.status or None)
+    try:
+        answers = await asyncio.gather(*(_seerd(doctor, session) for session in sessions))
+        told = [json.loads(answer) for answer in answers]
+    except (ProviderError, ValueError) as error:
+        return CheckOutcome(name, "failed", f"the doctor gave no answer: {error}")
+    missing = missing_in_all([one["missing"] for one in told])
+    if not _ROLE.fullmatch(arn):
+        # A federated user may ask nothing of IAM, whatever its policy says
+        # (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
+        missing = [one for one in missing if not one.startswith("iam:")]
+    if missing:
+        return CheckOutcome(name, "failed", f"the policy does not permit {', '.join(missing)}")
+    return CheckOutcome(name, "passed", f"nothing is missing, in {len(parts)} sessions")
+
+
+def split(statements: Sequence[Statement]) -> list[list[Statement]]:
+    """Split statements, in their order, into as few policies as STS takes with a session. Those
+    that belong together stay together as long as they fit.
+    """
+    parts: list[list[Statement]] = []
+    for one in statements:
+        if parts and len(written([*parts[-1], one])) <= LONGEST_POLICY:
+            parts[-1].append(one)
+        else:
+            parts.append([one])
+    return parts
+
+
+def written(statements: Sequence[Statement]) -> str:
+    """Write a policy as short as can be; the names of its statements mean nothing."""
+    short = [{k: v for k, v in one.items() if k != "Sid"} for one in statements]
+    return json.dumps({"Version": "2012-10-17", "Statement": short}, separators=(",", ":"))
+
+
+def missing_in_all(missing: Sequence[Sequence[str]]) -> list[str]:
+    """Return what no part of a policy permits."""
+    sets = [set(one) for one in missing]
+    return sorted(set.intersection(*sets)) if sets else []
+
+
+async def _narrowed(cloud: Cloud, arn: str, statements: Sequence[Statement]) -> Environment:
+    """Make a session of these credentials that may do no more than this: a federated user of a
+    user's, the same role again of a role's. Raises `AwsError`.
+    """
+    role = _ROLE.fullmatch(arn)
+    request: dict[str, Any] = {"Policy": written(statements), "DurationSeconds": SESSION_S}
+    if role is None:
+        answer = await cloud.once("sts", "get_federation_token", Name=SESSION, **request)
+    else:
+        named = f"arn:{partition(cloud.region)}:iam::{role[1]}:role/{role[2]}"
+        answer = await cloud.once(
+            "sts", "assume_role", RoleArn=named, RoleSessionName=SESSION, **request
+        )
+    return _environment(answer["Credentials"], cloud.region)
+
+
+# ------------------------------------------------------------ a second terminal
+
+
+async def sweep(cloud: Cloud, instance: str, home: str) -> CheckOutcome:
+    """Have another process look for what was left, in a home that knows of no run, and see whether
+    it finds this instance. It ends nothing.
+    """
+    fresh, source = await _fresh(cloud)
+    words = ["sweep", "--dry-run", "--json", "--region", cloud.region, "--home", home]
+    try:
+        found = json.loads(await _seerd(words, fresh))["found"]
+    except (ProviderError, ValueError, KeyError) as error:
+        return CheckOutcome("sweep", "failed", f"it gave no answer: {error}")
+    mine = [one for one in found if one["id"] == instance]
+    if not mine:
+        said = f"it did not find the instance, with {source}: the owner's tag is another one"
+        return CheckOutcome("sweep", "failed", said)
+    return CheckOutcome("sweep", "passed", f"it found the instance, with {source}")
+
+
+async def _fresh(cloud: Cloud) -> tuple[Environment, str]:
+    """Return the environment of a process with fresh credentials, and what these are."""
+    try:
+        answer = await cloud.once("sts", "get_session_token", DurationSeconds=SESSION_S)
+    except AwsError:  # credentials of a session cannot; what makes them makes others
+        return {"AWS_DEFAULT_REGION": cloud.region}, "credentials as any AWS tool gets them"
+    return _environment(answer["Credentials"], cloud.region), "a session of its own"
+
+
+def _environment(credentials: Mapping[str, Any], region: str) -> Environment:
+    return {
+        "AWS_ACCESS_KEY_ID": credentials["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": credentials["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": credentials["SessionToken"],
+        "AWS_DEFAULT_REGION": region,
+    }
+
+
+async def _seerd(words: Sequence[str], environment: Environment) -> str:
+    """Run seerd in a process of its own, and return what it has printed. Raises `ProviderError` if
+    it prints nothing, or takes too long.
+    """
+    own = dict(os.environ)
+    if "AWS_ACCESS_KEY_ID" in environment:
+        own = {name: value for name, value in own.items() if name not in _LEFT_OUT}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "seerd.cli", *words),
+        env=own | dict(environment),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            out, said = await process.communicate()
+    except TimeoutError:
+        raise ProviderError(f"seerd {words[0]} took longer than {PATIENCE_S:.0f}s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if not out.strip():
+        raise ProviderError(said.decode(errors="replace").strip()[-400:] or "nothing was said")
+    return out.decode()

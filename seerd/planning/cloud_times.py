@@ -1,0 +1,160 @@
+"""What a cloud takes, as `seerd canary` has measured it: kept by region and instance type, and what
+plans use until a script was profiled.
+
+The one rule: what was measured on another family of instances makes a plan more careful, and never
+less: a machine without a GPU boots sooner than one with eight. A file that cannot be read, or is of
+another version, counts as none.
+
+Files are `clouds/REGION-TYPE.json` in the folder of all runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from seerd.errors import UsageError
+from seerd.planner.fitting import latency
+from seerd.planner.profile import CloudProfile, Latency, Profile
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec
+
+VERSION = 1
+LONGEST_S = 3600.0
+REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+class KeptTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured, as it is kept.
+
+    version        the format of the file
+    region         the region
+    instance_type  the type
+    measured_at    when, ISO 8601, UTC
+    pending_s      samples: from the request until EC2 said `running`
+    boot_s         samples: from there until the agent took connections
+    release_s      samples: from the request to terminate until EC2 had taken it
+    """
+
+    version: int
+    region: str
+    instance_type: str
+    measured_at: str
+    pending_s: tuple[float, ...]
+    boot_s: tuple[float, ...]
+    release_s: tuple[float, ...]
+
+
+def keep(home: Path, kept: KeptTimes) -> Path:
+    """Write times to their file, whole or not at all, and return the file.
+
+    They replace older ones. Raises `UsageError` if they cannot be written.
+    """
+    path = home / "clouds" / f"{kept.region}-{kept.instance_type}.json"
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with part.open("wb") as out:
+            out.write(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise UsageError(f"the times cannot be kept in {path.parent}: {error.strerror}") from error
+    return path
+
+
+def load(home: Path) -> list[KeptTimes]:
+    """Read all times that are kept, the newest first."""
+    return sorted(_readable(home), key=lambda one: one.measured_at, reverse=True)
+
+
+def _readable(home: Path) -> Iterator[KeptTimes]:
+    for path in (home / "clouds").glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            kept = msgspec.json.decode(path.read_bytes(), type=KeptTimes)
+            if kept.version == VERSION and _is_possible(kept):
+                yield kept
+
+
+def _is_possible(kept: KeptTimes) -> bool:
+    samples = (*kept.pending_s, *kept.boot_s, *kept.release_s)
+    return all(0.0 <= one <= LONGEST_S for one in samples)
+
+
+def applied(
+    profile: Profile, home: Path, spec: Spec, environment: Mapping[str, str]
+) -> tuple[Profile, str]:
+    """Return the profile with the times of the spec's cloud, and a sentence that says where they
+    are from; unchanged, and an empty one, if nothing was measured there.
+
+    environment  names the region, if the spec does not
+    """
+    if not isinstance(spec.cluster, Ec2Cluster):
+        return profile, ""
+    named = (environment.get(name) for name in REGION_NAMES)
+    region = spec.cluster.region or next(filter(None, named), None)
+    best = chosen(load(home), region, spec.cluster.types)
+    if best is None:
+        return profile, ""
+    own = family_of(best.instance_type) in {family_of(name) for name in spec.cluster.types}
+    found = replace(profile, cloud=cloud_of(best, profile.cloud, own=own))
+    rest = "" if own else "; boot no shorter than assumed, as no GPU was there"
+    note = (
+        f"an instance is pending for {found.cloud.pending.p50_s:.0f}s and boots for "
+        f"{found.cloud.boot.p50_s:.0f}s, as seerd canary measured on {best.instance_type} in "
+        f"{best.region} on {best.measured_at[:10]}{rest}"
+    )
+    return found, note
+
+
+def chosen(kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]) -> KeptTimes | None:
+    """Choose what was measured on one of these types, else on their family, else on any; the newest
+    first. Only of this region, if it is known.
+    """
+    here = [one for one in kept if region is None or one.region == region]
+    families = {family_of(name) for name in types}
+    for fits in (
+        lambda one: one.instance_type in types,
+        lambda one: family_of(one.instance_type) in families,
+        lambda _: True,
+    ):
+        if (found := next(filter(fits, here), None)) is not None:
+            return found
+    return None
+
+
+def family_of(instance_type: str) -> str:
+    """Return the family with its generation: "g4dn" of g4dn.xlarge."""
+    return instance_type.partition(".")[0]
+
+
+def cloud_of(kept: KeptTimes, assumed: CloudProfile, *, own: bool) -> CloudProfile:
+    """Return what a cloud takes. `own`: whether it was measured on the family that is asked for."""
+    boot = _latency(kept.boot_s, assumed.boot)
+    if not own:
+        boot = Latency(max(boot.p50_s, assumed.boot.p50_s), max(boot.p95_s, assumed.boot.p95_s))
+    return replace(
+        assumed,
+        pending=_latency(kept.pending_s, assumed.pending),
+        boot=boot,
+        release=_latency(kept.release_s, assumed.release),
+    )
+
+
+def _latency(samples: Sequence[float], assumed: Latency) -> Latency:
+    """Return how a time is distributed. A few samples say little of the longest ones: they are
+    taken to be as much longer than the median as was assumed, at least.
+    """
+    if not samples:
+        return assumed
+    made = latency(samples)
+    return Latency(made.p50_s, max(made.p95_s, made.p50_s * assumed.p95_s / assumed.p50_s))

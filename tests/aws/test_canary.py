@@ -1,0 +1,526 @@
+"""`seerd canary` as a person runs it, against the rig: all is well, much is wrong, Ctrl-C; and its
+pure parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.testbed.rig import Rig
+from bench.testbed.rig.guest import client
+from seerd.commands.canary import inside, refusals, storage, terminals
+from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
+from seerd.commands.canary.outcome import (
+    CAP_USD,
+    CHECKS,
+    GPU_CAP_USD,
+    GPU_CHECKS,
+    LONGEST_GPU_S,
+    LONGEST_S,
+    Book,
+    CanaryRental,
+    CheckOutcome,
+    LaunchMoments,
+    check_cap,
+    most_usd,
+    timeline,
+)
+from seerd.commands.canary.redaction import redacted, redacted_all
+from seerd.commands.canary.report import canary_view
+from seerd.errors import CapError
+from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of
+from seerd.shell.aws.policy import Needs, canary_policy, policy
+from seerd.shell.aws.userdata import POWER
+from tests.aws.iam_lint import lint
+
+ROOT = Path(__file__).parents[2]
+IMAGE = ROOT / "bench" / "testbed" / "rig" / "image"
+FLIGHT_S = 120.0
+SPEC = """
+name = "digits"
+metric = { name = "accuracy", mode = "max" }
+[train]
+script = "train.py"
+python = "gpu-python"
+[space]
+lr = { low = 0.1, high = 0.9 }
+[limits]
+deadline = "20m"
+budget = "60gpu-min"
+[cluster]
+"""
+
+Fly = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def write(rig: Rig, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a spec for the rig, whose `[cluster]` has these keys."""
+
+    def written(**changed: Any) -> Path:
+        cluster = {
+            "provider": "ec2",
+            "region": "us-east-1",
+            "instance_type": ["g4dn.xlarge"],
+            "image": rig.image,
+            "security_groups": [rig.security_group],
+            "store": f"s3://{rig.bucket}/models",
+        } | changed
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in cluster.items())
+        (tmp_path / "spec.toml").write_text(SPEC + lines)
+        (tmp_path / "train.py").write_text("pass\n")
+        return tmp_path / "spec.toml"
+
+    return written
+
+
+@pytest.fixture
+def fly(rig: Rig, write: Callable[..., Path], tmp_path: Path) -> Fly:
+    """Starts seerd with this command for such a spec."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    nothing = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
+    own |= rig.env | nothing | {"SEERD_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)}
+
+    def start(command: str, *options: str, **changed: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "seerd.cli", command, str(write(**changed)), *options],
+            env=own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def came_back(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
+    out, said = process.communicate(timeout=FLIGHT_S)
+    assert process.returncode == code, f"exit status {process.returncode}\n{out}\n{said}"
+    return out, said
+
+
+def results(told: dict[str, Any]) -> dict[str, str]:
+    return {one["check"]: one["result"] for one in told["checks"]}
+
+
+def assert_nothing_left(rig: Rig) -> None:
+    assert rig.instances() == []
+    mine = [{"Name": "tag-key", "Values": ["seerd:run"]}]
+    assert client(rig, "ec2").describe_volumes(Filters=mine)["Volumes"] == []
+    assert client(rig, "s3").list_objects_v2(Bucket=rig.bucket)["KeyCount"] == 0
+    assert client(rig, "s3").list_multipart_uploads(Bucket=rig.bucket).get("Uploads", []) == []
+
+
+# ---------------------------------------------------------------- on the rig
+
+
+def test_on_the_rig_everything_passes_and_plans_use_its_times(
+    rig: Rig, fly: Fly, tmp_path: Path
+) -> None:
+    rig.set_boot(pending_s=2.0, boot_s=0.3, address_s=0.5)
+    out, said = came_back(fly("canary", "--gpu", "--json"))
+    told = json.loads(out)
+    assert results(told) == dict.fromkeys(CHECKS, "passed"), told["checks"]
+    assert f"It costs at most ${told['most_usd']:.3f}, of $0.20 that" in said.splitlines()[0]
+    assert told["usd"] < told["most_usd"] <= told["cap_usd"] == GPU_CAP_USD
+    assert_nothing_left(rig)
+
+    small = [one for one in told["launches"] if one["instance_type"] == "t3.small"]
+    ends = {"Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown"}
+    assert len(small) == 3
+    assert {one["end"] for one in small} == ends
+    for one in told["launches"]:
+        steps = ("answered", "running", "address", "port", "login", "agent")
+        times = [one[f"{step}_s"] for step in steps]
+        assert times == sorted(times)
+        assert 2.0 <= one["running_s"] <= 6.0
+    codes = {one["check"]: (one["code"], one["status"]) for one in told["checks"] if one["code"]}
+    assert codes == {
+        "wrong image": ("InvalidAMIID.NotFound", 400),
+        "wrong zone": ("InvalidParameterValue", 400),
+        "wrong price": ("SpotMaxPriceTooLow", 400),
+        "expired URL": ("AccessDenied", 403),
+    }
+
+    names = [rig.image, rig.bucket, rig.security_group, *rig.subnets.values(), *rig.account()]
+    names += ["123456789012", rig.env["AWS_ACCESS_KEY_ID"], str(tmp_path), "arn:", "canary-2"]
+    names += [one.address for one in rig.account().values()]
+    assert [name for name in names if name in out] == []
+    page = (ROOT / "docs" / "json.md").read_text()
+    keys = {*told, *told["checks"][0], *told["launches"][0]}
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
+    (report,) = (tmp_path / "home" / "canaries").glob("*.json")
+    assert json.loads(report.read_text()) == told
+
+    planned = json.loads(came_back(fly("plan", "--json"))[0])
+    told_of = " ".join(planned["adjusted"])
+    assert "as seerd canary measured on g4dn.xlarge in us-east-1" in told_of
+
+
+def test_what_is_wrong_is_found_and_nothing_stays(rig: Rig, fly: Fly, tmp_path: Path) -> None:
+    """No timer, metadata for everybody, a user who may do anything, a reboot that is not permitted,
+    and a zone that is refused in words that nobody knows.
+    """
+    layer = tmp_path / "layer"
+    for folder in ("usr/bin", "usr/local/lib/rig", "etc/sudoers.d"):
+        (layer / folder).mkdir(parents=True)
+    (layer / "etc/sudoers.d/zz-everything").write_text("seerd ALL=(ALL) NOPASSWD: ALL\n")
+    (layer / "etc/sudoers.d/zz-everything").chmod(0o440)
+    shutil.copy(IMAGE / "systemd-run", layer / "usr/local/lib/rig/systemd-run")
+    (layer / "usr/local/lib/rig/systemd-run").chmod(0o755)
+    (layer / "usr/bin/systemd-run").write_text(
+        '#!/bin/sh\ncase "$*" in *seerd-hard-end*) exit 0 ;; esac\n'
+        'exec /usr/local/lib/rig/systemd-run "$@"\n'
+    )
+    (layer / "usr/bin/systemd-run").chmod(0o755)
+    rig.forget_tokens()
+    rig.deny("ec2:RebootInstances")
+    rig.deny("sts:GetFederationToken")
+    out, said = came_back(fly("canary", "--json", image=rig.add_layer(layer)), code=1)
+    found = results(json.loads(out))
+    wrong = {"timer", "user data", "IMDSv1", "sudo"}
+    assert {check for check, result in found.items() if result == "failed"} == wrong, out
+    unknown = {check for check, result in found.items() if result == "unknown"}
+    assert unknown == {"reboot", "printed policy"}
+    assert "failed   timer: there is no timer" in said
+    assert_nothing_left(rig)
+
+
+def test_a_machine_that_shows_another_key_is_not_let_in(rig: Rig, fly: Fly, tmp_path: Path) -> None:
+    layer = tmp_path / "layer"
+    for folder in ("usr/sbin", "usr/local/lib/rig"):
+        (layer / folder).mkdir(parents=True)
+    shutil.copy("/usr/sbin/sshd", layer / "usr/local/lib/rig/sshd")
+    (layer / "usr/sbin/sshd").write_text(
+        "#!/bin/sh\nrm -f /etc/ssh/ssh_host_*\n"
+        "ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key\n"
+        'exec /usr/local/lib/rig/sshd "$@"\n'
+    )
+    (layer / "usr/sbin/sshd").chmod(0o755)
+    out, _ = came_back(fly("canary", "--json", image=rig.add_layer(layer), boot="2s"), code=1)
+    told = json.loads(out)
+    found = results(told)
+    assert (found["port 22"], found["right key"], found["agent"]) == ("passed", "failed", "unknown")
+    (key,) = (one for one in told["checks"] if one["check"] == "right key")
+    assert "host key mismatch" in key["said"]
+    assert found["nothing left"] == "passed"
+    assert_nothing_left(rig)
+
+
+def test_ctrl_c_ends_the_instances(rig: Rig, fly: Fly) -> None:
+    rig.set_boot(boot_s=60)
+    process = fly("canary")
+    end = time.monotonic() + FLIGHT_S
+    while len(rig.instances()) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, said = came_back(process, code=130)
+    assert "interrupted; giving everything back" in out
+    assert "interrupted; 0 instances, 0 volumes left" in said
+    assert_nothing_left(rig)
+
+
+def test_more_than_the_cap_is_not_begun(rig: Rig, fly: Fly, tmp_path: Path) -> None:
+    prices = tmp_path / "home" / "prices"
+    prices.mkdir(parents=True)
+    dear = {"usd_per_h": 9.9, "source": "price list", "at": time.time()}
+    (prices / "us-east-1-t3.small.json").write_text(json.dumps(dear))
+    _, said = came_back(fly("canary"), code=3)
+    assert "nothing was started: it might cost $5.9" in said
+    assert rig.account() == {}
+
+
+# ---------------------------------------------------------------- money
+
+SMALL = CanaryRental("t3.small", 3, 0.0208, LONGEST_S, 75, bursts=True)
+WITH_GPU = CanaryRental("g4dn.xlarge", 1, 0.526, LONGEST_GPU_S, 75)
+
+
+def test_the_most_that_it_may_cost() -> None:
+    hours = 3 * LONGEST_S / 3600
+    disks = hours * 75 * 0.152 / 730
+    assert SMALL.most_usd == pytest.approx(hours * (0.0208 + 0.08 + 0.005) + disks)
+    assert check_cap([SMALL]) == most_usd([SMALL]) < CAP_USD
+    assert check_cap([SMALL, WITH_GPU]) == most_usd([SMALL, WITH_GPU]) < GPU_CAP_USD
+    dearest = replace(SMALL, usd_per_h=0.0336), replace(WITH_GPU, usd_per_h=0.894)
+    assert check_cap(dearest) < GPU_CAP_USD, "so it can fly in sa-east-1, too"
+    assert replace(SMALL, longest_s=1.0).most_usd == pytest.approx(SMALL.most_usd / 12)
+    with pytest.raises(CapError, match="leave --gpu away"):
+        check_cap([SMALL, replace(WITH_GPU, usd_per_h=3.0)])
+    with pytest.raises(CapError, match="a smaller disk"):
+        check_cap([replace(SMALL, disk_gb=2000)])
+    with pytest.raises(CapError):
+        check_cap([replace(SMALL, usd_per_h=float("nan"))])
+
+
+def test_what_ran_is_billed_for_a_minute_at_least() -> None:
+    assert LaunchMoments().billed_s(100.0) == 0.0
+    assert LaunchMoments(running=10.0, ending=15.0).billed_s(100.0) == 60.0
+    assert LaunchMoments(running=10.0).billed_s(100.0) == 90.0
+
+
+# ---------------------------------------------------------------- what is told to strangers
+
+HEX = st.text("0123456789abcdef", min_size=17, max_size=17)
+DIGITS = st.text("0123456789", min_size=12, max_size=12)
+ADDRESSES = st.ip_addresses().map(str)
+UPPER = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", min_size=16, max_size=16)
+IDS = st.one_of(
+    st.builds(
+        "{}-{}".format,
+        st.sampled_from(["i", "vol", "ami", "subnet", "sg", "vpc", "eni", "snap", "rtb", "sir"]),
+        HEX,
+    ),
+    DIGITS,
+    st.ip_addresses(v=4).map(str),
+    st.ip_addresses(v=6).map(lambda one: one.exploded),
+    st.builds("AKIA{}".format, UPPER),
+    st.builds("arn:aws:iam::{}:user/jane.doe".format, DIGITS),
+    st.builds("arn:aws:sts::{}:assumed-role/Lab/jane@example.com".format, DIGITS),
+    st.builds("s3://the-bucket/{}".format, HEX),
+    st.builds("https://the-bucket.s3.us-east-1.amazonaws.com/x?X-Amz-Signature={}".format, HEX),
+    st.uuids().map(str),
+    st.builds(
+        "ip-{}.ec2.internal".format, st.ip_addresses(v=4).map(lambda a: str(a).replace(".", "-"))
+    ),
+)
+WORDS = st.lists(st.sampled_from(["EC2", "refused", "it:", "for", "12m", "(why)", "'"]), max_size=4)
+
+
+@given(before=WORDS, found=IDS, after=WORDS, quote=st.sampled_from(["", "'", '"', "(", "["]))
+def test_no_id_is_left_in_a_text(
+    before: list[str], found: str, after: list[str], quote: str
+) -> None:
+    close = {"(": ")", "[": "]"}.get(quote, quote)
+    text = " ".join([*before, f"{quote}{found}{close}", *after])
+    told = redacted(text)
+    assert found not in told
+    assert "jane" not in told
+    assert "the-bucket" not in told
+    assert all(word in told for word in [*before, *after])
+
+
+@given(st.recursive(IDS, lambda inner: st.lists(inner) | st.dictionaries(st.just("key"), inner)))
+def test_no_id_is_left_in_a_value(value: Any) -> None:
+    def texts(one: Any) -> list[str]:
+        if isinstance(one, str):
+            return [one]
+        return [
+            text
+            for inner in (one.values() if isinstance(one, dict) else one)
+            for text in texts(inner)
+        ]
+
+    shown = json.dumps(redacted_all(value))
+    assert [text for text in texts(value) if text in shown] == []
+
+
+def test_names_are_taken_out_and_words_are_left() -> None:
+    text = "role secret-lab of my at /home/me/spec: the army of my-bucket in us-east-1 took 1.23s"
+    told = redacted(text, ["secret-lab", "my", "/home/me", "root", ""])
+    assert (
+        told
+        == "role <name> of <name> at <name>/spec: the army of <name>-bucket in us-east-1 took 1.23s"
+    )
+    assert redacted("seerd 0.1.0, Python 3.11.7, status 403, 2026-11-25") == (
+        "seerd 0.1.0, Python 3.11.7, status 403, 2026-11-25"
+    )
+
+
+# ---------------------------------------------------------------- what an instance tells
+
+MAY = (
+    "Matching Defaults entries for seerd on ip-10-0-0-1:\n    env_reset\n\n"
+    "User seerd may run the following commands on ip-10-0-0-1:\n    (root) NOPASSWD: "
+    '/sbin/shutdown -h now, /usr/sbin/shutdown -h now, /sbin/poweroff "",\n        '
+    '/usr/sbin/poweroff ""\n'
+)
+FINE = Facts(
+    now=1050.0,
+    timer_at=1020.0,
+    timer_unit="[Timer]\nOnActiveSec=11min 58s 500ms\n",
+    timer="active",
+    watch="active",
+    without_token=401,
+    with_token=200,
+    role=404,
+    root=1,
+    may=MAY,
+)
+THERE = ExpectedFacts(LaunchMoments(asked=1000.0), told_at=1050.0, hard_end=1740.0)
+
+
+def outcome(check: str, **changes: Any) -> CheckOutcome:
+    found = judged(
+        Facts(**({name: getattr(FINE, name) for name in FINE.__struct_fields__} | changes)), THERE
+    )
+    return next(one for one in found if one.check == check)
+
+
+def test_an_instance_that_is_as_it_should_be() -> None:
+    assert [one.check for one in judged(FINE, THERE)] == list(inside.CHECKED)
+    assert {one.result for one in judged(FINE, THERE)} == {"passed"}
+    assert outcome("user data").seconds == pytest.approx(20.0)
+    assert list(inside.commands(MAY)) == list(POWER)
+
+
+@pytest.mark.parametrize(
+    ("check", "changes", "result"),
+    [
+        ("timer", {"timer": "inactive"}, "failed"),
+        ("timer", {"timer_at": None}, "failed"),
+        ("timer", {"timer_unit": "OnActiveSec=3h\n"}, "failed"),
+        ("timer", {"timer_unit": "OnActiveSec=718\n"}, "passed"),
+        ("timer", {"timer_unit": "OnActiveSec=a while\n"}, "unknown"),
+        ("timer", {"timer_unit": ""}, "unknown"),
+        ("orphan watch", {"watch": "inactive"}, "failed"),
+        ("IMDSv1", {"without_token": 200}, "failed"),
+        ("IMDSv1", {"with_token": 401}, "failed"),
+        ("IMDSv1", {"without_token": 0}, "unknown"),
+        ("no credentials", {"role": 200}, "failed"),
+        ("no credentials", {"role": 401}, "unknown"),
+        ("sudo", {"root": 0}, "failed"),
+        ("sudo", {"may": MAY + "    (ALL : ALL) ALL\n"}, "failed"),
+        ("sudo", {"may": MAY.replace("-h now", "*")}, "failed"),
+        ("sudo", {"may": "Sorry, user seerd may not run sudo on x.\n"}, "failed"),
+        ("user data", {"timer_at": None}, "failed"),
+    ],
+)
+def test_what_is_not_as_it_should_be(check: str, changes: dict[str, Any], result: str) -> None:
+    assert outcome(check, **changes).result == result
+
+
+def test_how_far_a_launch_came() -> None:
+    moments = LaunchMoments(asked=10.0, answered=11.0, pending=11.0, running=20.0, address=20.5)
+    found = timeline(moments, "host key mismatch")
+    assert [one.result for one in found] == [*["passed"] * 4, "failed", *["unknown"] * 2]
+    assert found[2].seconds == 10.0
+    assert [one.result for one in timeline(LaunchMoments(), "")] == ["unknown"] * 7
+
+
+# ---------------------------------------------------------------- refusals, URLs, policies
+
+
+def refusal(kind: ErrorKind, code: str = "X") -> AwsError:
+    return AwsError("launching: no (X: no)", kind, code, "no", 400)
+
+
+def test_a_refusal_is_what_seerd_takes_it_for() -> None:
+    known = kind_of("SpotMaxPriceTooLow", 400)
+    assert refusals.judged("wrong price", refusal(known)).result == "passed"
+    assert refusals.judged("wrong price", refusal(ErrorKind.REFUSED)).result == "failed"
+    new = refusals.judged("wrong zone", refusal(ErrorKind.UNKNOWN, "NewCode"))
+    assert (new.result, new.code, new.status) == ("failed", "NewCode", 400)
+    assert refusals.judged("wrong image", refusal(ErrorKind.DENIED)).result == "unknown"
+    assert refusals.judged("wrong image", refusal(ErrorKind.UNCLEAR)).result == "unknown"
+
+
+def test_what_a_policy_lacks_is_named_by_a_doctor_who_may_do_no_more(
+    rig: Rig, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in rig.env.items():
+        monkeypatch.setenv(name, value)
+    document = policy(replace(NEEDS, region="us-east-1", subnets=(), groups=()))
+    for one in document["Statement"]:
+        one["Action"] = [
+            a for a in one["Action"] if a not in {"ec2:DescribeImages", "s3:PutObject"}
+        ]
+    words = ["doctor", str(write()), "--home", str(tmp_path / "home"), "--json"]
+
+    async def asked() -> CheckOutcome:
+        async with Cloud("us-east-1") as cloud:
+            me = "arn:aws:iam::123456789012:user/me"
+            return await terminals.printed_policy(cloud, me, document, words)
+
+    found = asyncio.run(asked())
+    assert found.result == "failed"
+    assert found.said == "the policy does not permit ec2:DescribeImages, s3:PutObject"
+
+
+def test_a_url_whose_time_is_over() -> None:
+    assert storage.late(storage.TransferTry(1.0)).result == "failed"
+    assert storage.late(storage.TransferTry(1.0, "no route", 0)).result == "unknown"
+    old = storage.TransferTry(1.0, "refused", 403, "AccessDenied", expired=True)
+    assert storage.late(old).result == "passed"
+    assert storage.late(replace_(old, expired=False)).result == "failed"
+
+
+def replace_(tried: storage.TransferTry, **changes: Any) -> storage.TransferTry:
+    return storage.TransferTry(
+        **({name: getattr(tried, name) for name in tried.__struct_fields__} | changes)
+    )
+
+
+NEEDS = Needs(
+    region="eu-west-1",
+    account="123456789012",
+    image="ami-0123456789abcdef0",
+    subnets=("subnet-1",),
+    groups=("sg-1",),
+    key=None,
+    spot=False,
+    store=("bucket", "p/q"),
+    data=tuple((f"data-{n}", "x/") for n in range(9)),
+)
+
+
+def test_the_printed_policy_fits_into_sessions() -> None:
+    statements = policy(NEEDS)["Statement"]
+    parts = terminals.split(statements)
+    assert [one for part in parts for one in part] == statements
+    assert all(len(terminals.written(part)) <= terminals.LONGEST_POLICY for part in parts)
+    launching = [part for part in parts if any("Launch" in one["Sid"] for one in part)]
+    assert len(launching) == 1, "a launch needs all of its statements at once"
+    assert terminals.missing_in_all([["a", "b"], ["b", "c"]]) == ["b"]
+    assert terminals.missing_in_all([]) == []
+
+
+@pytest.mark.parametrize("image", [NEEDS.image, "ssm:/aws/service/x/ami-id", "ssm:/mine"])
+def test_the_policy_of_the_canary_has_no_mistake(image: str) -> None:
+    assert lint(canary_policy(replace(NEEDS, image=image), terminals.SESSION)) == []
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_checks_that_were_not_come_to_are_unknown_and_the_first_outcome_counts() -> None:
+    heard: list[CheckOutcome] = []
+    book = Book(heard.append)
+    book.add(CheckOutcome("PUT", "passed", "it was put"), CheckOutcome("PUT", "failed", "too late"))
+    found = book.complete(gpu=False, why="it was over")
+    assert [one.check for one in found] == [one for one in CHECKS if one not in GPU_CHECKS]
+    assert [one.check for one in found if one.result == "passed"] == ["PUT"]
+    assert len(heard) == len(found)
+    assert len(book.complete(gpu=True, why="")) == len(CHECKS)
+
+
+def test_the_table_has_a_line_for_each_check() -> None:
+    from rich.console import Console
+
+    row = {"check": "wrong zone", "result": "failed", "said": "no\nwhy", "seconds": 1.25}
+    told = {"passed": 0, "failed": 1, "unknown": 0, "usd": 0.01, "most_usd": 0.02}
+    told |= {"checks": [row | {"code": "X", "status": 400}]}
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(canary_view(told))
+    text = console.export_text()
+    assert text.startswith("failed   wrong zone")
+    assert "no (X, status 400)" in text
+    assert "0 passed, 1 failed, 0 unknown; about $0.010, of at most $0.020" in text

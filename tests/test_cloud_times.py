@@ -1,0 +1,99 @@
+"""What `seerd canary` has measured, and what plans make of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from seerd.errors import UsageError
+from seerd.planner.clouds import EC2, assumed
+from seerd.planner.profile import Latency
+from seerd.planning.cloud_times import KeptTimes, applied, chosen, cloud_of, keep, load
+from seerd.planning.profiles import profile_for
+from seerd.spec.clusters import Ec2Cluster, LocalCluster
+from seerd.spec.spec import Spec, load_spec
+
+ROOT = Path(__file__).parent.parent
+SMALL = KeptTimes(
+    version=1,
+    region="eu-west-1",
+    instance_type="t3.small",
+    measured_at="2026-11-20T10:00:00Z",
+    pending_s=(8.0, 10.0, 9.0),
+    boot_s=(30.0, 32.0, 31.0),
+    release_s=(0.5,),
+)
+LARGE = msgspec.structs.replace(
+    SMALL, instance_type="g4dn.xlarge", pending_s=(20.0,), boot_s=(40.0,), release_s=()
+)
+
+
+def spec(**changes: object) -> Spec:
+    cluster = Ec2Cluster(region="eu-west-1", instance_type=("g4dn.12xlarge",))
+    return replace(
+        load_spec(ROOT / "examples" / "aws" / "spec.toml", []),
+        cluster=replace(cluster, **changes),  # type: ignore[arg-type]
+    )
+
+
+def test_times_of_the_same_family_take_the_place_of_what_was_assumed(tmp_path: Path) -> None:
+    assert applied(assumed(rented=True), tmp_path, spec(), {})[1] == ""
+    keep(tmp_path, SMALL)
+    keep(tmp_path, LARGE)
+    found = profile_for(tmp_path, spec(), ("g4dn.12xlarge",))
+    assert found.cloud.boot == Latency(40.0, 72.0), "as much longer as was assumed"
+    assert found.cloud.pending.p50_s == 20.0
+    assert found.cloud.release == EC2.release, "it was not measured"
+    assert not found.is_measured, "of the script nothing is known"
+    assert "boots for 40s, as seerd canary measured on g4dn.xlarge in eu-west-1" in found.note
+
+
+def test_a_machine_without_a_gpu_makes_a_plan_more_careful_and_never_less(tmp_path: Path) -> None:
+    keep(tmp_path, SMALL)
+    found = profile_for(tmp_path, spec(), ("g4dn.12xlarge",))
+    assert found.cloud.boot == EC2.boot
+    assert found.cloud.pending.p50_s == 9.0
+    assert "no shorter than assumed" in found.note
+    slow = msgspec.structs.replace(SMALL, boot_s=(200.0,))
+    assert cloud_of(slow, EC2, own=False).boot.p50_s == 200.0
+
+
+def test_other_regions_are_other_clouds_unless_none_is_named(tmp_path: Path) -> None:
+    keep(tmp_path, LARGE)
+    elsewhere = spec(region="us-east-1")
+    assert profile_for(tmp_path, elsewhere, ("g4dn.12xlarge",)).cloud == EC2
+    base = assumed(rented=True)
+    assert applied(base, tmp_path, spec(region=None), {"AWS_REGION": "us-east-1"})[1] == ""
+    assert applied(base, tmp_path, spec(region=None), {})[1] != ""
+    here = replace(spec(), cluster=LocalCluster())
+    assert applied(base, tmp_path, here, {}) == (base, "")
+
+
+def test_the_nearest_type_is_chosen_and_of_several_the_newest() -> None:
+    newer = msgspec.structs.replace(SMALL, instance_type="t3.large")
+    assert chosen([newer, SMALL, LARGE], "eu-west-1", ("g4dn.xlarge",)) == LARGE
+    assert chosen([newer, SMALL, LARGE], None, ("p5.48xlarge",)) == newer
+    assert chosen([newer, SMALL], None, ("t3.small",)) == SMALL
+    assert chosen([], None, ("t3.small",)) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[" * 100_000, msgspec.json.encode(msgspec.structs.replace(SMALL, version=9))]
+    + [msgspec.json.encode(msgspec.structs.replace(SMALL, boot_s=(x,))) for x in (-1.0, 1e9)],
+)
+def test_a_file_that_cannot_be_true_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    assert load(tmp_path) == []
+    path = keep(tmp_path, SMALL)
+    assert load(tmp_path) == [SMALL]
+    path.write_bytes(content)
+    assert load(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "clouds").write_text("a file")
+    with pytest.raises(UsageError, match="cannot be kept"):
+        keep(tmp_path, SMALL)
