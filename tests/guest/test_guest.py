@@ -46,7 +46,7 @@ def test_it_boots_until_its_agent_answers_and_is_given_back(
         assert guest.watched()
         places.extend([guest.control_group(), Path(guest.the_one().folder)])
         await provider.terminate(launched.instance)
-        assert await provider.leftovers() == []
+        assert (await provider.leftovers()).costing == []
 
     guest.play(scenario)
     assert not [place for place in places if place.exists()]
