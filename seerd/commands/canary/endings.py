@@ -22,13 +22,13 @@ from seerd.shell.aws.instances import RUN, tagged
 from seerd.shell.aws.userdata import LOOK_S, WORKED
 from seerd.shell.clock import wall
 from seerd.shell.providers.ec2 import Ec2Provider
+from seerd.shell.providers.ec2_register import BY_ITSELF
 from seerd.units import format_duration
 
 LEASE_S, GRACE_S, LAST_S = 5.0, 1.0, 5.0
 """The lease that is left to run out, what its trials would have to save, and what storing would
 have; seconds.
 """
-BY_ITSELF = "Client.InstanceInitiatedShutdown"
 ENDS_S = 240.0
 """How long an instance may take to end by itself, seconds: a whole boot, and its shutdown."""
 GONE_S = 300.0

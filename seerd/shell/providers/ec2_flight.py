@@ -23,10 +23,15 @@ from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.providers.ec2_dry import DryPlaces
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
 from seerd.shell.providers.ec2_places import LaunchPlaces
-from seerd.shell.providers.ec2_register import RegisterEntry
+from seerd.shell.providers.ec2_register import BY_ITSELF, RegisterEntry
 from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
 from seerd.shell.ssh.connecting import RemoteMachine
 
+UNREACHED = (
+    ". Nobody had logged in by then: does its security group let this machine in at port 22, and "
+    "can `cluster.address` be reached from here? `seerd doctor` shows the group's rules"
+)
+"""What keeps coordinators out most often, where an instance that ran was let down."""
 ASK_S = 120.0
 """How long EC2 may be busy or broken before a launch is given up, seconds."""
 PENDING_S = 420.0
@@ -349,8 +354,9 @@ class Flight:
     def _check(self, entry: RegisterEntry) -> None:
         if entry.ended:
             why = entry.why or "it was terminated"
+            advice = UNREACHED if entry.reason == BY_ITSELF else ""
             raise LaunchError(
-                f"{entry.instance} ended before its agent answered: {why}",
+                f"{entry.instance} ended before its agent answered: {why}{advice}",
                 retry=not entry.hopeless,
             )
 

@@ -38,12 +38,13 @@ NEVER_RAN = frozenset(
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html).
 """
 
+BY_ITSELF = "Client.InstanceInitiatedShutdown"
 REASONS = {
     "Server.SpotInstanceTermination": "AWS took the spot instance back",
     "Server.SpotInstanceShutdown": "AWS took the spot instance back",
     "Server.ScheduledStop": "AWS stopped it for maintenance",
     "Client.UserInitiatedShutdown": "somebody terminated it, in the console or through the API",
-    "Client.InstanceInitiatedShutdown": (
+    BY_ITSELF: (
         "it powered itself off: its lease or the run's hard end was reached, "
         "it had no agent, or somebody rebooted it or shut it down"
     ),
