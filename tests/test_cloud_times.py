@@ -66,7 +66,7 @@ def test_other_regions_are_other_clouds_unless_none_is_named(tmp_path: Path) -> 
     elsewhere = spec(region="us-east-1")
     assert profile_for(tmp_path, elsewhere, ("g4dn.12xlarge",)).cloud == EC2
     base = assumed(rented=True)
-    assert applied(base, tmp_path, spec(region=None), {"AWS_REGION": "us-east-1"})[1] == ""
+    assert applied(base, tmp_path, spec(region=None), {"AWS_DEFAULT_REGION": "us-east-1"})[1] == ""
     assert applied(base, tmp_path, spec(region=None), {})[1] != ""
     here = replace(spec(), cluster=LocalCluster())
     assert applied(base, tmp_path, here, {}) == (base, "")

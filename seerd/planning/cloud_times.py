@@ -11,8 +11,6 @@ Files are `clouds/REGION-TYPE.json` in the folder of all runs.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +20,14 @@ import msgspec
 from seerd.errors import UsageError
 from seerd.planner.fitting import latency
 from seerd.planner.profile import CloudProfile, Latency, Profile
+from seerd.planning import files
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 
 VERSION = 1
 LONGEST_S = 3600.0
-REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+REGION_NAME = "AWS_DEFAULT_REGION"
+"""What botocore reads; it does not read AWS_REGION."""
 
 
 class KeptTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,17 +57,9 @@ def keep(home: Path, kept: KeptTimes) -> Path:
     They replace older ones. Raises `UsageError` if they cannot be written.
     """
     path = home / "clouds" / f"{kept.region}-{kept.instance_type}.json"
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with part.open("wb") as out:
-            out.write(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(path)
+        files.write(path, kept)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
         raise UsageError(f"the times cannot be kept in {path.parent}: {error.strerror}") from error
     return path
 
@@ -100,8 +92,7 @@ def applied(
     """
     if not isinstance(spec.cluster, Ec2Cluster):
         return profile, ""
-    named = (environment.get(name) for name in REGION_NAMES)
-    region = spec.cluster.region or next(filter(None, named), None)
+    region = spec.cluster.region or environment.get(REGION_NAME) or None
     best = chosen(load(home), region, spec.cluster.types)
     if best is None:
         return profile, ""

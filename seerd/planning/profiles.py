@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from seerd.planner.clouds import assumed
 from seerd.planner.fitting import Fit, Law, fit, latency, report_latency
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import Scaling
+from seerd.planning import files
 from seerd.planning.cloud_times import applied
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
@@ -263,17 +263,9 @@ def keep(home: Path, kept: KeptProfile) -> Path:
     It replaces an older one. Raises `UsageError` if it cannot be written.
     """
     path = path_of(home, kept.key)
-    part = path.with_name(f".{kept.key}.{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with part.open("wb") as out:
-            out.write(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(path)
+        files.write(path, kept)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
         raise UsageError(
             f"the profile cannot be kept in {path.parent}: {error.strerror}"
         ) from error

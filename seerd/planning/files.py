@@ -1,0 +1,29 @@
+"""Files of what was measured, below the folder of all runs.
+
+The one rule: a file is there whole or not at all, whoever else reads or writes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+
+
+def write(path: Path, kept: msgspec.Struct) -> None:
+    """Write this as JSON; it replaces what was there. Raises `OSError`, and leaves nothing then."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with part.open("wb") as out:
+            out.write(msgspec.json.format(msgspec.json.encode(kept)) + b"\n")
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
