@@ -142,6 +142,14 @@ def lease_s(state: State, now: float) -> float:
     )
 
 
+def off_in_s(state: State, now: float) -> float:
+    """Return for how many seconds from `now` on everything may go on costing before it must be
+    given back to keep the limits; less than 0 if that moment is past.
+    """
+    off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
+    return off_by - terminate_s(state) - now
+
+
 def lease_grace_s(state: State) -> float:
     """Return how long trials may take to save and exit when an agent's lease has ended, in seconds.
 
@@ -157,14 +165,8 @@ def last_s(state: State, now: float) -> float:
     begins. Neither the deadline nor the budget may be passed: both count more than a
     checkpoint that is not stored by then.
     """
-    off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
-    return max(
-        0.0,
-        min(
-            state.rules.last_s,
-            off_by - terminate_s(state) - now - lease_s(state, now) - lease_grace_s(state),
-        ),
-    )
+    alone_s = lease_s(state, now) + lease_grace_s(state)
+    return max(0.0, min(state.rules.last_s, off_in_s(state, now) - alone_s))
 
 
 def orphan_timeout_s(state: State) -> float | None:
@@ -176,11 +178,8 @@ def orphan_timeout_s(state: State) -> float | None:
     cluster = state.facts.cluster
     if not cluster.per_instance or cluster.instant:
         return None
-    off_by = min(
-        state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state)
-    ) - terminate_s(state)
     most_s = max(state.rules.orphan_timeout_s, cluster.orphan_s)
-    return min(most_s, max(0.0, off_by - state.now))
+    return min(most_s, max(0.0, off_in_s(state, state.now)))
 
 
 def limit_at(state: State) -> float:

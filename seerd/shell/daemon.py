@@ -25,7 +25,7 @@ from seerd.core.events import (
     TrialExited,
 )
 from seerd.core.lifecycle import RunPhase
-from seerd.core.limits import last_s, lease_grace_s, lease_s, training_ends_at
+from seerd.core.limits import last_s, lease_grace_s, lease_s, off_in_s, training_ends_at
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.errors import AbandonedError
@@ -86,7 +86,9 @@ class Daemon:
             if i.phase in THERE and i.ready_at is not None
         ]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
-        found = await self._dispatch.reattach(known, launches)
+        found = await self._dispatch.reattach(
+            known, launches, lambda: off_in_s(self.state, self.clock.now())
+        )
         backlog = list(self._drain())
         self._queue.put_nowait(
             RunResumed(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Coroutine, Sequence
+import math
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 from pathlib import Path
@@ -58,9 +59,9 @@ KEEP_S = 20.0
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
 HOP_S = 5.0
-REATTACH_S = 10.0
-"""How long a resumed run waits for its agents to answer, seconds. Agents that have answered need
-not wait longer than this for one that never will.
+REATTACH_S, OVERDUE_S = 10.0, 2.0
+"""How long a resumed run waits for its agents to answer, seconds, and at least, though a limit has
+come by then. Agents that have answered need not wait longer than this for one that never will.
 """
 
 
@@ -109,14 +110,23 @@ class Dispatch:
             looking = self._environment.collector.keep_looking(self._sessions.instances)
             self._tasks.create_task(looking)
 
-    async def reattach(self, instances: Sequence[str], launches: Sequence[str]) -> Reattached:
+    async def reattach(
+        self,
+        instances: Sequence[str],
+        launches: Sequence[str],
+        off_in_s: Callable[[], float] = lambda: math.inf,
+    ) -> Reattached:
         """Reconnect to the agents of `instances` after a restart, and hand on all facts that they
-        had kept. `launches`: ids of the launches that were under way.
+        had kept.
+
+        launches  ids of the launches that were under way
+        off_in_s  how many seconds are left until everything must be given back
         """
         there = await self._environment.provider.adopt(instances, launches)
         answers = {one: self._tasks.create_task(self._reattach(one)) for one in there}
         if answers:
-            await asyncio.wait(answers.values(), timeout=REATTACH_S)
+            patience_s = min(REATTACH_S, max(OVERDUE_S, off_in_s()))
+            await asyncio.wait(answers.values(), timeout=patience_s)
         alive = [
             instance for instance, answer in answers.items() if not answer.done() or answer.result()
         ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-async def found(folder: Path) -> Reattached:
+async def found(folder: Path, off_in_s: float = math.inf) -> Reattached:
     server = await asyncio.start_unix_server(silence, str(folder / "s"))
     core = Core(RunClock(0.0), attempts=[Running("t1", 1, 0, "000060-00000060")])
     mute: Any = Mute(folder / "s")
@@ -96,7 +97,7 @@ async def found(folder: Path) -> Reattached:
         async with Tasks() as tasks:
             carrying = Dispatch(environment, core, tasks)
             await carrying.open()
-            return await carrying.reattach(["local-1"], [])
+            return await carrying.reattach(["local-1"], [], lambda: off_in_s)
     finally:
         await carrying.close()
         server.close()
@@ -181,6 +182,16 @@ def note(journal: AgentJournal, *reports: int) -> None:
         journal.add(
             [lambda seq, e=epoch, at=at: Reported(seq, at, "t1", 1, e, {"accuracy": 0.5}, 1.0)]
         )
+
+
+def test_an_agent_that_does_not_answer_is_not_waited_for_when_a_limit_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "REATTACH_S", 60.0)
+    monkeypatch.setattr(dispatch, "OVERDUE_S", 0.1)
+    began = time.monotonic()
+    assert asyncio.run(found(tmp_path, off_in_s=-5.0)).alive == ("local-1",)
+    assert time.monotonic() - began < 30.0
 
 
 async def heard(folder: Path, epochs: int) -> list[Any]:
