@@ -13,6 +13,8 @@ from bench.testbed.rig import Rig, guest
 from seerd.errors import LaunchError
 from seerd.shell.aws import prices, quotas, types
 from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError
+from seerd.shell.aws.instances import MOST_VALUES, find, find_among
 from seerd.shell.aws.userdata import FIRMWARE_S, LOOK_S
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
@@ -265,6 +267,45 @@ def test_an_instance_whose_boot_hangs_ends_of_itself(aws: Rig, tmp_path: Path) -
             await launch
         assert aws.account()[there.id].reason == "Client.InstanceInitiatedShutdown"
         await provider.close()
+
+    asyncio.run(scenario())
+
+
+def test_any_number_of_instances_can_be_looked_for_by_their_ids(aws: Rig) -> None:
+    """EC2 takes 200 values at once, and so does the rig."""
+
+    async def scenario() -> None:
+        async with Cloud("us-east-1") as cloud:
+            ids = [f"i-{number:017x}" for number in range(2 * MOST_VALUES + 1)]
+            assert await find_among(cloud, "instance-id", ids) == []
+            with pytest.raises(AwsError, match="FilterLimitExceeded"):
+                await find(cloud, [{"Name": "instance-id", "Values": ids}])
+
+    asyncio.run(scenario())
+
+
+def test_what_ended_and_lost_its_tags_while_nobody_watched_is_accounted_for(
+    aws: Rig, tmp_path: Path
+) -> None:
+    """One by its id, one by the request that it came of."""
+
+    async def scenario() -> None:
+        first = Ec2Provider(settings(aws, tmp_path), remote(tmp_path))
+        await first.open()
+        known, lost = await asyncio.gather(first.launch("1.0"), first.launch("1.1"))
+        await first.close()
+        client = guest.client(aws, "ec2")
+        ids = [known.instance, lost.instance]
+        client.terminate_instances(InstanceIds=ids)
+        client.delete_tags(Resources=ids)
+        second = Ec2Provider(settings(aws, tmp_path), remote(tmp_path))
+        await second.open()
+        assert await second.adopt([known.instance], ["1.1"]) == []
+        for name in (known.instance, "1.1"):
+            span = await second.terminate(name)
+            assert span.since is not None
+            assert span.until is not None
+        await second.close()
 
     asyncio.run(scenario())
 

@@ -32,6 +32,8 @@ NO_CAPACITY = (
     "specifying an Availability Zone in your request or "
     "choosing another zone."
 )
+MOST_VALUES = 200
+TOO_MANY = "The maximum number of filter values specified on a single call is {most}"
 NO_QUOTA = (
     "You have requested more vCPU capacity than your current vCPU limit of {limit} allows for "
     "the instance bucket that the specified "
@@ -88,8 +90,7 @@ class Ec2:
 
     async def answer(self, call: Call, forward: Forward) -> web.Response:
         """One call. Raises AwsError."""
-        if call.action in INSTANCES:
-            raise AwsError("UnsupportedOperation", f"The rig does not offer {call.action}")
+        _refuse(call)
         if call.action == "RunInstances":
             async with self.cloud.lock:
                 return await self._run(call, forward)
@@ -427,6 +428,14 @@ def _with_states(reply: bytes, instances: list[Instance]) -> bytes:
 
 def _state(tag: str, state: tuple[int, str]) -> str:
     return f"<{tag}><code>{state[0]}</code><name>{state[1]}</name></{tag}>"
+
+
+def _refuse(call: Call) -> None:
+    """Raises AwsError for what is refused whatever there is."""
+    if call.action in INSTANCES:
+        raise AwsError("UnsupportedOperation", f"The rig does not offer {call.action}")
+    if sum(map(len, _filters(call).values())) > MOST_VALUES:
+        raise AwsError("FilterLimitExceeded", TOO_MANY.format(most=MOST_VALUES))
 
 
 def _filters(call: Call) -> dict[str, list[str]]:

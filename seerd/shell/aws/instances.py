@@ -31,6 +31,11 @@ ENDING = frozenset({"shutting-down", "terminated"})
 for minutes, with GPUs for more than five (github.com/aws/karpenter-provider-aws/issues/7019).
 """
 
+MOST_VALUES = 200
+"""Of all filters of a call (docs.aws.amazon.com/AWSEC2/latest/APIReference/
+API_DescribeInstances.html).
+"""
+
 _PAGE = 1000
 _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
@@ -133,6 +138,15 @@ async def find(
         MaxResults=_PAGE,
     )
     return sorted(map(seen, rows), key=lambda s: (s.launched_at, s.instance))
+
+
+async def find_among(cloud: Cloud, name: str, values: Sequence[str]) -> list[SeenInstance]:
+    """Find the instances of which the filter's `name` is one of these values, however many they
+    are. Raises `AwsError`.
+    """
+    parts = [values[at : at + MOST_VALUES] for at in range(0, len(values), MOST_VALUES)]
+    found = [await find(cloud, [{"Name": name, "Values": list(part)}]) for part in parts]
+    return [seen for part in found for seen in part]
 
 
 async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Volume]:

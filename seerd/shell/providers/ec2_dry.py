@@ -45,7 +45,8 @@ class DryPlaces:
         if self.folder is None:
             return None
         with contextlib.suppress(OSError):
-            return max(0.0, wall() - (self.folder / self._name(place)).stat().st_mtime)
+            age_s = wall() - (self.folder / self._name(place)).stat().st_mtime
+            return age_s if age_s >= 0.0 else None  # the clock was set since then
         return None
 
     def _name(self, place: Candidate) -> str:

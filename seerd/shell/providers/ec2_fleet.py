@@ -21,7 +21,7 @@ from seerd.shell.clock import wall
 from seerd.shell.providers.base import Loss, Span
 from seerd.shell.providers.ec2_ending import Endings
 from seerd.shell.providers.ec2_register import FORGET_S, Register, RegisterEntry
-from seerd.shell.providers.ec2_request import Candidate, requested
+from seerd.shell.providers.ec2_request import Candidate, client_token
 
 BUSY_S = 0.5
 CALM_S = 5.0
@@ -135,18 +135,21 @@ class Ec2Fleet:
 
         Those that ended a while ago have no tags any more, but the requests that they came of.
         """
-        found = await instances.find(
-            self._cloud, tagged(RUN, self._run) + tagged(COMMAND, token)
-        ) or await instances.find(self._cloud, requested(self._run, token, self.places))
+        tags = tagged(RUN, self._run) + tagged(COMMAND, token)
+        requests = [client_token(self._run, token, place) for place in self.places]
+        found = await instances.find(self._cloud, tags) or await instances.find_among(
+            self._cloud, "client-token", requests
+        )
         for seen in found:
             self.register.take_up(seen, wall(), token)
         return self.register.of(token)
 
-    async def find_known(self, known: Iterable[str]) -> list[SeenInstance]:
-        """Ask EC2 for these instances, whether they still have their tags or not. Raises
-        `AwsError`.
+    async def find_known(self, known: Sequence[str]) -> list[SeenInstance]:
+        """Ask EC2 for these instances, whether they still have their tags or not; none that has the
+        tags of another run. Raises `AwsError`.
         """
-        return await instances.find(self._cloud, [{"Name": "instance-id", "Values": list(known)}])
+        found = await instances.find_among(self._cloud, "instance-id", known)
+        return [seen for seen in found if seen.tags.get(RUN, self._run) == self._run]
 
     async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
         """Repeat `find_launched` until there is an instance, or until `end` (wall clock, seconds

@@ -27,6 +27,8 @@ from seerd.shell.providers.ec2_register import BY_ITSELF, RegisterEntry
 from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
 from seerd.shell.ssh.connecting import RemoteMachine
 
+MISSING = frozenset({"InsufficientInstanceCapacity", "InsufficientHostCapacity"})
+"""What is so for others too, whatever they would pay."""
 UNREACHED = (
     ". Nobody had logged in by then: does its security group let this machine in at port 22, and "
     "can `cluster.address` be reached from here? `seerd doctor` shows the group's rules"
@@ -221,7 +223,7 @@ class Flight:
                 if error.kind not in ELSEWHERE:
                     raise
                 places.refused(place, error, _now())
-                if error.kind is ErrorKind.CAPACITY:
+                if error.code in MISSING:
                     self._ground.dry.refused(place)
             else:
                 places.gave(place)

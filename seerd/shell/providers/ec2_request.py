@@ -20,8 +20,6 @@ from seerd.shell.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
 from seerd.shell.aws.subnets import Subnet
 
 TAG_LENGTH = 256
-MOST_VALUES = 200
-"""Of one filter (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeInstances.html)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +119,6 @@ def client_token(run: str, token: str, candidate: Candidate) -> str:
     """Return the ClientToken of this request and no other: at most 64 ASCII characters."""
     parts = f"{run}\0{token}\0{candidate.type}\0{candidate.subnet}"
     return f"seerd-{hashlib.sha256(parts.encode()).hexdigest()[:58]}"
-
-
-def requested(run: str, token: str, places: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """Return the filter for what the requests of a launch have brought, wherever that was."""
-    tokens = [client_token(run, token, place) for place in places] or ["none"]
-    return [{"Name": "client-token", "Values": tokens[:MOST_VALUES]}]
 
 
 def tags(settings: Ec2Settings, token: str) -> dict[str, str]:
