@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from seerd.commands.canary.outcome import (
 )
 from seerd.commands.common import SpecOptions
 from seerd.commands.giving_back import to_its_end
-from seerd.errors import InterruptedCanaryError, LaunchError, SeerdError
+from seerd.errors import InterruptedCanaryError, SeerdError
 from seerd.runs.clusters import PYTHON, settings_of
 from seerd.runs.wiring import GRACE_S
 from seerd.shell.aws.cloud import Cloud
@@ -303,10 +303,8 @@ async def _ended(
     token: str,
     ending: Callable[[Post, Watched], Awaitable[CheckOutcome]],
 ) -> None:
-    try:
+    with _failing(book, token):
         book.add(await ending(flock.post, await flock.launch(token)))
-    except SeerdError as error:
-        book.add(CheckOutcome(token, "failed", str(error)))
 
 
 async def _proved(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> None:
@@ -315,8 +313,8 @@ async def _proved(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> 
     trouble = ""
     try:
         await flock.launch(PROVED)
-    except LaunchError as error:
-        trouble = str(error)
+    except Exception as error:  # noqa: BLE001
+        trouble = _why(error)
     book.add(*timeline(watched.moments, trouble))
     if trouble:
         return
@@ -340,10 +338,23 @@ async def _one(work: Awaitable[CheckOutcome]) -> list[CheckOutcome]:
 
 async def _tried(book: Book, work: Awaitable[list[CheckOutcome]], *checks: str) -> None:
     """Write down what comes of this work; if it fails, that these checks could not be made."""
-    try:
+    with _failing(book, *checks):
         book.add(*await work)
-    except (SeerdError, msgspec.MsgspecError) as error:
-        book.add(*(CheckOutcome(check, "failed", str(error)) for check in checks))
+
+
+@contextlib.contextmanager
+def _failing(book: Book, *checks: str) -> Iterator[None]:
+    """Write down for these checks what goes wrong here. Mistakes of seerd are outcomes, too: what
+    was paid for is reported.
+    """
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        book.add(*(CheckOutcome(check, "failed", _why(error)) for check in checks))
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, SeerdError) else f"{type(error).__name__}: {error}"
 
 
 async def _token_again(flock: _Flock, watched: Watched) -> list[CheckOutcome]:
@@ -405,29 +416,29 @@ _IMPORTS = ("torch, cold", "torch, warm")
 
 
 async def _torch(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -> None:
-    try:
-        watched = await flock.launch(GPU)
-        listed = await flock.door.run(watched.instance, "nvidia-smi -L")
-    except SeerdError as error:
-        book.add(CheckOutcome("GPU", "failed", str(error)))
-        return
+    with _failing(book, "GPU"):
+        book.add(await _driver(flock, await flock.launch(GPU)))
+    for check in _IMPORTS:
+        if book.outcomes["GPU"].result == "passed":
+            with _failing(book, check):
+                book.add(await _imported(plan, flock, check, flown))
+
+
+async def _driver(flock: _Flock, watched: Watched) -> CheckOutcome:
+    listed = await flock.door.run(watched.instance, "nvidia-smi -L")
     moments = watched.moments
     seconds = (moments.agent or wall()) - (moments.asked or wall())
     if not listed.startswith("GPU 0"):
-        book.add(CheckOutcome("GPU", "failed", "nvidia-smi lists none", seconds))
-        return
-    book.add(CheckOutcome("GPU", "passed", listed.partition("(")[0].strip(), seconds))
+        return CheckOutcome("GPU", "failed", "nvidia-smi lists none", seconds)
+    return CheckOutcome("GPU", "passed", listed.partition("(")[0].strip(), seconds)
+
+
+async def _imported(plan: CanaryPlan, flock: _Flock, check: str, flown: Flown) -> CheckOutcome:
     command = f"{shlex.quote(_python(plan.spec))} -c {shlex.quote(TORCH)}"
-    for check in _IMPORTS:
-        began = time.monotonic()
-        try:
-            has_gpu = await flock.door.run(watched.instance, command, for_s=GPU_WORK_S)
-        except SeerdError as error:
-            book.add(CheckOutcome(check, "failed", str(error)))
-            return
-        took_s = time.monotonic() - began
-        flown.torch_s = flown.torch_s if flown.torch_s is not None else took_s
-        if "True" in has_gpu:
-            book.add(CheckOutcome(check, "passed", "it has the GPU", took_s))
-        else:
-            book.add(CheckOutcome(check, "failed", "it was imported, and has no GPU", took_s))
+    instance, began = flock.cloud.launch(GPU).instance, time.monotonic()
+    has_gpu = await flock.door.run(instance, command, for_s=GPU_WORK_S)
+    took_s = time.monotonic() - began
+    flown.torch_s = flown.torch_s if flown.torch_s is not None else took_s
+    if "True" in has_gpu:
+        return CheckOutcome(check, "passed", "it has the GPU", took_s)
+    return CheckOutcome(check, "failed", "it was imported, and has no GPU", took_s)

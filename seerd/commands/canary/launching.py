@@ -33,7 +33,7 @@ class Watched:
 
     moments   when what was seen
     instance  its id; empty: there is none yet
-    request   what EC2 was asked for
+    request   what EC2 was asked for, the latest until it has answered
     """
 
     moments: LaunchMoments = field(default_factory=LaunchMoments)
@@ -57,10 +57,12 @@ class WatchedCloud(Cloud):
         if token:
             watched = self.launch(token)
             watched.moments.asked = watched.moments.asked or asked
+            if watched.moments.answered is None:
+                watched.request = request
         answer = await super().call(service, operation, region=region, **request)
-        if token and not self.launch(token).instance:
-            self.launch(token).request = request
-            self.launch(token).moments.answered = wall()
+        if token:
+            moments = self.launch(token).moments
+            moments.answered = moments.answered or wall()
         for row in _rows(operation, answer):
             self._note(instances.seen(row))
         return answer
