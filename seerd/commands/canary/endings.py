@@ -31,6 +31,9 @@ have; seconds.
 """
 ENDS_S = 240.0
 """How long an instance may take to end by itself, seconds: a whole boot, and its shutdown."""
+TAKEN_S = 60.0
+"""How long EC2 may refuse an end, seconds, until that is an outcome. Giving back has more patience.
+"""
 GONE_S = 300.0
 """How long `shutting-down` is watched, seconds; nobody pays for it."""
 SEEN_S = 3.0 * LOOK_S
@@ -129,7 +132,12 @@ async def _by_itself(
 async def termination(post: Post, token: str, watched: Watched) -> list[CheckOutcome]:
     """End an instance as a run does, and watch until it is gone. Raises `ProviderError`."""
     asked = wall()
-    span = await post.provider.terminate(token)
+    try:
+        async with asyncio.timeout(TAKEN_S):
+            span = await post.provider.terminate(token)
+    except TimeoutError:
+        why = post.cloud.refuses_ends() or "it does not say why"
+        raise ProviderError(f"EC2 has not taken it for {TAKEN_S:.0f}s: {why}") from None
     seconds = wall() - asked
     ran_s = 0.0 if span.since is None or span.until is None else span.until - span.since
     said = f"taken at once; it is accounted for with {format_duration(round(ran_s, 1))}"

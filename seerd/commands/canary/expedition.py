@@ -39,6 +39,7 @@ from seerd.errors import InterruptedCanaryError, SeerdError
 from seerd.runs.clusters import PYTHON, settings_of
 from seerd.runs.wiring import GRACE_S
 from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.policy import policy
 from seerd.shell.bundle import build_agent
 from seerd.shell.clock import wall
@@ -117,26 +118,29 @@ async def fly(plan: CanaryPlan, book: Book, folder: Path) -> Flown:
     flocks = [small]
     if plan.gpu is not None:
         flocks.append(_Flock(plan, plan.gpu, (GPU,), begun + LONGEST_GPU_S, folder / "gpu"))
-    why = "the canary was over before"
+    why, interrupted = "the canary was over before", False
     flown = Flown([])
     try:
         for one in flocks:
             await one.provider.open()
         async with asyncio.timeout(WORK_S):
-            await _all(
+            work = _all(
                 _tried(book, _doctor(plan), "doctor"),
                 _tried(book, _printed_policy(plan), "printed policy"),
                 _small(plan, small, book, folder),
                 *(_with_gpu(plan, one, book, flown) for one in flocks[1:]),
             )
+            if (refused := await _unless_locked_out(work, flocks, book)) is not None:
+                why = f"the canary ended early: {refused}"
     except asyncio.CancelledError:
-        left = await to_its_end(_given_back(flocks, book))
-        raise InterruptedCanaryError(f"interrupted; {left}") from None
+        interrupted = True
     except TimeoutError:
         why = "the time of the canary was over before"
     finally:
-        await to_its_end(_given_back(flocks, book))
+        left = await to_its_end(_given_back(flocks, book))
         await to_its_end(_all(*(one.provider.close() for one in flocks)))
+    if interrupted:
+        raise InterruptedCanaryError(f"interrupted; {left}")
     flown.outcomes = book.complete(gpu=plan.gpu is not None, why=why)
     flown.release = [one.seconds for one in flown.outcomes if _is_release(one) and one.seconds]
     for one in flocks:
@@ -158,6 +162,30 @@ async def _all(*works: Awaitable[None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _unless_locked_out(
+    work: Awaitable[None], flocks: Sequence[_Flock], book: Book
+) -> AwsError | None:
+    """Do the work; but if AWS takes the credentials no more, end it and return why: nothing can
+    come of it, and instances may be left.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=1.0))[0]:
+            for error in filter(None, (one.cloud.locked_out() for one in flocks)):
+                _tell_refusal(book, error)
+                return error
+        task.result()
+        return None
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _tell_refusal(book: Book, error: AwsError) -> None:
+    """Tell at once that instances may be left. This is no check, and not of the report."""
+    book.tell(CheckOutcome("giving back", "unknown", f"EC2 refuses: {error}"))
 
 
 # ------------------------------------------------------------ what instances have in common
@@ -196,6 +224,7 @@ class _Flock:
         settings = _settings(plan, self.run, rental, hard_end, folder / "keys", gpu=gpu)
         self.provider = Ec2Provider(settings, self.door, self.cloud)
         self.post = Post(self.run, self.cloud, self.door, self.provider)
+        self.shelf: storage.Shelf | None = None  # in which something may lie
 
     async def launch(self, token: str) -> Watched:
         """Launch an instance. Raises `LaunchError`, after it was given back."""
@@ -242,10 +271,14 @@ async def _given_back(flocks: Sequence[_Flock], book: Book) -> str:
     """End everything, and say whether anything is left."""
     ends = [one.provider.terminate(token) for one in flocks for token in one.tokens]
     left = [one.provider.leftovers() for one in flocks]
+    complaint = asyncio.create_task(_complaint(flocks, book))
     # What could not be ended is asked for again by `leftovers`, and is named there.
     await asyncio.gather(*ends, return_exceptions=True)
+    complaint.cancel()
     found = await asyncio.gather(*left, return_exceptions=True)
-    costing = [line for one in found for line in _costing(one)]
+    stored = [line for one in flocks for line in await _emptied(one)]
+    costing = [line for one, of in zip(found, flocks, strict=True) for line in _costing(one, of)]
+    costing += stored
     if not costing:
         text = nothing_left(
             [line for one in found if isinstance(one, Leftovers) for line in one.ending]
@@ -253,18 +286,43 @@ async def _given_back(flocks: Sequence[_Flock], book: Book) -> str:
         book.add(CheckOutcome("nothing left", "passed", text))
         return text
     lines = "\n".join(costing)
-    by = "it powers itself off within minutes, and `seerd sweep` shows it"
+    by = "instances power themselves off within minutes, and `seerd sweep` shows them"
     text = f"something is left that may cost; {by}:\n{lines}"
     book.add(CheckOutcome("nothing left", "failed", text))
     return text
 
 
-def _costing(found: Leftovers | BaseException) -> list[str]:
-    if isinstance(found, SeerdError):
-        return [str(found)]
-    if isinstance(found, BaseException):
+async def _complaint(flocks: Sequence[_Flock], book: Book) -> None:
+    """Tell once why nothing can be given back, as soon as EC2 says so."""
+    while True:
+        await asyncio.sleep(1.0)
+        for error in filter(None, (one.cloud.refuses_ends() for one in flocks)):
+            return _tell_refusal(book, error)
+
+
+async def _emptied(flock: _Flock) -> list[str]:
+    """Take out of the bucket what is left there, and return what cannot be."""
+    if flock.shelf is None:
+        return []
+    try:
+        await storage.clean(flock.shelf)
+    except Exception as error:  # noqa: BLE001
+        return [f"objects may be left in {flock.shelf.address}/{flock.run}: {_why(error)}"]
+    return []
+
+
+def _costing(found: Leftovers | BaseException, flock: _Flock) -> list[str]:
+    """List what is left that costs; if EC2 does not tell, what is known to have run."""
+    if isinstance(found, Leftovers):
+        return found.costing
+    if not isinstance(found, Exception):
         raise found
-    return found.costing
+    end = time.strftime("%H:%M:%S", time.localtime(flock.hard_end))
+    known = [
+        f"instance {one} ({flock.rental.type}) may still run, and powers itself off by {end}"
+        for one in flock.cloud.running()
+    ]
+    return [_why(found), *known]
 
 
 # ------------------------------------------------------------ the checks
@@ -382,7 +440,7 @@ async def _stored(
         command = f"{PYTHON} -I -"
         return await flock.door.run(watched.instance, command, program, for_s=120.0)
 
-    shelf = storage.Shelf(
+    flock.shelf = shelf = storage.Shelf(
         address=plan.cluster.store or "",
         run=flock.run,
         region=flock.cloud.region,
@@ -390,7 +448,9 @@ async def _stored(
         zip=flock.zip,
         folder=folder,
     )
-    return await storage.look(shelf, run)
+    outcomes = await storage.look(shelf, run)
+    flock.shelf = None
+    return outcomes
 
 
 async def _with_gpu(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -> None:
@@ -401,11 +461,8 @@ async def _with_gpu(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -
     except TimeoutError:
         said = "the five minutes of this instance were over before"
         book.add(*(CheckOutcome(check, "unknown", said) for check in ("GPU", *_IMPORTS)))
-    finally:
-        # Whether it is left is found out in the end, whatever is refused here.
-        with contextlib.suppress(SeerdError):
-            await to_its_end(flock.provider.terminate(GPU))
-    # How long machines with GPUs take to be gone is told in the launches of the report.
+    # Whether it is left is found out in the end, whatever is refused here, or cancels this: all is
+    # given back then. How long it takes to be gone is told in the launches of the report.
     watched = flock.cloud.launch(GPU)
     if watched.instance:
         with contextlib.suppress(SeerdError):

@@ -17,14 +17,18 @@ from seerd.commands.canary.outcome import LaunchMoments
 from seerd.errors import ProviderError
 from seerd.shell.aws import instances
 from seerd.shell.aws.cloud import Cloud
+from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.aws.instances import COMMAND, ENDING
 from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection
+from seerd.shell.providers.ec2_fleet import MENDED
 from seerd.shell.ssh.connecting import TCP_S, RemoteMachine, UnreachableError, open_connection
 from seerd.shell.ssh.remote import Remote
 
 AGAIN_S = 0.2
 """From one attempt to get in to the next, seconds."""
+LASTS_S = 10.0
+"""How long credentials are refused until a canary takes that for lasting, seconds."""
 
 
 @dataclass(slots=True)
@@ -41,12 +45,25 @@ class Watched:
     request: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedCalls:
+    """That calls of one kind are refused.
+
+    since  when that began, wall clock, seconds since 1970
+    error  the last refusal
+    """
+
+    since: float
+    error: AwsError
+
+
 class WatchedCloud(Cloud):
     """An account that notes what its answers say of launches, by their tokens."""
 
     def __init__(self, region: str | None, address: Literal["private", "public"]) -> None:
         super().__init__(region)
         self.launches: dict[str, Watched] = {}
+        self.refused: dict[str, RefusedCalls] = {}
         self._address = address
 
     async def call(
@@ -59,12 +76,21 @@ class WatchedCloud(Cloud):
             watched.moments.asked = watched.moments.asked or asked
             if watched.moments.answered is None:
                 watched.request = request
-        answer = await super().call(service, operation, region=region, **request)
+        try:
+            answer = await super().call(service, operation, region=region, **request)
+        except AwsError as error:
+            if error.kind in MENDED:
+                first = self.refused.get(operation, RefusedCalls(wall(), error))
+                self.refused[operation] = RefusedCalls(first.since, error)
+            raise
+        self.refused.pop(operation, None)
         if token:
             moments = self.launch(token).moments
             moments.answered = moments.answered or wall()
         for row in _rows(operation, answer):
             self._note(instances.seen(row))
+        if operation == "terminate_instances":
+            self._note_ends(answer)
         return answer
 
     def launch(self, token: str) -> Watched:
@@ -75,6 +101,29 @@ class WatchedCloud(Cloud):
         """Return the moments of this instance."""
         found = (one.moments for one in self.launches.values() if one.instance == instance)
         return next(found, LaunchMoments())
+
+    def running(self) -> list[str]:
+        """List the instances whose end EC2 has not told."""
+        known = (one for one in self.launches.values() if one.instance)
+        return [one.instance for one in known if one.moments.ending is None]
+
+    def locked_out(self) -> AwsError | None:
+        """Return why AWS takes the credentials no more, once that has lasted."""
+        refused = self.refused.get("describe_instances")
+        if refused is None or refused.error.kind is not ErrorKind.CREDENTIALS:
+            return None
+        return refused.error if wall() - refused.since > LASTS_S else None
+
+    def refuses_ends(self) -> AwsError | None:
+        """Return why AWS tells of no instance, or ends none; None: it does."""
+        found = (self.refused.get(one) for one in ("terminate_instances", "describe_instances"))
+        return next((one.error for one in found if one is not None), None)
+
+    def _note_ends(self, answer: Mapping[str, Any]) -> None:
+        for row in answer["TerminatingInstances"]:
+            if row["CurrentState"]["Name"] in ENDING:
+                moments = self.by_id(row["InstanceId"])
+                moments.ending = moments.ending or wall()
 
     def _note(self, seen: instances.SeenInstance) -> None:
         if seen.token not in self.launches:

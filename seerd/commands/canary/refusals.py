@@ -24,6 +24,10 @@ ABOUT = {
     "wrong price": frozenset({ErrorKind.CAPACITY}),
 }
 """What seerd has to take each refusal for."""
+UNRELATED = frozenset(
+    {ErrorKind.THROTTLED, ErrorKind.UNCLEAR, ErrorKind.QUOTA, ErrorKind.CREDENTIALS}
+)
+"""What is refused whatever is asked for."""
 
 
 async def look(cloud: Cloud, request: Mapping[str, Any]) -> list[CheckOutcome]:
@@ -62,7 +66,7 @@ def judged(check: str, error: AwsError) -> CheckOutcome:
     if error.kind is ErrorKind.DENIED:
         said = f"EC2 looks at permissions first, and these do not permit it: {error.said}"
         return CheckOutcome(check, "unknown", said, *refusal)
-    if error.kind in {ErrorKind.THROTTLED, ErrorKind.UNCLEAR, ErrorKind.QUOTA}:
+    if error.kind in UNRELATED:
         return CheckOutcome(check, "unknown", str(error), *refusal)
     return CheckOutcome(
         check, "failed", f"seerd takes it for {error.kind.value!r}: {error.said}", *refusal

@@ -29,6 +29,8 @@ TRIAL = "canary"
 BODY = b"seerd canary\n" * 64
 LIFE_S = 1
 """Seconds for which the URL works that is to be refused."""
+LATE_S = 5.0
+"""How long after its end was taken an instance may still put something, seconds."""
 PROGRAM = """\
 import base64, hashlib, json, os, sys, tempfile, time
 sys.path.insert(0, os.path.expanduser("~/.cache/seerd/agents/" + TASK["zip"] + ".pyz"))
@@ -138,7 +140,8 @@ class Shelf:
 
 async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[CheckOutcome]:
     """Try everything, and leave nothing in the bucket. `run` runs a Python program on the instance
-    and returns what it prints. Raises `SeerdError` if nothing could be tried.
+    and returns what it prints. Raises `SeerdError` if nothing could be tried; then, and if it is
+    cancelled, `clean` is wanted once the instance has ended.
     """
     store, clients = (
         S3Store(shelf.address, shelf.run, shelf.until, shelf.region),
@@ -147,17 +150,29 @@ async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[Check
     try:
         task = await _task(shelf, store, clients)
         told = msgspec.json.decode(await run(f"TASK = {task!r}\n{PROGRAM}"), type=Told)
-        return [
+        outcomes = [
             await _put(shelf, store, told.put),
             await _parts(shelf, clients, told.parts),
             late(told.late),
             await _encryption(shelf, clients, told.put),
         ]
+        await store.keep(TRIAL, [])
+        return outcomes
     finally:
-        try:
-            await store.keep(TRIAL, [])
-        finally:
-            await asyncio.gather(store.close(), clients.close())
+        await asyncio.gather(store.close(), clients.close())
+
+
+async def clean(shelf: Shelf) -> None:
+    """Delete what a program has left that was cut off with its instance: twice, since an instance
+    that is shutting down may still put something. Raises `SeerdError` for what cannot be deleted.
+    """
+    store = S3Store(shelf.address, shelf.run, shelf.until, shelf.region)
+    try:
+        await store.keep(TRIAL, [])
+        await asyncio.sleep(LATE_S)
+        await store.keep(TRIAL, [])
+    finally:
+        await store.close()
 
 
 async def _task(shelf: Shelf, store: S3Store, clients: Clients) -> dict[str, Any]:
