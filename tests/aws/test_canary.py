@@ -24,7 +24,9 @@ from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import client
-from seerd.commands.canary import inside, refusals, storage, terminals
+from seerd.commands.canary import inside, launching, planned, refusals, storage, terminals
+from seerd.commands.canary.expedition import Flown
+from seerd.commands.canary.expedition import fly as fly_over
 from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
 from seerd.commands.canary.outcome import (
     CAP_USD,
@@ -43,11 +45,14 @@ from seerd.commands.canary.outcome import (
 )
 from seerd.commands.canary.redaction import redacted, redacted_all
 from seerd.commands.canary.report import canary_view
+from seerd.commands.common import SpecOptions
 from seerd.errors import CapError
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.shell.aws.policy import Needs, canary_policy, policy
 from seerd.shell.aws.userdata import POWER
+from seerd.shell.home import Home
+from seerd.shell.providers import ec2_fleet
 from tests.aws.iam_lint import lint
 
 ROOT = Path(__file__).parents[2]
@@ -238,6 +243,61 @@ def test_ctrl_c_ends_the_instances(rig: Rig, fly: Fly) -> None:
     assert "interrupted; giving everything back" in out
     assert "interrupted; 0 instances, 0 volumes left" in said
     assert_nothing_left(rig)
+
+
+def test_ctrl_c_waits_for_no_end_and_empties_the_bucket(rig: Rig, fly: Fly) -> None:
+    """It comes while the end of the GPU is refused, and while an instance puts parts."""
+    rig.set_shutting_down(60.0)
+    for call in ("ec2:TerminateInstances", "s3:UploadPart"):
+        rig.throttle(call, times=None)
+    process = fly("canary", "--gpu")
+    end = time.monotonic() + FLIGHT_S
+    s3 = client(rig, "s3")
+    while not {"ec2:TerminateInstances", "s3:UploadPart"} <= set(rig.calls):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert s3.list_multipart_uploads(Bucket=rig.bucket)["Uploads"]
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.0)
+    rig.no_faults()
+    out, said = came_back(process, code=130)
+    assert time.monotonic() - began < 30.0
+    assert "passed   torch, warm" in out
+    assert "interrupted; 0 instances, 0 volumes left" in said
+    assert s3.list_objects_v2(Bucket=rig.bucket)["KeyCount"] == 0
+    assert s3.list_multipart_uploads(Bucket=rig.bucket).get("Uploads", []) == []
+
+
+def test_credentials_that_expire_end_it_and_what_may_run_is_named(
+    rig: Rig, write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in rig.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ec2_fleet, "MEND_S", 2.0)
+    monkeypatch.setattr(launching, "LASTS_S", 1.0)
+    rig.set_boot(boot_s=60)
+    asked, heard = SpecOptions(write()), []
+
+    async def flight() -> Flown:
+        plan = await planned(asked.load(), asked, Home(tmp_path / "home"), gpu=False)
+        task = asyncio.create_task(fly_over(plan, Book(heard.append), tmp_path / "flight"))
+        while len(await asyncio.to_thread(rig.instances)) < 3:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(2.0)
+        rig.fail("ec2:*", "RequestExpired", times=None)
+        return await task
+
+    began = time.monotonic()
+    flown = asyncio.run(flight())
+    assert time.monotonic() - began < FLIGHT_S / 2
+    left = flown.outcomes[-1]
+    assert (left.check, left.result) == ("nothing left", "failed")
+    for one in rig.instances():
+        assert f"instance {one.id} (t3.small) may still run, and powers itself off by" in left.said
+    told = [one.said for one in heard if one.check == "giving back"]
+    assert "EC2 refuses: " in told[0]
+    assert "the credentials have expired" in told[0]
 
 
 def test_more_than_the_cap_is_not_begun(rig: Rig, fly: Fly, tmp_path: Path) -> None:
@@ -433,6 +493,7 @@ def test_a_refusal_is_what_seerd_takes_it_for() -> None:
     assert (new.result, new.code, new.status) == ("failed", "NewCode", 400)
     assert refusals.judged("wrong image", refusal(ErrorKind.DENIED)).result == "unknown"
     assert refusals.judged("wrong image", refusal(ErrorKind.UNCLEAR)).result == "unknown"
+    assert refusals.judged("wrong price", refusal(ErrorKind.CREDENTIALS)).result == "unknown"
 
 
 def test_what_a_policy_lacks_is_named_by_a_doctor_who_may_do_no_more(
