@@ -133,6 +133,13 @@ def assert_nothing_left(rig: Rig) -> None:
     assert client(rig, "s3").list_multipart_uploads(Bucket=rig.bucket).get("Uploads", []) == []
 
 
+def wait_for_three(rig: Rig) -> None:
+    end = time.monotonic() + FLIGHT_S
+    while len(rig.instances()) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 # ---------------------------------------------------------------- on the rig
 
 
@@ -234,10 +241,7 @@ def test_a_machine_that_shows_another_key_is_not_let_in(rig: Rig, fly: Fly, tmp_
 def test_ctrl_c_ends_the_instances(rig: Rig, fly: Fly) -> None:
     rig.set_boot(boot_s=60)
     process = fly("canary")
-    end = time.monotonic() + FLIGHT_S
-    while len(rig.instances()) < 3:
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_for_three(rig)
     process.send_signal(signal.SIGINT)
     out, said = came_back(process, code=130)
     assert "interrupted; giving everything back" in out
@@ -282,8 +286,7 @@ def test_credentials_that_expire_end_it_and_what_may_run_is_named(
     async def flight() -> Flown:
         plan = await planned(asked.load(), asked, Home(tmp_path / "home"), gpu=False)
         task = asyncio.create_task(fly_over(plan, Book(heard.append), tmp_path / "flight"))
-        while len(await asyncio.to_thread(rig.instances)) < 3:
-            await asyncio.sleep(0.1)
+        await asyncio.to_thread(wait_for_three, rig)
         await asyncio.sleep(2.0)
         rig.fail("ec2:*", "RequestExpired", times=None)
         return await task
