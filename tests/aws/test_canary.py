@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import client
 from seerd.commands.canary import inside, refusals, storage, terminals
+from seerd.commands.canary.expedition import CanaryPlan, Flown
 from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
 from seerd.commands.canary.outcome import (
     CAP_USD,
@@ -37,17 +38,22 @@ from seerd.commands.canary.outcome import (
     CanaryRental,
     CheckOutcome,
     LaunchMoments,
+    Result,
     check_cap,
     most_usd,
     timeline,
 )
 from seerd.commands.canary.redaction import redacted, redacted_all
-from seerd.commands.canary.report import canary_view
+from seerd.commands.canary.report import canary_view, kept_times
+from seerd.commands.common import SpecOptions
 from seerd.errors import CapError
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.shell.aws.policy import Needs, canary_policy, policy
 from seerd.shell.aws.userdata import POWER
+from seerd.shell.home import Home
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec, load_spec
 from tests.aws.iam_lint import lint
 
 ROOT = Path(__file__).parents[2]
@@ -496,6 +502,57 @@ def test_the_printed_policy_fits_into_sessions() -> None:
 @pytest.mark.parametrize("image", [NEEDS.image, "ssm:/aws/service/x/ami-id", "ssm:/mine"])
 def test_the_policy_of_the_canary_has_no_mistake(image: str) -> None:
     assert lint(canary_policy(replace(NEEDS, image=image), terminals.SESSION)) == []
+
+
+# ---------------------------------------------------------------- what plans use from now on
+
+
+def spec_of(**changed: Any) -> Spec:
+    """The example's spec, with these keys of `[cluster]`."""
+    spec = load_spec(ROOT / "examples" / "aws" / "spec.toml", [])
+    assert isinstance(spec.cluster, Ec2Cluster)
+    cluster = replace(spec.cluster, region="us-east-1", **changed)
+    return replace(spec, cluster=cluster)
+
+
+def plan_of(home: Path, spec: Spec | None = None) -> CanaryPlan:
+    """A canary with a GPU that may fly."""
+    spec = spec or spec_of()
+    assert isinstance(spec.cluster, Ec2Cluster)
+    return CanaryPlan(
+        spec=spec,
+        cluster=spec.cluster,
+        asked=SpecOptions(ROOT / "examples" / "aws" / "spec.toml"),
+        home=Home(home),
+        run="canary-20261125-101502-3fa1",
+        owner="jane",
+        arn="arn:aws:sts::123456789012:assumed-role/Acme-Lab/jane@example.com",
+        small=SMALL,
+        gpu=WITH_GPU,
+        most_usd=0.15,
+    )
+
+
+def flown_of(cold: Result, *, boot_s: float = 20.0, torch_s: float | None = 30.0) -> Flown:
+    moments = LaunchMoments(asked=1.0, running=9.0, agent=9.0 + boot_s)
+    launches = [(SMALL.type, moments), (WITH_GPU.type, moments)]
+    outcomes = [CheckOutcome("torch, cold", cold, "it has the GPU")]
+    return Flown(outcomes, launches=launches, release=[0.5], torch_s=torch_s)
+
+
+@pytest.mark.parametrize(
+    ("cold", "torch_s"), [("failed", None), ("failed", 30.0), ("unknown", None)]
+)
+def test_a_boot_without_its_import_of_torch_is_not_kept(
+    tmp_path: Path, cold: Result, torch_s: float | None
+) -> None:
+    kept = kept_times(plan_of(tmp_path), flown_of(cold, torch_s=torch_s), 0.0)
+    assert [one.instance_type for one in kept] == ["t3.small"]
+    whole = kept_times(plan_of(tmp_path), flown_of("passed"), 0.0)
+    assert [(one.instance_type, one.boot_s) for one in whole] == [
+        ("t3.small", (20.0,)),
+        ("g4dn.xlarge", (50.0,)),
+    ]
 
 
 # ---------------------------------------------------------------- the table

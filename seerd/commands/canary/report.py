@@ -111,17 +111,12 @@ def canary_view(told: dict[str, Any]) -> RenderableType:
 
 
 def kept_times(plan: CanaryPlan, flown: Flown, at: float) -> list[KeptTimes]:
-    """Collect the times that plans use from now on, for each type that came far enough.
-
-    Of a machine with a GPU the first import of torch is part of the boot: no trial begins before
-    it.
-    """
+    """Collect the times that plans use from now on, for each type that came far enough."""
     found = []
     for kind in dict.fromkeys(kind for kind, _ in flown.launches):
         ready = [m for name, m in flown.launches if name == kind and m.agent and m.running]
-        has_gpu = plan.gpu is not None and kind == plan.gpu.type
-        torch_s = (flown.torch_s or 0.0) if has_gpu else 0.0
-        if ready:
+        import_s = _import_s(plan, flown, kind)
+        if ready and import_s is not None:
             found.append(
                 KeptTimes(
                     version=VERSION,
@@ -129,11 +124,21 @@ def kept_times(plan: CanaryPlan, flown: Flown, at: float) -> list[KeptTimes]:
                     instance_type=kind,
                     measured_at=datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                     pending_s=tuple(_between(m.asked, m.running) for m in ready),
-                    boot_s=tuple(_between(m.running, m.agent) + torch_s for m in ready),
+                    boot_s=tuple(_between(m.running, m.agent) + import_s for m in ready),
                     release_s=tuple(flown.release),
                 )
             )
     return found
+
+
+def _import_s(plan: CanaryPlan, flown: Flown, kind: str) -> float | None:
+    """Return the seconds of the first import of torch, which is part of the boot of a machine with
+    a GPU: no trial begins before it. None: it did not succeed, so the boot is not known.
+    """
+    if plan.gpu is None or kind != plan.gpu.type:
+        return 0.0
+    passed = any(one.check == "torch, cold" and one.result == "passed" for one in flown.outcomes)
+    return flown.torch_s if passed else None
 
 
 def _between(begin: float | None, end: float | None) -> float:
