@@ -37,7 +37,7 @@ from seerd.commands.canary.outcome import (
 from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
 from seerd.commands.canary.terminals import SESSION
 from seerd.commands.common import SpecOptions, tell
-from seerd.commands.giving_back import until_signal
+from seerd.commands.giving_back import teller, until_signal
 from seerd.errors import CloudError, InterruptedCanaryError, UsageError
 from seerd.planning import cloud_times
 from seerd.runs.clusters import Ec2
@@ -52,7 +52,6 @@ from seerd.shell.stores.data import Address
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
-from seerd.view.harmless import harmless
 
 SMALL_TYPES = {"x86_64": "t3.small", "arm64": "t4g.small"}
 """What costs little and has the memory for an image that was made for larger ones, by
@@ -73,11 +72,7 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     if policy_only:
         print(dumps(asyncio.run(_policy_of(spec)), indent=2))
         return
-    out, began = sys.stderr if json else sys.stdout, time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:7.1f}s  {harmless(text)}", file=out, flush=True)
-
+    say = teller(sys.stderr if json else sys.stdout)
     plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
     say(_promise(plan))
     at = time.time()
