@@ -43,8 +43,8 @@ from seerd.commands.canary.outcome import (
     most_usd,
     timeline,
 )
-from seerd.commands.canary.redaction import redacted, redacted_all
-from seerd.commands.canary.report import canary_view, kept_times
+from seerd.commands.canary.redaction import redacted
+from seerd.commands.canary.report import canary_view, kept_times, report_json
 from seerd.commands.common import SpecOptions
 from seerd.errors import CapError
 from seerd.shell.aws.cloud import Cloud
@@ -288,6 +288,7 @@ def test_what_ran_is_billed_for_a_minute_at_least() -> None:
 HEX = st.text("0123456789abcdef", min_size=17, max_size=17)
 DIGITS = st.text("0123456789", min_size=12, max_size=12)
 ADDRESSES = st.ip_addresses().map(str)
+PLACES = ["/opt/the-bucket", "/home/jane", "~jane", "~", "../jane", "/Users/jane(lab),x"]
 UPPER = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", min_size=16, max_size=16)
 IDS = st.one_of(
     st.builds(
@@ -304,6 +305,13 @@ IDS = st.one_of(
     st.builds("s3://the-bucket/{}".format, HEX),
     st.builds("https://the-bucket.s3.us-east-1.amazonaws.com/x?X-Amz-Signature={}".format, HEX),
     st.uuids().map(str),
+    st.builds("arn:aws:iam::{}:role/Acme,Lab=x+jane@the-bucket".format, DIGITS),
+    st.builds("{}/{}/.venv/bin/python".format, st.sampled_from(PLACES), HEX),
+    st.builds("jane-{}.local".format, HEX),
+    st.builds("{}.the-bucket.example:8080".format, HEX),
+    st.builds("s3.us-east-1.amazonaws.com/the-bucket/{}".format, HEX),
+    st.builds("alias/jane-{}".format, HEX),
+    st.from_regex(r"[0-9]{4}-[0-9]{4}-[0-9]{4}", fullmatch=True),
     st.builds(
         "ip-{}.ec2.internal".format, st.ip_addresses(v=4).map(lambda a: str(a).replace(".", "-"))
     ),
@@ -324,27 +332,43 @@ def test_no_id_is_left_in_a_text(
     assert all(word in told for word in [*before, *after])
 
 
-@given(st.recursive(IDS, lambda inner: st.lists(inner) | st.dictionaries(st.just("key"), inner)))
-def test_no_id_is_left_in_a_value(value: Any) -> None:
-    def texts(one: Any) -> list[str]:
-        if isinstance(one, str):
-            return [one]
-        return [
-            text
-            for inner in (one.values() if isinstance(one, dict) else one)
-            for text in texts(inner)
-        ]
+@given(said=IDS, code=IDS, reason=IDS)
+def test_no_id_is_left_in_a_report(said: str, code: str, reason: str) -> None:
+    flown = Flown(
+        [CheckOutcome("wrong zone", "failed", f"it said '{said}'", None, code, 400)],
+        launches=[("t3.small", LaunchMoments(reason=reason))],
+    )
+    shown = json.dumps(report_json(plan_of(Path("/nowhere")), flown, 0.0, ()))
+    assert [text for text in (said, code, reason) if json.dumps(text)[1:-1] in shown] == []
 
-    shown = json.dumps(redacted_all(value))
-    assert [text for text in texts(value) if text in shown] == []
+
+def test_names_that_are_words_of_the_report_leave_it_as_it_is() -> None:
+    own = ["passed", "failed", "Linux", "request", "EC2", "the launch", "us-east-1", "t3.small"]
+    outcomes = [
+        CheckOutcome("request", "passed", "it passed"),
+        CheckOutcome("lease", "failed", "no", None, "NewCode", 400),
+    ]
+    told = report_json(plan_of(Path("/nowhere")), Flown(outcomes), 0.0, own)
+    assert [one["result"] for one in told["checks"]] == ["passed", "failed"]
+    assert [one["proves"] for one in told["checks"]] == [CHECKS["request"], CHECKS["lease"]]
+    assert told["checks"][0]["said"] == "it <name>"
+    assert (told["region"], told["checks"][1]["code"]) == ("us-east-1", "NewCode")
+    canary_view(told)
+
+
+def test_what_overlaps_is_taken_out_whole() -> None:
+    assert redacted("by jane@acme.example.", ["jane"]) == "by <mail>."
+    assert redacted("in /home/jane/my files/x", ["/home/jane/my files"]) == "in <name>"
+    assert redacted("acme-i-0123456789abcdef0-prod", ["acme-i-0123456789abcdef0-prod"]) == "<name>"
+    assert redacted("'/home/jane/my files/x' is 5 MB/s", []) == "'<path>' is 5 MB/s"
+    assert redacted("path ARN", ["path", "ARN"]) == "<name> <name>"
 
 
 def test_names_are_taken_out_and_words_are_left() -> None:
     text = "role secret-lab of my at /home/me/spec: the army of my-bucket in us-east-1 took 1.23s"
     told = redacted(text, ["secret-lab", "my", "/home/me", "root", ""])
     assert (
-        told
-        == "role <name> of <name> at <name>/spec: the army of <name>-bucket in us-east-1 took 1.23s"
+        told == "role <name> of <name> at <name>: the army of <name>-bucket in us-east-1 took 1.23s"
     )
     assert redacted("seerd 0.1.0, Python 3.11.7, status 403, 2026-11-25") == (
         "seerd 0.1.0, Python 3.11.7, status 403, 2026-11-25"

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from seerd.commands.canary.expedition import CanaryPlan, Flown
 from seerd.commands.canary.outcome import CHECKS, LaunchMoments, cap_usd
-from seerd.commands.canary.redaction import redacted_all
+from seerd.commands.canary.redaction import redacted
 from seerd.errors import UsageError
 from seerd.planning.cloud_times import VERSION, KeptTimes
 from seerd.units import format_duration
@@ -31,8 +31,15 @@ def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str])
     """Make what `seerd canary --json` prints. `names`: what must not be in it, whatever it looks
     like.
     """
-    results = [one.result for one in flown.outcomes]
-    told = {
+    results, known = [one.result for one in flown.outcomes], tuple(names)
+
+    def clean(text: str) -> str | None:
+        return redacted(text, known) or None
+
+    # Only these texts are others' words. What AWS itself has named, the region and the types,
+    # identifies nobody, and is wanted.
+    return {
+        "region": plan.cluster.region,
         "seerd": SEERD,
         "python": platform.python_version(),
         "system": platform.system(),
@@ -48,18 +55,18 @@ def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str])
                 "check": one.check,
                 "result": one.result,
                 "proves": CHECKS[one.check],
-                "said": one.said,
+                "said": clean(one.said) or "",
                 "seconds": None if one.seconds is None else round(one.seconds, 3),
-                "code": one.code or None,
+                "code": clean(one.code),
                 "status": one.status,
             }
             for one in flown.outcomes
         ],
-        "launches": [_launch(kind, moments) for kind, moments in flown.launches],
+        "launches": [
+            _launch(kind, moments) | {"end": clean(moments.reason)}
+            for kind, moments in flown.launches
+        ],
     }
-    # What AWS itself has named, the region and the types, identifies nobody, and is wanted.
-    clean: dict[str, Any] = redacted_all(told, names)
-    return {"region": plan.cluster.region, **clean}
 
 
 def write_report(home: Path, run: str, told: dict[str, Any]) -> Path:
@@ -89,7 +96,6 @@ def _launch(kind: str, moments: LaunchMoments) -> dict[str, Any]:
         "login_s": since(moments.login),
         "agent_s": since(moments.agent),
         "shutting_down_s": since(moments.gone, moments.ending),
-        "end": moments.reason or None,
     }
 
 
