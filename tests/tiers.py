@@ -61,6 +61,7 @@ FASTEST = (
     "tests/test_cloud_times.py",
     "tests/test_docs.py",
     "tests/test_elastic.py",
+    "tests/test_giving_back.py",
     "tests/test_live.py",
     "tests/test_plain.py",
     "tests/test_planning.py",

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import client
+from seerd.commands import canary
 from seerd.commands.canary import inside, refusals, storage, terminals
 from seerd.commands.canary.expedition import CanaryPlan, Flown
 from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
@@ -46,7 +47,7 @@ from seerd.commands.canary.outcome import (
 from seerd.commands.canary.redaction import redacted
 from seerd.commands.canary.report import canary_view, kept_times, report_json
 from seerd.commands.common import SpecOptions
-from seerd.errors import CapError
+from seerd.errors import CapError, UsageError
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.shell.aws.policy import Needs, canary_policy, policy
@@ -356,6 +357,24 @@ def test_names_that_are_words_of_the_report_leave_it_as_it_is() -> None:
     canary_view(told)
 
 
+def test_a_user_without_an_entry_in_passwd_has_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_242_424)
+    names = list(canary.names_of(plan_of(tmp_path)))
+    assert {"Acme-Lab", "jane@example.com", "/opt/pytorch/bin/python", str(tmp_path)} <= {*names}
+    assert "train.py" in names
+
+
+def test_a_tag_that_is_a_word_of_the_report_does_not_break_it(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, spec_of(tags={"stage": "passed", "request": "failed"}))
+    told = report_json(plan, flown_of("passed"), 0.0, tuple(canary.names_of(plan)))
+    assert told["checks"][0]["result"] == "passed"
+    canary_view(told)
+
+
 def test_what_overlaps_is_taken_out_whole() -> None:
     assert redacted("by jane@acme.example.", ["jane"]) == "by <mail>."
     assert redacted("in /home/jane/my files/x", ["/home/jane/my files"]) == "in <name>"
@@ -577,6 +596,42 @@ def test_a_boot_without_its_import_of_torch_is_not_kept(
         ("t3.small", (20.0,)),
         ("g4dn.xlarge", (50.0,)),
     ]
+
+
+def test_a_home_that_cannot_be_written_is_found_before_anything_is_rented(tmp_path: Path) -> None:
+    (tmp_path / "canaries").write_text("a file")
+    asked = SpecOptions(ROOT / "examples" / "aws" / "spec.toml")
+    with pytest.raises(UsageError, match=r"nothing was started: .*canaries"):
+        asyncio.run(canary.planned(spec_of(), asked, Home(tmp_path), gpu=False))
+    assert list((tmp_path / "clouds").iterdir()) == [], "the probe has left nothing"
+
+
+@pytest.mark.parametrize("json_", [False, True])
+@pytest.mark.parametrize("folder", ["clouds", "canaries"])
+def test_what_was_found_out_is_told_though_it_cannot_be_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str, *, json_: bool
+) -> None:
+    (tmp_path / folder).write_text("a file")
+    said: list[str] = []
+    plan, flown = plan_of(tmp_path), flown_of("passed")
+    assert canary.conclude(plan, flown, 0.0, (), said.append, json=json_) == 1
+    assert "torch, cold" in capsys.readouterr().out
+    assert any(str(tmp_path / folder) in line for line in said)
+    other = "canaries" if folder == "clouds" else "clouds"
+    assert list((tmp_path / other).iterdir()), "the other was written all the same"
+
+
+def test_the_times_of_a_machine_that_slept_are_not_kept(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert (
+        canary.conclude(plan_of(tmp_path), flown_of("passed"), 0.0, (), said.append, json=True) == 0
+    )
+    good = {path: path.read_text() for path in (tmp_path / "clouds").iterdir()}
+    assert len(good) == 2
+    slept = flown_of("passed", boot_s=5000.0)
+    assert canary.conclude(plan_of(tmp_path), slept, 0.0, (), said.append, json=True) == 1
+    assert any("are not kept, as they cannot be true" in line for line in said)
+    assert {path: path.read_text() for path in (tmp_path / "clouds").iterdir()} == good
 
 
 # ---------------------------------------------------------------- the table

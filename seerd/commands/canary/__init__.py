@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -76,21 +76,36 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
         return
     say = teller(sys.stderr if json else sys.stdout)
     plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
-    names = tuple(_names(plan))
+    names = tuple(names_of(plan))
     say(_promise(plan))
     at = time.time()
     flown = _flown(plan, lambda one: say(_line(one)), say)
+    raise typer.Exit(conclude(plan, flown, at, names, say, json=json))
+
+
+def conclude(
+    plan: CanaryPlan,
+    flown: Flown,
+    at: float,
+    names: Sequence[str],
+    say: Callable[[str], None],
+    *,
+    json: bool,
+) -> int:
+    """Print what was found out, keep it, and return the exit status: 1 if a check has failed, or if
+    not all could be kept. It was paid for, so nothing that fails here keeps the rest from coming.
+    """
     told = report_json(plan, flown, at, names)
     if not json:
         _show(told, json=False)
-    kept = _keep(plan, flown, at, say)
+    kept = _keep(kept_times(plan, flown, at), plan.home.path, say)
     told["kept"] = [kind for kind, path in kept.items() if path is not None]
-    report = _saved(lambda: write_report(home.path, plan.run, told), say)
+    report = _saved(lambda: write_report(plan.home.path, plan.run, told), say)
     if json:
         _show(told, json=True)
     if report is not None:
         say(f"for an issue, without accounts, addresses and names: {report}")
-    raise typer.Exit(1 if told["failed"] or None in (report, *kept.values()) else 0)
+    return 1 if told["failed"] or None in (report, *kept.values()) else 0
 
 
 def _show(told: dict[str, Any], *, json: bool) -> None:
@@ -208,17 +223,17 @@ def _flown(
 
 
 def _keep(
-    plan: CanaryPlan, flown: Flown, at: float, say: Callable[[str], None]
+    times: Sequence[KeptTimes], home: Path, say: Callable[[str], None]
 ) -> dict[str, Path | None]:
     """Keep the times for plans, and return the file of each type; None: it could not be kept."""
 
     def keep(one: KeptTimes) -> Path | None:
-        path = _saved(lambda: cloud_times.keep(plan.home.path, one), say)
+        path = _saved(lambda: cloud_times.keep(home, one), say)
         if path is not None:
             say(f"seerd plan uses the times of {one.instance_type} from now on: {path}")
         return path
 
-    return {one.instance_type: keep(one) for one in kept_times(plan, flown, at)}
+    return {one.instance_type: keep(one) for one in times}
 
 
 def _saved(save: Callable[[], Path], say: Callable[[str], None]) -> Path | None:
@@ -230,7 +245,7 @@ def _saved(save: Callable[[], Path], say: Callable[[str], None]) -> Path | None:
         return None
 
 
-def _names(plan: CanaryPlan) -> Iterator[str]:
+def names_of(plan: CanaryPlan) -> Iterator[str]:
     """List what must not be shown to strangers, though it looks like any other word."""
     cluster, train = plan.cluster, plan.spec.train
     store = Address.parse(cluster.store or "s3://-")
