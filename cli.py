@@ -538,7 +538,8 @@ def canary(
     themselves off after 12 minutes, whatever happens. Ctrl-C gives everything back.
 
     It ends with a table. What `--json` prints has no account, address or name in it, and may be
-    attached to an issue. Later plans use the times. The exit status is 1 if a check has failed.
+    attached to an issue. Later plans use the times. The exit status is 1 if a check has failed, or
+    if the times or the report could not be kept.
     """
     from seerd.commands import canary as command
 

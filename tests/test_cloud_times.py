@@ -11,7 +11,15 @@ import pytest
 from seerd.errors import UsageError
 from seerd.planner.clouds import EC2, assumed
 from seerd.planner.profile import Latency
-from seerd.planning.cloud_times import KeptTimes, applied, chosen, cloud_of, keep, load
+from seerd.planning.cloud_times import (
+    KeptTimes,
+    applied,
+    chosen,
+    cloud_of,
+    keep,
+    load,
+    stands_for,
+)
 from seerd.planning.profiles import profile_for
 from seerd.spec.clusters import Ec2Cluster, LocalCluster
 from seerd.spec.spec import Spec, load_spec
@@ -54,11 +62,39 @@ def test_times_of_the_same_family_take_the_place_of_what_was_assumed(tmp_path: P
 def test_a_machine_without_a_gpu_makes_a_plan_more_careful_and_never_less(tmp_path: Path) -> None:
     keep(tmp_path, SMALL)
     found = profile_for(tmp_path, spec(), ("g4dn.12xlarge",))
-    assert found.cloud.boot == EC2.boot
-    assert found.cloud.pending.p50_s == 9.0
+    assert found.cloud == EC2, "each of the three was shorter than assumed"
     assert "no shorter than assumed" in found.note
-    slow = msgspec.structs.replace(SMALL, boot_s=(200.0,))
-    assert cloud_of(slow, EC2, own=False).boot.p50_s == 200.0
+    slow = msgspec.structs.replace(SMALL, pending_s=(90.0,), boot_s=(200.0,), release_s=(8.0,))
+    longer = cloud_of(slow, EC2, own=False)
+    assert (longer.pending.p50_s, longer.boot.p50_s, longer.release.p50_s) == (90.0, 200.0, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("measured", "types", "own"),
+    [
+        ("g4dn.xlarge", ("g4dn.xlarge",), True),
+        ("g4dn.xlarge", ("g4dn.12xlarge", "g4dn.xlarge"), True),
+        ("g4dn.xlarge", ("g4dn.xlarge", "g5.xlarge"), False),
+        ("g4dn.xlarge", ("g4dn.metal",), False),
+        ("g4dn.metal", ("g4dn.metal",), True),
+        ("g4dn.metal", ("g4dn.xlarge",), False),
+        ("c7i.large", ("c7i.metal-24xl",), False),
+        ("g4dn.xlarge", (), False),
+    ],
+)
+def test_a_type_stands_for_its_own_family_and_metal_for_itself(
+    measured: str, types: tuple[str, ...], own: bool
+) -> None:
+    assert stands_for(measured, types) is own
+
+
+def test_a_spec_with_another_family_is_planned_with_no_less_than_assumed(tmp_path: Path) -> None:
+    keep(tmp_path, LARGE)
+    mixed = spec(instance_type=("g4dn.xlarge", "g5.xlarge"))
+    found, note = applied(assumed(rented=True), tmp_path, mixed, {})
+    assert found.cloud.boot == EC2.boot
+    assert found.cloud.pending.p50_s == 20.0
+    assert "measured on g4dn.xlarge" in note
 
 
 def test_other_regions_are_other_clouds_unless_none_is_named(tmp_path: Path) -> None:
@@ -97,3 +133,11 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "clouds").write_text("a file")
     with pytest.raises(UsageError, match="cannot be kept"):
         keep(tmp_path, SMALL)
+
+
+@pytest.mark.parametrize("slept_s", [-1.0, 3601.0, float("nan")])
+def test_times_that_cannot_be_true_do_not_replace_good_ones(tmp_path: Path, slept_s: float) -> None:
+    keep(tmp_path, SMALL)
+    with pytest.raises(UsageError, match="cannot be true"):
+        keep(tmp_path, msgspec.structs.replace(SMALL, boot_s=(slept_s,)))
+    assert load(tmp_path) == [SMALL]

@@ -6,9 +6,14 @@ The one rule: giving back is never cancelled.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TextIO, TypeVar
+
+from seerd.view.harmless import harmless
 
 T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -27,10 +32,12 @@ async def until_signal(
 
     def stop() -> None:
         nonlocal interrupted
-        tell(f"still giving {what} back" if interrupted else f"interrupted; giving {what} back")
-        if not interrupted:
-            interrupted = True
+        again, interrupted = interrupted, True
+        if not again:
             task.cancel()
+        # The terminal or the pipe may be what has gone.
+        with contextlib.suppress(OSError, ValueError):
+            tell(f"still giving {what} back" if again else f"interrupted; giving {what} back")
 
     for number in SIGNALS:
         loop.add_signal_handler(number, stop)
@@ -39,6 +46,30 @@ async def until_signal(
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def teller(out: TextIO) -> Callable[[str], None]:
+    """Return what prints a line there, after the seconds since now. Work that has rented something
+    must not end because nobody listens any more: then it prints nothing.
+    """
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        with audible(out):
+            print(f"{time.monotonic() - began:7.1f}s  {harmless(text)}", file=out, flush=True)
+
+    return tell
+
+
+@contextlib.contextmanager
+def audible(out: TextIO) -> Iterator[None]:
+    """Print to this; if nobody listens there any more, print nothing from now on."""
+    try:
+        yield
+    except (OSError, ValueError):
+        # What is still in its buffer would fail once more when Python ends, with status 120.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
 async def to_its_end(work: Awaitable[T]) -> T:

@@ -16,6 +16,7 @@ import typer
 
 from seerd.commands import image_build
 from seerd.commands.common import SpecOptions, tell
+from seerd.commands.giving_back import teller
 from seerd.commands.image_build import Built, ImagePlan
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
@@ -55,11 +56,7 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
     built; and what `image_build.build` raises.
     """
     planned = plan(asked.load(), wanted, home)
-    began, out = time.monotonic(), sys.stderr if json else sys.stdout
-    built = image_build.build(
-        planned,
-        lambda text: print(f"{time.monotonic() - began:7.1f}s  {text}", file=out, flush=True),
-    )
+    built = image_build.build(planned, teller(sys.stderr if json else sys.stdout))
     tell(asdict(built), lambda _: "\n".join(lines(built)), json=json)
     raise typer.Exit(1 if built.left else 0)
 

@@ -1,9 +1,9 @@
 """What a cloud takes, as `seerd canary` has measured it: kept by region and instance type, and what
 plans use until a script was profiled.
 
-The one rule: what was measured on another family of instances makes a plan more careful, and never
-less: a machine without a GPU boots sooner than one with eight. A file that cannot be read, or is of
-another version, counts as none.
+The one rule: what was measured on another family than every type of the spec is of makes a plan
+more careful, and never less: a machine without a GPU boots sooner than one with eight. A file that
+cannot be read, or is of another version, counts as none.
 
 Files are `clouds/REGION-TYPE.json` in the folder of all runs.
 """
@@ -54,8 +54,14 @@ class KeptTimes(msgspec.Struct, frozen=True, kw_only=True):
 def keep(home: Path, kept: KeptTimes) -> Path:
     """Write times to their file, whole or not at all, and return the file.
 
-    They replace older ones. Raises `UsageError` if they cannot be written.
+    They replace older ones. Raises `UsageError` if they cannot be written, or cannot be true: a
+    machine that slept meanwhile has measured its own sleep.
     """
+    if not _is_possible(kept):
+        raise UsageError(
+            f"the times of {kept.instance_type} are not kept, as they cannot be true: one is "
+            f"outside 0 to {LONGEST_S:.0f}s (has this machine slept, or its clock been set?)"
+        )
     path = home / "clouds" / f"{kept.region}-{kept.instance_type}.json"
     try:
         files.write(path, kept)
@@ -96,9 +102,9 @@ def applied(
     best = chosen(load(home), region, spec.cluster.types)
     if best is None:
         return profile, ""
-    own = family_of(best.instance_type) in {family_of(name) for name in spec.cluster.types}
+    own = stands_for(best.instance_type, spec.cluster.types)
     found = replace(profile, cloud=cloud_of(best, profile.cloud, own=own))
-    rest = "" if own else "; boot no shorter than assumed, as no GPU was there"
+    rest = "" if own else "; no shorter than assumed, as not every type here is of its kind"
     note = (
         f"an instance is pending for {found.cloud.pending.p50_s:.0f}s and boots for "
         f"{found.cloud.boot.p50_s:.0f}s, as seerd canary measured on {best.instance_type} in "
@@ -128,17 +134,40 @@ def family_of(instance_type: str) -> str:
     return instance_type.partition(".")[0]
 
 
+def stands_for(measured: str, types: Sequence[str]) -> bool:
+    """Return whether what was measured on this type may take the place of what is assumed for all
+    of these. A bare metal machine takes minutes longer than the other sizes of its family.
+    """
+    return bool(types) and all(
+        name == measured
+        or (family_of(name) == family_of(measured) and not (_is_metal(name) or _is_metal(measured)))
+        for name in types
+    )
+
+
+def _is_metal(instance_type: str) -> bool:
+    return instance_type.partition(".")[2].startswith("metal")
+
+
 def cloud_of(kept: KeptTimes, assumed: CloudProfile, *, own: bool) -> CloudProfile:
-    """Return what a cloud takes. `own`: whether it was measured on the family that is asked for."""
-    boot = _latency(kept.boot_s, assumed.boot)
-    if not own:
-        boot = Latency(max(boot.p50_s, assumed.boot.p50_s), max(boot.p95_s, assumed.boot.p95_s))
+    """Return what a cloud takes. `own`: whether it was measured on what is asked for; if not, no
+    time becomes shorter than assumed.
+    """
+
+    def taken(samples: Sequence[float], usual: Latency) -> Latency:
+        found = _latency(samples, usual)
+        return found if own else _longer(found, usual)
+
     return replace(
         assumed,
-        pending=_latency(kept.pending_s, assumed.pending),
-        boot=boot,
-        release=_latency(kept.release_s, assumed.release),
+        pending=taken(kept.pending_s, assumed.pending),
+        boot=taken(kept.boot_s, assumed.boot),
+        release=taken(kept.release_s, assumed.release),
     )
+
+
+def _longer(one: Latency, other: Latency) -> Latency:
+    return Latency(max(one.p50_s, other.p50_s), max(one.p95_s, other.p95_s))
 
 
 def _latency(samples: Sequence[float], assumed: Latency) -> Latency:

@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import client
+from seerd.commands import canary
 from seerd.commands.canary import inside, launching, planned, refusals, storage, terminals
-from seerd.commands.canary.expedition import Flown
+from seerd.commands.canary.expedition import CanaryPlan, Flown
 from seerd.commands.canary.expedition import fly as fly_over
 from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
 from seerd.commands.canary.outcome import (
@@ -39,20 +40,23 @@ from seerd.commands.canary.outcome import (
     CanaryRental,
     CheckOutcome,
     LaunchMoments,
+    Result,
     check_cap,
     most_usd,
     timeline,
 )
-from seerd.commands.canary.redaction import redacted, redacted_all
-from seerd.commands.canary.report import canary_view
+from seerd.commands.canary.redaction import redacted
+from seerd.commands.canary.report import canary_view, kept_times, report_json
 from seerd.commands.common import SpecOptions
-from seerd.errors import CapError
+from seerd.errors import CapError, UsageError
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.shell.aws.policy import Needs, canary_policy, policy
 from seerd.shell.aws.userdata import POWER
 from seerd.shell.home import Home
 from seerd.shell.providers import ec2_fleet
+from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import Spec, load_spec
 from tests.aws.iam_lint import lint
 
 ROOT = Path(__file__).parents[2]
@@ -347,6 +351,7 @@ def test_what_ran_is_billed_for_a_minute_at_least() -> None:
 HEX = st.text("0123456789abcdef", min_size=17, max_size=17)
 DIGITS = st.text("0123456789", min_size=12, max_size=12)
 ADDRESSES = st.ip_addresses().map(str)
+PLACES = ["/opt/the-bucket", "/home/jane", "~jane", "~", "../jane", "/Users/jane(lab),x"]
 UPPER = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", min_size=16, max_size=16)
 IDS = st.one_of(
     st.builds(
@@ -363,6 +368,13 @@ IDS = st.one_of(
     st.builds("s3://the-bucket/{}".format, HEX),
     st.builds("https://the-bucket.s3.us-east-1.amazonaws.com/x?X-Amz-Signature={}".format, HEX),
     st.uuids().map(str),
+    st.builds("arn:aws:iam::{}:role/Acme,Lab=x+jane@the-bucket".format, DIGITS),
+    st.builds("{}/{}/.venv/bin/python".format, st.sampled_from(PLACES), HEX),
+    st.builds("jane-{}.local".format, HEX),
+    st.builds("{}.the-bucket.example:8080".format, HEX),
+    st.builds("s3.us-east-1.amazonaws.com/the-bucket/{}".format, HEX),
+    st.builds("alias/jane-{}".format, HEX),
+    st.from_regex(r"[0-9]{4}-[0-9]{4}-[0-9]{4}", fullmatch=True),
     st.builds(
         "ip-{}.ec2.internal".format, st.ip_addresses(v=4).map(lambda a: str(a).replace(".", "-"))
     ),
@@ -383,27 +395,61 @@ def test_no_id_is_left_in_a_text(
     assert all(word in told for word in [*before, *after])
 
 
-@given(st.recursive(IDS, lambda inner: st.lists(inner) | st.dictionaries(st.just("key"), inner)))
-def test_no_id_is_left_in_a_value(value: Any) -> None:
-    def texts(one: Any) -> list[str]:
-        if isinstance(one, str):
-            return [one]
-        return [
-            text
-            for inner in (one.values() if isinstance(one, dict) else one)
-            for text in texts(inner)
-        ]
+@given(said=IDS, code=IDS, reason=IDS)
+def test_no_id_is_left_in_a_report(said: str, code: str, reason: str) -> None:
+    flown = Flown(
+        [CheckOutcome("wrong zone", "failed", f"it said '{said}'", None, code, 400)],
+        launches=[("t3.small", LaunchMoments(reason=reason))],
+    )
+    shown = json.dumps(report_json(plan_of(Path("/nowhere")), flown, 0.0, ()))
+    assert [text for text in (said, code, reason) if json.dumps(text)[1:-1] in shown] == []
 
-    shown = json.dumps(redacted_all(value))
-    assert [text for text in texts(value) if text in shown] == []
+
+def test_names_that_are_words_of_the_report_leave_it_as_it_is() -> None:
+    own = ["passed", "failed", "Linux", "request", "EC2", "the launch", "us-east-1", "t3.small"]
+    outcomes = [
+        CheckOutcome("request", "passed", "it passed"),
+        CheckOutcome("lease", "failed", "no", None, "NewCode", 400),
+    ]
+    told = report_json(plan_of(Path("/nowhere")), Flown(outcomes), 0.0, own)
+    assert [one["result"] for one in told["checks"]] == ["passed", "failed"]
+    assert [one["proves"] for one in told["checks"]] == [CHECKS["request"], CHECKS["lease"]]
+    assert told["checks"][0]["said"] == "it <name>"
+    assert (told["region"], told["checks"][1]["code"]) == ("us-east-1", "NewCode")
+    canary_view(told)
+
+
+def test_a_user_without_an_entry_in_passwd_has_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_242_424)
+    names = list(canary.names_of(plan_of(tmp_path)))
+    assert {"Acme-Lab", "jane@example.com", "/opt/pytorch/bin/python", str(tmp_path)} <= {*names}
+    assert "train.py" in names
+
+
+def test_a_tag_that_is_a_word_of_the_report_does_not_break_it(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, spec_of(tags={"stage": "passed", "request": "failed"}))
+    told = report_json(plan, flown_of("passed"), 0.0, tuple(canary.names_of(plan)))
+    assert told["checks"][0]["result"] == "passed"
+    canary_view(told)
+
+
+def test_what_overlaps_is_taken_out_whole() -> None:
+    assert redacted("by jane@acme.example.", ["jane"]) == "by <mail>."
+    assert redacted("in /home/jane/my files/x", ["/home/jane/my files"]) == "in <name>"
+    assert redacted("acme-i-0123456789abcdef0-prod", ["acme-i-0123456789abcdef0-prod"]) == "<name>"
+    assert redacted("'/home/jane/my files/x' is 5 MB/s", []) == "'<path>' is 5 MB/s"
+    assert redacted("path ARN", ["path", "ARN"]) == "<name> <name>"
 
 
 def test_names_are_taken_out_and_words_are_left() -> None:
     text = "role secret-lab of my at /home/me/spec: the army of my-bucket in us-east-1 took 1.23s"
     told = redacted(text, ["secret-lab", "my", "/home/me", "root", ""])
     assert (
-        told
-        == "role <name> of <name> at <name>/spec: the army of <name>-bucket in us-east-1 took 1.23s"
+        told == "role <name> of <name> at <name>: the army of <name>-bucket in us-east-1 took 1.23s"
     )
     assert redacted("seerd 0.1.0, Python 3.11.7, status 403, 2026-11-25") == (
         "seerd 0.1.0, Python 3.11.7, status 403, 2026-11-25"
@@ -562,6 +608,93 @@ def test_the_printed_policy_fits_into_sessions() -> None:
 @pytest.mark.parametrize("image", [NEEDS.image, "ssm:/aws/service/x/ami-id", "ssm:/mine"])
 def test_the_policy_of_the_canary_has_no_mistake(image: str) -> None:
     assert lint(canary_policy(replace(NEEDS, image=image), terminals.SESSION)) == []
+
+
+# ---------------------------------------------------------------- what plans use from now on
+
+
+def spec_of(**changed: Any) -> Spec:
+    """The example's spec, with these keys of `[cluster]`."""
+    spec = load_spec(ROOT / "examples" / "aws" / "spec.toml", [])
+    assert isinstance(spec.cluster, Ec2Cluster)
+    cluster = replace(spec.cluster, region="us-east-1", **changed)
+    return replace(spec, cluster=cluster)
+
+
+def plan_of(home: Path, spec: Spec | None = None) -> CanaryPlan:
+    """A canary with a GPU that may fly."""
+    spec = spec or spec_of()
+    assert isinstance(spec.cluster, Ec2Cluster)
+    return CanaryPlan(
+        spec=spec,
+        cluster=spec.cluster,
+        asked=SpecOptions(ROOT / "examples" / "aws" / "spec.toml"),
+        home=Home(home),
+        run="canary-20261125-101502-3fa1",
+        owner="jane",
+        arn="arn:aws:sts::123456789012:assumed-role/Acme-Lab/jane@example.com",
+        small=SMALL,
+        gpu=WITH_GPU,
+        most_usd=0.15,
+    )
+
+
+def flown_of(cold: Result, *, boot_s: float = 20.0, torch_s: float | None = 30.0) -> Flown:
+    moments = LaunchMoments(asked=1.0, running=9.0, agent=9.0 + boot_s)
+    launches = [(SMALL.type, moments), (WITH_GPU.type, moments)]
+    outcomes = [CheckOutcome("torch, cold", cold, "it has the GPU")]
+    return Flown(outcomes, launches=launches, release=[0.5], torch_s=torch_s)
+
+
+@pytest.mark.parametrize(
+    ("cold", "torch_s"), [("failed", None), ("failed", 30.0), ("unknown", None)]
+)
+def test_a_boot_without_its_import_of_torch_is_not_kept(
+    tmp_path: Path, cold: Result, torch_s: float | None
+) -> None:
+    kept = kept_times(plan_of(tmp_path), flown_of(cold, torch_s=torch_s), 0.0)
+    assert [one.instance_type for one in kept] == ["t3.small"]
+    whole = kept_times(plan_of(tmp_path), flown_of("passed"), 0.0)
+    assert [(one.instance_type, one.boot_s) for one in whole] == [
+        ("t3.small", (20.0,)),
+        ("g4dn.xlarge", (50.0,)),
+    ]
+
+
+def test_a_home_that_cannot_be_written_is_found_before_anything_is_rented(tmp_path: Path) -> None:
+    (tmp_path / "canaries").write_text("a file")
+    asked = SpecOptions(ROOT / "examples" / "aws" / "spec.toml")
+    with pytest.raises(UsageError, match=r"nothing was started: .*canaries"):
+        asyncio.run(canary.planned(spec_of(), asked, Home(tmp_path), gpu=False))
+    assert list((tmp_path / "clouds").iterdir()) == [], "the probe has left nothing"
+
+
+@pytest.mark.parametrize("json_", [False, True])
+@pytest.mark.parametrize("folder", ["clouds", "canaries"])
+def test_what_was_found_out_is_told_though_it_cannot_be_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str, *, json_: bool
+) -> None:
+    (tmp_path / folder).write_text("a file")
+    said: list[str] = []
+    plan, flown = plan_of(tmp_path), flown_of("passed")
+    assert canary.conclude(plan, flown, 0.0, (), said.append, json=json_) == 1
+    assert "torch, cold" in capsys.readouterr().out
+    assert any(str(tmp_path / folder) in line for line in said)
+    other = "canaries" if folder == "clouds" else "clouds"
+    assert list((tmp_path / other).iterdir()), "the other was written all the same"
+
+
+def test_the_times_of_a_machine_that_slept_are_not_kept(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert (
+        canary.conclude(plan_of(tmp_path), flown_of("passed"), 0.0, (), said.append, json=True) == 0
+    )
+    good = {path: path.read_text() for path in (tmp_path / "clouds").iterdir()}
+    assert len(good) == 2
+    slept = flown_of("passed", boot_s=5000.0)
+    assert canary.conclude(plan_of(tmp_path), slept, 0.0, (), said.append, json=True) == 1
+    assert any("are not kept, as they cannot be true" in line for line in said)
+    assert {path: path.read_text() for path in (tmp_path / "clouds").iterdir()} == good
 
 
 # ---------------------------------------------------------------- the table

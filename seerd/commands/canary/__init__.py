@@ -8,6 +8,7 @@ above the cap.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import os
 import secrets
@@ -15,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -37,9 +38,10 @@ from seerd.commands.canary.outcome import (
 from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
 from seerd.commands.canary.terminals import SESSION
 from seerd.commands.common import SpecOptions, tell
-from seerd.commands.giving_back import until_signal
+from seerd.commands.giving_back import audible, teller, until_signal
 from seerd.errors import CloudError, InterruptedCanaryError, UsageError
 from seerd.planning import cloud_times
+from seerd.planning.cloud_times import KeptTimes
 from seerd.runs.clusters import Ec2
 from seerd.shell.aws import images, prices
 from seerd.shell.aws.clocks import introduce
@@ -52,7 +54,6 @@ from seerd.shell.stores.data import Address
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
-from seerd.view.harmless import harmless
 
 SMALL_TYPES = {"x86_64": "t3.small", "arm64": "t4g.small"}
 """What costs little and has the memory for an image that was made for larger ones, by
@@ -73,21 +74,44 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     if policy_only:
         print(dumps(asyncio.run(_policy_of(spec)), indent=2))
         return
-    out, began = sys.stderr if json else sys.stdout, time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:7.1f}s  {harmless(text)}", file=out, flush=True)
-
+    say = teller(sys.stderr if json else sys.stdout)
     plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
+    names = tuple(names_of(plan))
     say(_promise(plan))
     at = time.time()
     flown = _flown(plan, lambda one: say(_line(one)), say)
-    kept = _keep(plan, flown, at, say)
-    told = report_json(plan, flown, at, _names(plan)) | {"kept": kept}
-    report = write_report(home.path, plan.run, told)
-    tell(told, canary_view, json=json)
-    say(f"for an issue, without accounts, addresses and names: {report}")
-    raise typer.Exit(1 if told["failed"] else 0)
+    raise typer.Exit(conclude(plan, flown, at, names, say, json=json))
+
+
+def conclude(
+    plan: CanaryPlan,
+    flown: Flown,
+    at: float,
+    names: Sequence[str],
+    say: Callable[[str], None],
+    *,
+    json: bool,
+) -> int:
+    """Print what was found out, keep it, and return the exit status: 1 if a check has failed, or if
+    not all could be kept. It was paid for, so nothing that fails here keeps the rest from coming.
+    """
+    told = report_json(plan, flown, at, names)
+    if not json:
+        _show(told, json=False)
+    kept = _keep(kept_times(plan, flown, at), plan.home.path, say)
+    told["kept"] = [kind for kind, path in kept.items() if path is not None]
+    report = _saved(lambda: write_report(plan.home.path, plan.run, told), say)
+    if json:
+        _show(told, json=True)
+    if report is not None:
+        say(f"for an issue, without accounts, addresses and names: {report}")
+    return 1 if told["failed"] or None in (report, *kept.values()) else 0
+
+
+def _show(told: dict[str, Any], *, json: bool) -> None:
+    with audible(sys.stdout):
+        tell(told, canary_view, json=json)
+        sys.stdout.flush()
 
 
 async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> CanaryPlan:
@@ -101,6 +125,8 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
             f'"{cluster.provider}"; to rent: provider = "ec2" in [cluster]'
         )
     Ec2(cluster).check(spec)
+    for folder in ("clouds", "canaries"):
+        _check_writable(home.path / folder)
     async with Cloud(cluster.region) as cloud:
         who = await introduce(cloud)
         if who.error is not None:
@@ -126,6 +152,21 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
         gpu=with_gpu,
         most_usd=check_cap(rentals),
     )
+
+
+def _check_writable(folder: Path) -> None:
+    """Make the folder, and write into it: what was paid for must not be lost in the end. Raises
+    `UsageError` if that is not possible.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"{}")
+    except OSError as error:
+        raise UsageError(
+            f"nothing was started: {folder}, where what is found out will be kept, cannot be "
+            f"written: {error.strerror}"
+        ) from error
 
 
 def _small_type(image: Image) -> str:
@@ -181,27 +222,55 @@ def _flown(
         return asyncio.run(flight())
 
 
-def _keep(plan: CanaryPlan, flown: Flown, at: float, say: Callable[[str], None]) -> list[str]:
-    """Keep the times for plans, and return the types that they are of."""
-    kept = kept_times(plan, flown, at)
-    for one in kept:
-        path = cloud_times.keep(plan.home.path, one)
-        say(f"seerd plan uses the times of {one.instance_type} from now on: {path}")
-    return [one.instance_type for one in kept]
+def _keep(
+    times: Sequence[KeptTimes], home: Path, say: Callable[[str], None]
+) -> dict[str, Path | None]:
+    """Keep the times for plans, and return the file of each type; None: it could not be kept."""
+
+    def keep(one: KeptTimes) -> Path | None:
+        path = _saved(lambda: cloud_times.keep(home, one), say)
+        if path is not None:
+            say(f"seerd plan uses the times of {one.instance_type} from now on: {path}")
+        return path
+
+    return {one.instance_type: keep(one) for one in times}
 
 
-def _names(plan: CanaryPlan) -> Iterable[str]:
+def _saved(save: Callable[[], Path], say: Callable[[str], None]) -> Path | None:
+    """Save something, and return its file; say why if that is not possible, and go on."""
+    try:
+        return save()
+    except UsageError as error:
+        say(str(error))
+        return None
+
+
+def names_of(plan: CanaryPlan) -> Iterator[str]:
     """List what must not be shown to strangers, though it looks like any other word."""
-    cluster = plan.cluster
+    cluster, train = plan.cluster, plan.spec.train
     store = Address.parse(cluster.store or "s3://-")
     yield from (store.bucket, store.prefix, plan.run, plan.owner, plan.arn, plan.spec.name)
     yield from (cluster.image, cluster.key or "", *cluster.subnets, *cluster.security_groups)
     yield from (*cluster.tags, *cluster.tags.values())
-    for one in plan.spec.train.data:
+    for one in train.data:
         yield from (Address.parse(one.source).bucket, Address.parse(one.source).prefix)
+    for path in (train.script, str(train.source), train.python or ""):
+        yield from (path, Path(path).name)
     yield os.environ.get("AWS_PROFILE", "")
-    yield from (plan.arn.rpartition("/")[2], str(Path.home()), str(plan.home.path))
-    yield from (str(plan.asked.path.resolve().parent), socket.gethostname(), getpass.getuser())
+    # What comes after the account: `assumed-role/ROLE/SESSION`, `user/PATH/NAME`.
+    yield from plan.arn.rpartition(":")[2].split("/")[1:]
+    yield from (str(plan.home.path), str(plan.asked.path.resolve().parent), socket.gethostname())
+    yield from _person()
+
+
+def _person() -> Iterator[str]:
+    """List the user's name and folder, as far as this machine knows them: a number without an entry
+    in /etc/passwd has neither.
+    """
+    with contextlib.suppress(KeyError, ImportError, OSError):
+        yield getpass.getuser()
+    with contextlib.suppress(RuntimeError):
+        yield str(Path.home())
 
 
 async def _policy_of(spec: Spec) -> dict[str, Any]:

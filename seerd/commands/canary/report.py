@@ -17,7 +17,7 @@ from rich.text import Text
 
 from seerd.commands.canary.expedition import CanaryPlan, Flown
 from seerd.commands.canary.outcome import CHECKS, LaunchMoments, cap_usd
-from seerd.commands.canary.redaction import redacted_all
+from seerd.commands.canary.redaction import redacted
 from seerd.errors import UsageError
 from seerd.planning.cloud_times import VERSION, KeptTimes
 from seerd.units import format_duration
@@ -31,8 +31,15 @@ def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str])
     """Make what `seerd canary --json` prints. `names`: what must not be in it, whatever it looks
     like.
     """
-    results = [one.result for one in flown.outcomes]
-    told = {
+    results, known = [one.result for one in flown.outcomes], tuple(names)
+
+    def clean(text: str) -> str | None:
+        return redacted(text, known) or None
+
+    # Only these texts are others' words. What AWS itself has named, the region and the types,
+    # identifies nobody, and is wanted.
+    return {
+        "region": plan.cluster.region,
         "seerd": SEERD,
         "python": platform.python_version(),
         "system": platform.system(),
@@ -48,18 +55,18 @@ def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str])
                 "check": one.check,
                 "result": one.result,
                 "proves": CHECKS[one.check],
-                "said": one.said,
+                "said": clean(one.said) or "",
                 "seconds": None if one.seconds is None else round(one.seconds, 3),
-                "code": one.code or None,
+                "code": clean(one.code),
                 "status": one.status,
             }
             for one in flown.outcomes
         ],
-        "launches": [_launch(kind, moments) for kind, moments in flown.launches],
+        "launches": [
+            _launch(kind, moments) | {"end": clean(moments.reason)}
+            for kind, moments in flown.launches
+        ],
     }
-    # What AWS itself has named, the region and the types, identifies nobody, and is wanted.
-    clean: dict[str, Any] = redacted_all(told, names)
-    return {"region": plan.cluster.region, **clean}
 
 
 def write_report(home: Path, run: str, told: dict[str, Any]) -> Path:
@@ -89,7 +96,6 @@ def _launch(kind: str, moments: LaunchMoments) -> dict[str, Any]:
         "login_s": since(moments.login),
         "agent_s": since(moments.agent),
         "shutting_down_s": since(moments.gone, moments.ending),
-        "end": moments.reason or None,
     }
 
 
@@ -111,17 +117,12 @@ def canary_view(told: dict[str, Any]) -> RenderableType:
 
 
 def kept_times(plan: CanaryPlan, flown: Flown, at: float) -> list[KeptTimes]:
-    """Collect the times that plans use from now on, for each type that came far enough.
-
-    Of a machine with a GPU the first import of torch is part of the boot: no trial begins before
-    it.
-    """
+    """Collect the times that plans use from now on, for each type that came far enough."""
     found = []
     for kind in dict.fromkeys(kind for kind, _ in flown.launches):
         ready = [m for name, m in flown.launches if name == kind and m.agent and m.running]
-        has_gpu = plan.gpu is not None and kind == plan.gpu.type
-        torch_s = (flown.torch_s or 0.0) if has_gpu else 0.0
-        if ready:
+        import_s = _import_s(plan, flown, kind)
+        if ready and import_s is not None:
             found.append(
                 KeptTimes(
                     version=VERSION,
@@ -129,11 +130,21 @@ def kept_times(plan: CanaryPlan, flown: Flown, at: float) -> list[KeptTimes]:
                     instance_type=kind,
                     measured_at=datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                     pending_s=tuple(_between(m.asked, m.running) for m in ready),
-                    boot_s=tuple(_between(m.running, m.agent) + torch_s for m in ready),
+                    boot_s=tuple(_between(m.running, m.agent) + import_s for m in ready),
                     release_s=tuple(flown.release),
                 )
             )
     return found
+
+
+def _import_s(plan: CanaryPlan, flown: Flown, kind: str) -> float | None:
+    """Return the seconds of the first import of torch, which is part of the boot of a machine with
+    a GPU: no trial begins before it. None: it did not succeed, so the boot is not known.
+    """
+    if plan.gpu is None or kind != plan.gpu.type:
+        return 0.0
+    passed = any(one.check == "torch, cold" and one.result == "passed" for one in flown.outcomes)
+    return flown.torch_s if passed else None
 
 
 def _between(begin: float | None, end: float | None) -> float:
