@@ -8,6 +8,7 @@ their content, and are sent only if the machine says that it does not have them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import shlex
@@ -129,7 +130,9 @@ async def run_remote_task(
     }
     try:
         async with connection.create_process(command, encoding=None) as process:
-            process.stdin.write(program + json.dumps(about).encode() + b"\n")
+            # A machine that still boots may have ended the command by now; it has said why.
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(program + json.dumps(about).encode() + b"\n")
             return await _serve(process, packed, task.python)
     except (OSError, asyncssh.Error) as error:
         raise UnreachableError(f"disconnected: {error or type(error).__name__}") from error
