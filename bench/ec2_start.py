@@ -2,8 +2,8 @@
 prints JSON. Takes root, as the rig does.
 
 The rig is as slow as EC2 is. The figure is what is left when that is taken away (the boot until
-users may log in, and the first reading of torch), and the start of the training process itself: as
-long as eight of them take that are started at once, by nobody, on the same machine. The parts are
+users may log in), and the start of the training process itself: as long as eight of them take that
+are started at once, by nobody, on the same machine. The program has no torch. The parts are
 medians; `spread_s` is the first and the last instance. INSTANCES=1 starts one.
 """
 
@@ -102,7 +102,7 @@ def main() -> None:
         rows = moments(coordinator)
     took = sorted(row["training"] - row["running"] for row in rows)
     slow = Timing()
-    aws_s = slow.boot_s + slow.nologin_s + slow.cold_s
+    aws_s = slow.boot_s + slow.nologin_s
     told = {
         "instances": len(rows),
         "running_to_training_s": round(statistics.median(took), 3),

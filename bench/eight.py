@@ -45,6 +45,10 @@ def running() -> Iterator[Coordinator]:
         coordinator.write(job, MEASURED_IN_LIFE)
         coordinator.start("run", str(coordinator.spec), "--plain")
         coordinator.says(" trains", times=INSTANCES, within_s=STARTED_S)
+        # One trial may have made room for another by then.
+        coordinator.until(
+            lambda: len(trainings(events(coordinator)[0])) == INSTANCES, "all train", STARTED_S
+        )
         yield coordinator
 
 
