@@ -152,6 +152,7 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
 ) -> None:
     """So it is though the first answer to each launch is lost."""
     rig.set_boot(pending_s=2.0, boot_s=0.3, address_s=0.5)
+    rig.set_cold(2.0)
     rig.lose_reply("ec2:RunInstances", times=4)
     out, said = came_back(fly("canary", "--gpu", "--json"))
     told = json.loads(out)
@@ -159,6 +160,8 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
     assert f"It costs at most ${told['most_usd']:.3f}, of $0.20 that" in said.splitlines()[0]
     assert told["usd"] < told["most_usd"] <= told["cap_usd"] == GPU_CAP_USD
     assert_nothing_left(rig)
+    took_s = {one["check"]: one["seconds"] for one in told["checks"]}
+    assert took_s["torch, warm"] < 2.0 <= took_s["torch, cold"]
 
     small = [one for one in told["launches"] if one["instance_type"] == "t3.small"]
     ends = {"Client.UserInitiatedShutdown", "Client.InstanceInitiatedShutdown"}

@@ -303,6 +303,10 @@ class Rig:
         """From the last billed second to terminated."""
         self._switch("timing", shutting_down_s=seconds)
 
+    def set_cold(self, seconds: float) -> None:
+        """What the first import of torch takes on an instance launched from now on."""
+        self._switch("timing", cold_s=seconds)
+
     def set_imaging(self, seconds: float) -> None:
         """How long images that are made from now on are pending."""
         self._switch("timing", image_s=seconds)
