@@ -48,7 +48,7 @@ def spec(**changes: object) -> Spec:
 
 
 def test_times_of_the_same_family_take_the_place_of_what_was_assumed(tmp_path: Path) -> None:
-    assert applied(assumed(rented=True), tmp_path, spec(), {})[1] == ""
+    assert applied(assumed(rented=True), tmp_path, spec()).note == ""
     keep(tmp_path, SMALL)
     keep(tmp_path, LARGE)
     found = profile_for(tmp_path, spec(), ("g4dn.12xlarge",))
@@ -91,29 +91,38 @@ def test_a_type_stands_for_its_own_family_and_metal_for_itself(
 def test_a_spec_with_another_family_is_planned_with_no_less_than_assumed(tmp_path: Path) -> None:
     keep(tmp_path, LARGE)
     mixed = spec(instance_type=("g4dn.xlarge", "g5.xlarge"))
-    found, note = applied(assumed(rented=True), tmp_path, mixed, {})
+    found = applied(assumed(rented=True), tmp_path, mixed)
     assert found.cloud.boot == EC2.boot
     assert found.cloud.pending.p50_s == 20.0
-    assert "measured on g4dn.xlarge" in note
+    assert "measured on g4dn.xlarge" in found.note
 
 
-def test_other_regions_are_other_clouds_unless_none_is_named(tmp_path: Path) -> None:
+def test_other_regions_are_other_clouds_and_the_region_is_the_one_that_a_run_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(tmp_path, LARGE)
     elsewhere = spec(region="us-east-1")
     assert profile_for(tmp_path, elsewhere, ("g4dn.12xlarge",)).cloud == EC2
-    base = assumed(rented=True)
-    assert applied(base, tmp_path, spec(region=None), {"AWS_DEFAULT_REGION": "us-east-1"})[1] == ""
-    assert applied(base, tmp_path, spec(region=None), {})[1] != ""
+    base, open_ = assumed(rented=True), spec(region=None)
+    config = tmp_path / "config"
+    for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    assert applied(base, tmp_path, open_) == base, "none is named"
+    config.write_text("[default]\nregion = eu-west-1\n")
+    assert applied(base, tmp_path, open_).note != ""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    assert applied(base, tmp_path, open_) == base
     here = replace(spec(), cluster=LocalCluster())
-    assert applied(base, tmp_path, here, {}) == (base, "")
+    assert applied(base, tmp_path, here) == base
 
 
 def test_the_nearest_type_is_chosen_and_of_several_the_newest() -> None:
     newer = msgspec.structs.replace(SMALL, instance_type="t3.large")
     assert chosen([newer, SMALL, LARGE], "eu-west-1", ("g4dn.xlarge",)) == LARGE
-    assert chosen([newer, SMALL, LARGE], None, ("p5.48xlarge",)) == newer
-    assert chosen([newer, SMALL], None, ("t3.small",)) == SMALL
-    assert chosen([], None, ("t3.small",)) is None
+    assert chosen([newer, SMALL, LARGE], "eu-west-1", ("p5.48xlarge",)) == newer
+    assert chosen([newer, SMALL], "eu-west-1", ("t3.small",)) == SMALL
+    assert chosen([SMALL], None, ("t3.small",)) is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ Files are `clouds/REGION-TYPE.json` in the folder of all runs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +26,6 @@ from seerd.spec.spec import Spec
 
 VERSION = 1
 LONGEST_S = 3600.0
-REGION_NAME = "AWS_DEFAULT_REGION"
-"""What botocore reads; it does not read AWS_REGION."""
 
 
 class KeptTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,36 +86,44 @@ def _is_possible(kept: KeptTimes) -> bool:
     return all(0.0 <= one <= LONGEST_S for one in samples)
 
 
-def applied(
-    profile: Profile, home: Path, spec: Spec, environment: Mapping[str, str]
-) -> tuple[Profile, str]:
-    """Return the profile with the times of the spec's cloud, and a sentence that says where they
-    are from; unchanged, and an empty one, if nothing was measured there.
-
-    environment  names the region, if the spec does not
+def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
+    """Return the profile with the times of the spec's cloud, and a note that says where they are
+    from; unchanged if nothing was measured there.
     """
-    if not isinstance(spec.cluster, Ec2Cluster):
-        return profile, ""
-    region = spec.cluster.region or environment.get(REGION_NAME) or None
-    best = chosen(load(home), region, spec.cluster.types)
+    if not isinstance(spec.cluster, Ec2Cluster) or not (kept := load(home)):
+        return profile
+    best = chosen(kept, spec.cluster.region or _named_region(), spec.cluster.types)
     if best is None:
-        return profile, ""
+        return profile
     own = stands_for(best.instance_type, spec.cluster.types)
-    found = replace(profile, cloud=cloud_of(best, profile.cloud, own=own))
+    cloud = cloud_of(best, profile.cloud, own=own)
     rest = "" if own else "; no shorter than assumed, as not every type here is of its kind"
     note = (
-        f"an instance is pending for {found.cloud.pending.p50_s:.0f}s and boots for "
-        f"{found.cloud.boot.p50_s:.0f}s, as seerd canary measured on {best.instance_type} in "
+        f"an instance is pending for {cloud.pending.p50_s:.0f}s and boots for "
+        f"{cloud.boot.p50_s:.0f}s, as seerd canary measured on {best.instance_type} in "
         f"{best.region} on {best.measured_at[:10]}{rest}"
     )
-    return found, note
+    return replace(profile, cloud=cloud, note=note)
+
+
+def _named_region() -> str | None:
+    """Return the region that a run would take, from the environment or AWS's files; None if none is
+    named. AWS is not asked.
+    """
+    from seerd.shell.aws.cloud import Cloud
+    from seerd.shell.aws.errors import AwsError
+
+    try:
+        return Cloud(None).region
+    except AwsError:
+        return None
 
 
 def chosen(kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]) -> KeptTimes | None:
     """Choose what was measured on one of these types, else on their family, else on any; the newest
-    first. Only of this region, if it is known.
+    first. Only of this region.
     """
-    here = [one for one in kept if region is None or one.region == region]
+    here = [one for one in kept if one.region == region]
     families = {family_of(name) for name in types}
     for fits in (
         lambda one: one.instance_type in types,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -297,8 +296,7 @@ def profile_for(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile
     """
     found = load_profile(home, spec, machine_types)
     if found is None:
-        found, note = applied(assumed(rented=spec.cluster.rented), home, spec, os.environ)
-        found = replace(found, note=note)
+        found = applied(assumed(rented=spec.cluster.rented), home, spec)
     usd = spec.cluster.ingress_price if isinstance(spec.cluster, Ec2Cluster) else 0.0
     return replace(
         found,

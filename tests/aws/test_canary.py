@@ -26,8 +26,9 @@ from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import client
 from seerd.commands import canary
 from seerd.commands.canary import inside, launching, planned, refusals, storage, terminals
-from seerd.commands.canary.expedition import CanaryPlan, Flown
+from seerd.commands.canary.expedition import Flown
 from seerd.commands.canary.expedition import fly as fly_over
+from seerd.commands.canary.flock import CanaryPlan
 from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
 from seerd.commands.canary.outcome import (
     CAP_USD,

@@ -17,17 +17,20 @@ from typing import Any
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from bench.testbed.rig.buckets import Buckets
+from bench.testbed.rig.timing import Timing
 from seerd.shell.aws.cloud import Cloud
 from tests.faults.timeline import EPOCH, Loop, Timeline
 from tests.faults.weather import Chance
 
 ZONES = ("us-east-1a", "us-east-1b")
-PENDING_S, LOOK_S, RUN_S, ADDRESS_S = (8.0, 25.0), (0.2, 0.4), (1.5, 3.0), (1.0, 2.0)
+EC2 = Timing()
+PENDING_S, ADDRESS_S = (EC2.pending_s, 25.0), (1.0, 2.0)
+LOOK_S, RUN_S = (EC2.look_s, 2 * EC2.look_s), (EC2.run_s, 2 * EC2.run_s)
 """Seconds from a launch to running, and from then until the address is told; what an answer takes,
 and that to a launch.
 """
-SHUTTING_DOWN_S, LONGEST_SHUTTING_DOWN_S = 180.0, 600.0
-FADING_S = 60.0
+SHUTTING_DOWN_S, LONGEST_SHUTTING_DOWN_S = EC2.shutting_down_s, 600.0
+FADING_S = EC2.fading_s
 """From terminated until nobody is told its tags any more."""
 VOLUME_S = 2.0
 """From terminated until the disk is deleted."""

@@ -50,8 +50,9 @@ class Hardware:
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to boot. `boot_s`: from cloud-init's network stage to sshd; `nologin_s`: from sshd until
-    pam_nologin lets users in; `cold_s`: of the first import of torch. `layers`: folders that lie on the rig's image, the upper ones first;
-    with `distribution` they are all of the disk, and its own systemd boots and sees to the rest.
+    pam_nologin lets users in; `cold_s`: of the first import of torch. `layers`: folders that lie on
+    the rig's image, the upper ones first; with `distribution` they are all of the disk, and its own
+    systemd boots and sees to the rest.
     """
 
     instance: str

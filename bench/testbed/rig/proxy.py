@@ -54,7 +54,7 @@ ENCRYPTING = frozenset({"PutObject", "UploadPart", "GetObject", "HeadObject"})
 @dataclass(slots=True)
 class Proxy:
     """The AWS of a rig. `buckets`: EC2's limits on how often it may be asked; None: there are
-    none. `role`: what callers have assumed; "": they are a user.
+    none.
     """
 
     moto: aws.Moto
@@ -62,7 +62,6 @@ class Proxy:
     keys: dict[str, str]
     image: str = ""
     buckets: Buckets | None = None
-    role: str = ""
     faults: Faults = field(default_factory=Faults)
     calls: Counter[str] = field(default_factory=Counter)
     judge: Judge = field(default_factory=Judge)
@@ -119,8 +118,6 @@ class Proxy:
     async def _dispatch(self, request: web.Request, call: Call, key: str) -> web.Response:
         if call.service == "sts" and (told := self.sessions.answer(call, key)) is not None:
             return told
-        if call.service == "sts" and call.action == "GetCallerIdentity" and self.role:
-            return _who(self.role)
         if call.service == "ec2":
             await asyncio.sleep(self.ec2.cloud.timing.answers_s(call.action))
             return await self.ec2.answer(call, lambda params: self._text(request, call, params))
@@ -194,23 +191,6 @@ class Proxy:
         if self.session is not None:
             await self.session.close()
             await asyncio.sleep(0)
-
-
-def _who(role: str) -> web.Response:
-    """Of a session that nobody named: botocore makes one up for each process
-    (docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html).
-    """
-    session = f"botocore-session-{time.time_ns()}"
-    body = (
-        '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
-        "<GetCallerIdentityResult>"
-        f"<Arn>arn:aws:sts::{aws.ACCOUNT}:assumed-role/{role}/{session}</Arn>"
-        f"<UserId>AROARIG:{session}</UserId><Account>{aws.ACCOUNT}</Account>"
-        "</GetCallerIdentityResult>"
-        "<ResponseMetadata><RequestId>rig</RequestId></ResponseMetadata>"
-        "</GetCallerIdentityResponse>"
-    )
-    return web.Response(body=body.encode(), content_type="text/xml")
 
 
 def _seen(request: web.Request, body: bytes) -> sigv4.Seen:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import secrets
+import time
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -34,11 +35,14 @@ FREE = frozenset({"sts:GetCallerIdentity", "sts:GetSessionToken", "sts:GetFedera
 
 @dataclass(slots=True)
 class Sessions:
-    """All sessions of an account. `keys`: the secrets of all credentials, with theirs."""
+    """All sessions of an account. `keys`: the secrets of all credentials, with theirs; `role`: what
+    callers have assumed who are in none of these; "": they are a user.
+    """
 
     keys: dict[str, str]
     allowed: dict[str, list[str] | None] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    role: str = ""
 
     def answer(self, call: Call, key: str) -> web.Response | None:
         """The answer to a call of STS that is about sessions; None to any other. Raises
@@ -57,8 +61,9 @@ class Sessions:
                 )
             policy, name = call.params.get("Policy", ""), call.params["Name"]
             return self._made(call, _actions(json.loads(policy)) if policy else [], name)
-        if call.action == "GetCallerIdentity" and self.names.get(key):
-            inside = f"<Arn>{self._arn(key)}</Arn><UserId>{aws.ACCOUNT}:{self.names[key]}</UserId>"
+        if call.action == "GetCallerIdentity" and (self.names.get(key) or self.role):
+            arn = self._arn(key)
+            inside = f"<Arn>{arn}</Arn><UserId>{aws.ACCOUNT}:{arn.rpartition('/')[2]}</UserId>"
             return _xml(call.action, f"{inside}<Account>{aws.ACCOUNT}</Account>")
         return None
 
@@ -101,7 +106,13 @@ class Sessions:
         return _xml(call.action, inside)
 
     def _arn(self, key: str) -> str:
-        return f"arn:aws:sts::{aws.ACCOUNT}:federated-user/{self.names[key]}"
+        """botocore makes up another name of a role's session for each process
+        (docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html).
+        """
+        sts = f"arn:aws:sts::{aws.ACCOUNT}"
+        if name := self.names.get(key):
+            return f"{sts}:federated-user/{name}"
+        return f"{sts}:assumed-role/{self.role}/botocore-session-{time.time_ns()}"
 
 
 def _actions(policy: dict[str, Any]) -> list[str]:

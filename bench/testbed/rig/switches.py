@@ -67,7 +67,7 @@ class Control:
         """
         self.cloud.timing = fast() if self.quickly else Timing()
         self.proxy.buckets = None if self.quickly else Buckets()
-        self.proxy.role = "" if self.quickly else "seerd"
+        self.proxy.sessions.role = "" if self.quickly else "seerd"
 
     async def reset(self, quickly: bool) -> dict[str, Any]:
         """A fresh account and no instances; the endpoint and the keys stay."""

@@ -25,7 +25,8 @@ from typing import Any
 import typer
 
 from seerd.commands import doctor
-from seerd.commands.canary.expedition import SMALL, CanaryPlan, Flown, fly
+from seerd.commands.canary.expedition import Flown, fly
+from seerd.commands.canary.flock import SMALL, CanaryPlan
 from seerd.commands.canary.outcome import (
     LONGEST_GPU_S,
     LONGEST_S,

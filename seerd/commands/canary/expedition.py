@@ -1,19 +1,18 @@
-"""The way of a canary: three small instances, one with a GPU if that is wanted, all checks, and the
-way back.
+"""The way of a canary: all checks, on three small instances and, if that is wanted, on one with a
+GPU.
 
-The one rule: however it goes, every instance is ended before anything else is told. If this process
-ends first, each powers itself off minutes later, and `seerd sweep` finds it by its tags.
+The one rule: a check that goes wrong is an outcome, and keeps no other from being made; only then
+everything is given back (`flock.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -21,72 +20,39 @@ import msgspec
 from seerd.commands import doctor
 from seerd.commands.canary import endings, inside, refusals, storage, terminals
 from seerd.commands.canary.endings import Post
-from seerd.commands.canary.launching import Watched, WatchedCloud, WatchedDoor
+from seerd.commands.canary.flock import (
+    GPU,
+    LEASE,
+    PROVED,
+    REBOOT,
+    SMALL,
+    CanaryPlan,
+    Flock,
+    given_back,
+    python_of,
+    tell_refusal,
+    why_of,
+)
+from seerd.commands.canary.launching import Watched
 from seerd.commands.canary.outcome import (
     GPU_WORK_S,
     LONGEST_GPU_S,
     LONGEST_S,
     WORK_S,
     Book,
-    CanaryRental,
     CheckOutcome,
     LaunchMoments,
     timeline,
 )
-from seerd.commands.common import SpecOptions
 from seerd.commands.giving_back import to_its_end
 from seerd.errors import InterruptedCanaryError, SeerdError
-from seerd.runs.clusters import PYTHON, settings_of
-from seerd.runs.wiring import GRACE_S
+from seerd.runs.clusters import PYTHON
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.policy import policy
-from seerd.shell.bundle import build_agent
 from seerd.shell.clock import wall
-from seerd.shell.home import Home
-from seerd.shell.providers.base import Leftovers
-from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
-from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
-from seerd.spec.clusters import Ec2Cluster
-from seerd.spec.spec import Spec
-from seerd.view.summary import nothing_left
 
-PROVED, LEASE, REBOOT, GPU = "proved", "lease", "reboot", "gpu"
-"""The launches: what is looked at and terminated, what is left alone, what is rebooted, and what
-has a GPU.
-"""
-SMALL = (PROVED, LEASE, REBOOT)
-BOOT_S = 300.0
-"""The most seconds from running until an agent has to answer."""
 TORCH = "import torch; print(torch.cuda.is_available())"
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryPlan:
-    """A canary that may fly.
-
-    spec      the spec that it is for
-    cluster   the spec's cluster
-    asked     how the spec was named, and what is changed in it
-    home      the folder of all runs
-    run       the tag of its instances
-    owner     who pays
-    arn       whose the credentials are
-    small     the small instances
-    gpu       the one with a GPU; None: there is none
-    most_usd  the most USD that all may cost
-    """
-
-    spec: Spec
-    cluster: Ec2Cluster
-    asked: SpecOptions
-    home: Home
-    run: str
-    owner: str
-    arn: str
-    small: CanaryRental
-    gpu: CanaryRental | None
-    most_usd: float
 
 
 @dataclass(slots=True)
@@ -114,10 +80,10 @@ async def fly(plan: CanaryPlan, book: Book, folder: Path) -> Flown:
     cancelled; both only after everything was given back.
     """
     begun = wall()
-    small = _Flock(plan, plan.small, SMALL, begun + LONGEST_S, folder / "small")
+    small = Flock(plan, plan.small, SMALL, begun + LONGEST_S, folder / "small")
     flocks = [small]
     if plan.gpu is not None:
-        flocks.append(_Flock(plan, plan.gpu, (GPU,), begun + LONGEST_GPU_S, folder / "gpu"))
+        flocks.append(Flock(plan, plan.gpu, (GPU,), begun + LONGEST_GPU_S, folder / "gpu"))
     why, interrupted = "the canary was over before", False
     flown = Flown([])
     try:
@@ -137,7 +103,7 @@ async def fly(plan: CanaryPlan, book: Book, folder: Path) -> Flown:
     except TimeoutError:
         why = "the time of the canary was over before"
     finally:
-        left = await to_its_end(_given_back(flocks, book))
+        left = await to_its_end(given_back(flocks, book))
         await to_its_end(_all(*(one.provider.close() for one in flocks)))
     if interrupted:
         raise InterruptedCanaryError(f"interrupted; {left}")
@@ -165,7 +131,7 @@ async def _all(*works: Awaitable[None]) -> None:
 
 
 async def _unless_locked_out(
-    work: Awaitable[None], flocks: Sequence[_Flock], book: Book
+    work: Awaitable[None], flocks: Sequence[Flock], book: Book
 ) -> AwsError | None:
     """Do the work; but if AWS takes the credentials no more, end it and return why: nothing can
     come of it, and instances may be left.
@@ -174,155 +140,13 @@ async def _unless_locked_out(
     try:
         while not (await asyncio.wait({task}, timeout=1.0))[0]:
             for error in filter(None, (one.cloud.locked_out() for one in flocks)):
-                _tell_refusal(book, error)
+                tell_refusal(book, error)
                 return error
         task.result()
         return None
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def _tell_refusal(book: Book, error: AwsError) -> None:
-    """Tell at once that instances may be left. This is no check, and not of the report."""
-    book.tell(CheckOutcome("giving back", "unknown", f"EC2 refuses: {error}"))
-
-
-# ------------------------------------------------------------ what instances have in common
-
-
-class _Flock:
-    """Instances of one type, with all that is needed to launch, reach and end them."""
-
-    def __init__(
-        self,
-        plan: CanaryPlan,
-        rental: CanaryRental,
-        tokens: tuple[str, ...],
-        hard_end: float,
-        folder: Path,
-    ) -> None:
-        self.rental, self.tokens, self.hard_end = rental, tokens, hard_end
-        self.run = f"{plan.run}-{tokens[0]}"
-        source, zip_ = folder / "source", folder / "agent.pyz"
-        source.mkdir(parents=True)
-        build_agent(zip_)
-        self.zip = hashlib.sha256(zip_.read_bytes()).hexdigest()
-        gpu = tokens == (GPU,)
-        options = AgentOptions(
-            run=self.run,
-            gpus=1,
-            cuda=gpu,
-            lease_s=LONGEST_S,
-            grace_s=GRACE_S,
-            power_off=True,
-            spot=False,
-            python=PYTHON,
-        )
-        self.cloud = WatchedCloud(plan.cluster.region, plan.cluster.address)
-        self.door = WatchedDoor(Remote(Bundle(zip_, source), options), self.cloud)
-        settings = _settings(plan, self.run, rental, hard_end, folder / "keys", gpu=gpu)
-        self.provider = Ec2Provider(settings, self.door, self.cloud)
-        self.post = Post(self.run, self.cloud, self.door, self.provider)
-        self.shelf: storage.Shelf | None = None  # in which something may lie
-
-    async def launch(self, token: str) -> Watched:
-        """Launch an instance. Raises `LaunchError`, after it was given back."""
-        await self.provider.launch(token, LONGEST_S)
-        return self.cloud.launch(token)
-
-    def usd(self) -> float:
-        """About how many USD its instances cost."""
-        now = wall()
-        seconds = sum(one.moments.billed_s(now) for one in self.cloud.launches.values())
-        return seconds / 3600 * self.rental.usd_per_h
-
-
-def _settings(
-    plan: CanaryPlan, run: str, rental: CanaryRental, hard_end: float, keys: Path, *, gpu: bool
-) -> Ec2Settings:
-    settings = settings_of(
-        plan.cluster,
-        run=run,
-        name=plan.spec.name,
-        owner=plan.owner,
-        gpus=1,
-        keys=keys,
-        hard_end=hard_end,
-    )
-    return replace(
-        settings,
-        instance_types=(rental.type,),
-        market="on-demand",
-        boot_s=min(BOOT_S, plan.cluster.boot_s),
-        key=None,
-        volume_gb=None,
-        throughput=None,
-        load_rate=None,
-        python=_python(plan.spec) if gpu else "",
-    )
-
-
-def _python(spec: Spec) -> str:
-    return spec.train.python or PYTHON
-
-
-async def _given_back(flocks: Sequence[_Flock], book: Book) -> str:
-    """End everything, and say whether anything is left."""
-    ends = [one.provider.terminate(token) for one in flocks for token in one.tokens]
-    left = [one.provider.leftovers() for one in flocks]
-    complaint = asyncio.create_task(_complaint(flocks, book))
-    # What could not be ended is asked for again by `leftovers`, and is named there.
-    await asyncio.gather(*ends, return_exceptions=True)
-    complaint.cancel()
-    found = await asyncio.gather(*left, return_exceptions=True)
-    stored = [line for one in flocks for line in await _emptied(one)]
-    costing = [line for one, of in zip(found, flocks, strict=True) for line in _costing(one, of)]
-    costing += stored
-    if not costing:
-        text = nothing_left(
-            [line for one in found if isinstance(one, Leftovers) for line in one.ending]
-        )
-        book.add(CheckOutcome("nothing left", "passed", text))
-        return text
-    lines = "\n".join(costing)
-    by = "instances power themselves off within minutes, and `seerd sweep` shows them"
-    text = f"something is left that may cost; {by}:\n{lines}"
-    book.add(CheckOutcome("nothing left", "failed", text))
-    return text
-
-
-async def _complaint(flocks: Sequence[_Flock], book: Book) -> None:
-    """Tell once why nothing can be given back, as soon as EC2 says so."""
-    while True:
-        await asyncio.sleep(1.0)
-        for error in filter(None, (one.cloud.refuses_ends() for one in flocks)):
-            return _tell_refusal(book, error)
-
-
-async def _emptied(flock: _Flock) -> list[str]:
-    """Take out of the bucket what is left there, and return what cannot be."""
-    if flock.shelf is None:
-        return []
-    try:
-        await storage.clean(flock.shelf)
-    except Exception as error:  # noqa: BLE001
-        return [f"objects may be left in {flock.shelf.address}/{flock.run}: {_why(error)}"]
-    return []
-
-
-def _costing(found: Leftovers | BaseException, flock: _Flock) -> list[str]:
-    """List what is left that costs; if EC2 does not tell, what is known to have run."""
-    if isinstance(found, Leftovers):
-        return found.costing
-    if not isinstance(found, Exception):
-        raise found
-    end = time.strftime("%H:%M:%S", time.localtime(flock.hard_end))
-    known = [
-        f"instance {one} ({flock.rental.type}) may still run, and powers itself off by {end}"
-        for one in flock.cloud.running()
-    ]
-    return [_why(found), *known]
 
 
 # ------------------------------------------------------------ the checks
@@ -347,7 +171,7 @@ async def _printed_policy(plan: CanaryPlan) -> list[CheckOutcome]:
         return [await terminals.printed_policy(cloud, plan.arn, document, words)]
 
 
-async def _small(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> None:
+async def _small(plan: CanaryPlan, flock: Flock, book: Book, folder: Path) -> None:
     await _all(
         _proved(plan, flock, book, folder),
         _ended(flock, book, LEASE, endings.lease),
@@ -356,7 +180,7 @@ async def _small(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> N
 
 
 async def _ended(
-    flock: _Flock,
+    flock: Flock,
     book: Book,
     token: str,
     ending: Callable[[Post, Watched], Awaitable[CheckOutcome]],
@@ -365,14 +189,14 @@ async def _ended(
         book.add(await ending(flock.post, await flock.launch(token)))
 
 
-async def _proved(plan: CanaryPlan, flock: _Flock, book: Book, folder: Path) -> None:
+async def _proved(plan: CanaryPlan, flock: Flock, book: Book, folder: Path) -> None:
     """Launch an instance, look at everything, and end it."""
     watched = flock.cloud.launch(PROVED)
     trouble = ""
     try:
         await flock.launch(PROVED)
     except Exception as error:  # noqa: BLE001
-        trouble = _why(error)
+        trouble = why_of(error)
     book.add(*timeline(watched.moments, trouble))
     if trouble:
         return
@@ -408,14 +232,10 @@ def _failing(book: Book, *checks: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        book.add(*(CheckOutcome(check, "failed", _why(error)) for check in checks))
+        book.add(*(CheckOutcome(check, "failed", why_of(error)) for check in checks))
 
 
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, SeerdError) else f"{type(error).__name__}: {error}"
-
-
-async def _token_again(flock: _Flock, watched: Watched) -> list[CheckOutcome]:
+async def _token_again(flock: Flock, watched: Watched) -> list[CheckOutcome]:
     """Send the same request again. Raises `AwsError`."""
     check = "one token, one instance"
     again = await flock.cloud.ask("ec2", "run_instances", **watched.request)
@@ -425,7 +245,7 @@ async def _token_again(flock: _Flock, watched: Watched) -> list[CheckOutcome]:
     return [CheckOutcome(check, "passed", "asked twice, EC2 has given one")]
 
 
-async def _inside(flock: _Flock, watched: Watched) -> list[CheckOutcome]:
+async def _inside(flock: Flock, watched: Watched) -> list[CheckOutcome]:
     before = wall()
     told = await flock.door.run(watched.instance, f"{PYTHON} -I -", inside.PROGRAM)
     told_at = (before + wall()) / 2
@@ -434,7 +254,7 @@ async def _inside(flock: _Flock, watched: Watched) -> list[CheckOutcome]:
 
 
 async def _stored(
-    plan: CanaryPlan, flock: _Flock, watched: Watched, folder: Path
+    plan: CanaryPlan, flock: Flock, watched: Watched, folder: Path
 ) -> list[CheckOutcome]:
     async def run(program: str) -> str:
         command = f"{PYTHON} -I -"
@@ -453,7 +273,7 @@ async def _stored(
     return outcomes
 
 
-async def _with_gpu(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -> None:
+async def _with_gpu(plan: CanaryPlan, flock: Flock, book: Book, flown: Flown) -> None:
     """Launch the instance with a GPU, import torch there twice, and end it, all in time."""
     try:
         async with asyncio.timeout(GPU_WORK_S):
@@ -472,7 +292,7 @@ async def _with_gpu(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -
 _IMPORTS = ("torch, cold", "torch, warm")
 
 
-async def _torch(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -> None:
+async def _torch(plan: CanaryPlan, flock: Flock, book: Book, flown: Flown) -> None:
     with _failing(book, "GPU"):
         book.add(await _driver(flock, await flock.launch(GPU)))
     for check in _IMPORTS:
@@ -481,7 +301,7 @@ async def _torch(plan: CanaryPlan, flock: _Flock, book: Book, flown: Flown) -> N
                 book.add(await _imported(plan, flock, check, flown))
 
 
-async def _driver(flock: _Flock, watched: Watched) -> CheckOutcome:
+async def _driver(flock: Flock, watched: Watched) -> CheckOutcome:
     listed = await flock.door.run(watched.instance, "nvidia-smi -L")
     moments = watched.moments
     seconds = (moments.agent or wall()) - (moments.asked or wall())
@@ -490,8 +310,8 @@ async def _driver(flock: _Flock, watched: Watched) -> CheckOutcome:
     return CheckOutcome("GPU", "passed", listed.partition("(")[0].strip(), seconds)
 
 
-async def _imported(plan: CanaryPlan, flock: _Flock, check: str, flown: Flown) -> CheckOutcome:
-    command = f"{shlex.quote(_python(plan.spec))} -c {shlex.quote(TORCH)}"
+async def _imported(plan: CanaryPlan, flock: Flock, check: str, flown: Flown) -> CheckOutcome:
+    command = f"{shlex.quote(python_of(plan.spec))} -c {shlex.quote(TORCH)}"
     instance, began = flock.cloud.launch(GPU).instance, time.monotonic()
     has_gpu = await flock.door.run(instance, command, for_s=GPU_WORK_S)
     took_s = time.monotonic() - began

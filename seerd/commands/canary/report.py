@@ -15,7 +15,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from seerd.commands.canary.expedition import CanaryPlan, Flown
+from seerd.commands.canary.expedition import Flown
+from seerd.commands.canary.flock import CanaryPlan
 from seerd.commands.canary.outcome import CHECKS, LaunchMoments, cap_usd
 from seerd.commands.canary.redaction import redacted
 from seerd.errors import UsageError
