@@ -58,9 +58,9 @@ LIVING, SILENT, JUST_NOW, OVER = (
 @pytest.mark.parametrize(
     ("known", "hard_end", "older_than_s", "dead", "why"),
     [
-        (None, at(NOW + 600), None, False, "its run is not of this machine, and ends at 2027"),
+        (None, at(NOW + 600), None, False, "no run here has this name, and ends at 2027"),
         (None, at(NOW + 600), 999.0, True, "it is older than 16m39s"),
-        (None, at(NOW + 600), 1001.0, False, "not of this machine"),
+        (None, at(NOW + 600), 1001.0, False, "no run here has this name"),
         (None, at(NOW - 1), None, True, "its hard end, 2027-01-15T07:59:59Z, has passed"),
         (None, "", None, False, "it has no hard end"),
         (None, "tomorrow", None, False, "it has no hard end"),

@@ -136,7 +136,7 @@ def decide(
         if hard_end is not None
         else "and it has no hard end"
     )
-    return SweepVerdict(False, f"its run is not of this machine, {until}; by age: --older-than")
+    return SweepVerdict(False, f"no run here has this name, {until}; by age: --older-than")
 
 
 def hard_end_of(left: Left) -> float | None:

@@ -45,7 +45,7 @@ from seerd.commands.canary.outcome import (
     timeline,
 )
 from seerd.commands.giving_back import to_its_end
-from seerd.errors import InterruptedCanaryError, SeerdError
+from seerd.errors import InterruptedCanaryError, ProviderError, SeerdError
 from seerd.runs.clusters import PYTHON
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError
@@ -313,7 +313,10 @@ async def _driver(flock: Flock, watched: Watched) -> CheckOutcome:
 async def _imported(plan: CanaryPlan, flock: Flock, check: str, flown: Flown) -> CheckOutcome:
     command = f"{shlex.quote(python_of(plan.spec))} -c {shlex.quote(TORCH)}"
     instance, began = flock.cloud.launch(GPU).instance, time.monotonic()
-    has_gpu = await flock.door.run(instance, command, for_s=GPU_WORK_S)
+    try:
+        has_gpu = await flock.door.run(instance, command, for_s=GPU_WORK_S)
+    except ProviderError as error:
+        raise ProviderError(f"torch cannot be imported with the spec's python: {error}") from error
     took_s = time.monotonic() - began
     flown.torch_s = flown.torch_s if flown.torch_s is not None else took_s
     if "True" in has_gpu:

@@ -192,7 +192,8 @@ class WatchedDoor:
 
     async def run(self, instance: str, command: str, program: str = "", for_s: float = 60.0) -> str:
         """Run a command on an instance, with this program on its standard input, and return what it
-        has printed. Raises `ProviderError` if it fails, or takes longer than `for_s` seconds.
+        has printed. Raises `ProviderError` if it fails, or takes longer than `for_s` seconds; what
+        the command was is left to whoever tells of it, as it may name what strangers must not see.
         """
         try:
             async with asyncio.timeout(for_s):
@@ -200,12 +201,12 @@ class WatchedDoor:
                     command, input=program, encoding="utf-8"
                 )
         except TimeoutError:
-            raise ProviderError(f"{command!r} did not end within {for_s:.0f}s") from None
+            raise ProviderError(f"the command did not end within {for_s:.0f}s") from None
         except (OSError, asyncssh.Error, KeyError) as error:
             raise ProviderError(f"the SSH connection to {instance} was lost: {error}") from error
         if done.exit_status != 0:
             said = f"{done.stderr!s} {done.stdout!s}".strip()[-400:]
-            raise ProviderError(f"{command!r} ended with {done.exit_status}: {said}")
+            raise ProviderError(f"the command ended with status {done.exit_status}: {said}")
         return str(done.stdout)
 
     async def forget(self, name: str) -> None:
