@@ -257,6 +257,24 @@ def test_ctrl_c_ends_the_instances(rig: Rig, fly: Fly) -> None:
     assert_nothing_left(rig)
 
 
+@pytest.mark.parametrize("command", ["doctor", "canary"])
+def test_ctrl_c_takes_the_object_of_a_doctor_out_of_the_bucket(
+    rig: Rig, fly: Fly, command: str
+) -> None:
+    rig.set_boot(boot_s=60)
+    rig.throttle("s3:CreateMultipartUpload", times=None)  # comes after the object was put
+    process, s3 = fly(command), client(rig, "s3")
+    end = time.monotonic() + FLIGHT_S
+    put = 2 if command == "canary" else 1  # by the canary's own doctor, and by the one beside it
+    while s3.list_objects_v2(Bucket=rig.bucket)["KeyCount"] < put:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    rig.no_faults()
+    process.communicate(timeout=FLIGHT_S)
+    assert s3.list_objects_v2(Bucket=rig.bucket)["KeyCount"] == 0
+
+
 def test_ctrl_c_waits_for_no_end_and_empties_the_bucket(rig: Rig, fly: Fly) -> None:
     """It comes while the end of the GPU is refused, and while an instance puts parts."""
     rig.set_shutting_down(60.0)
@@ -277,7 +295,7 @@ def test_ctrl_c_waits_for_no_end_and_empties_the_bucket(rig: Rig, fly: Fly) -> N
     assert time.monotonic() - began < 30.0
     assert "passed   torch, warm" in out
     assert "interrupted; 0 instances, 0 volumes left" in said
-    assert s3.list_objects_v2(Bucket=rig.bucket)["KeyCount"] == 0
+    assert s3.list_objects_v2(Bucket=rig.bucket).get("Contents", []) == []
     assert s3.list_multipart_uploads(Bucket=rig.bucket).get("Uploads", []) == []
 
 

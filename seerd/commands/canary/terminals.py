@@ -8,9 +8,11 @@ them is on a command line or on a disk.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +31,8 @@ SESSION_S = 900
 """Seconds for which such a session lasts: the least that STS gives."""
 SESSION = "seerd-canary"
 PATIENCE_S = 90.0
+TIDY_S = 10.0
+"""Seconds that such a process has to end in order."""
 _ROLE = re.compile(r"arn:[^:]*:sts::(\d+):assumed-role/([^/]+)/.*")
 _LEFT_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE")
 _REFUSALS = frozenset({ErrorKind.DENIED, ErrorKind.UNKNOWN, ErrorKind.REFUSED})
@@ -176,9 +180,21 @@ async def _seerd(words: Sequence[str], environment: Environment) -> str:
     except TimeoutError:
         raise ProviderError(f"seerd {words[0]} took longer than {PATIENCE_S:.0f}s") from None
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await _ended(process)
     if not out.strip():
         raise ProviderError(said.decode(errors="replace").strip()[-400:] or "nothing was said")
     return out.decode()
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """End a process that still runs as Ctrl-C does: a doctor takes its object out of the bucket."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+    try:
+        async with asyncio.timeout(TIDY_S):
+            await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -62,10 +62,12 @@ async def check_store(address: str, region: str | None) -> list[Trouble]:
         await _whereabouts(probe, at)
         if any(not trouble.action for trouble in probe.troubles):
             return probe.troubles
-        await _objects(probe)
-        await _listings(probe, at)
-        await _multipart(probe)
-        await probe.ask("s3:DeleteObject", lambda: client.delete_object(**probe.where))
+        try:
+            await _objects(probe)
+            await _listings(probe, at)
+            await _multipart(probe)
+        finally:  # on Ctrl-C, too: the object would stay
+            await probe.ask("s3:DeleteObject", lambda: client.delete_object(**probe.where))
         return probe.troubles
     finally:
         await clients.close()
