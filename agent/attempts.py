@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple
+from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple, Union
 
 from seerd.agent import host, postmortem
 from seerd.agent.hangs import Stall
@@ -21,6 +21,7 @@ from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Noticed, Start, Started
 from seerd.agent.threads import in_thread
 from seerd.agent.trial_output import TrialOutput
+from seerd.agent.warm_starts import Adopted, WarmStarts
 from seerd.agent.watchdog import Watchdog
 
 LAST_PLACE_S = 30.0
@@ -42,6 +43,8 @@ second, but more on an overloaded machine.
 """
 STACK_S = 1.0
 """Seconds that a rank that hangs has to write its Python stack."""
+Launcher = Union[asyncio.subprocess.Process, Adopted]
+"""The first process of an attempt."""
 Proof = Callable[[Set[int]], Awaitable[str]]
 
 
@@ -73,7 +76,7 @@ class LocalAttempt:
         self._marker = ""
         self._by_torchrun = False
         self._is_crashing = False
-        self._process: Optional[asyncio.subprocess.Process] = None
+        self._process: Optional[Launcher] = None
         self._wake = asyncio.Event()
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
@@ -84,15 +87,16 @@ class LocalAttempt:
         """Trial and attempt, as "trial/attempt"."""
         return f"{self.start.trial}/{self.start.attempt}"
 
-    async def begin(self, plan: LaunchPlan) -> None:
-        """Start the processes, unless the attempt has been stopped before.
+    async def begin(self, plan: LaunchPlan, warm: WarmStarts) -> None:
+        """Start the processes, warm if that is possible, unless the attempt has been stopped
+        before.
 
         Raises `OSError` or `ValueError` if they cannot be started.
         """
         if self.cause is not None:
             return
         self._make_ready(plan)
-        await self._spawn(plan)
+        self._process = await warm.start(plan) or await self._spawned(plan)
 
     async def follow(self) -> None:
         """Tell the facts of the attempt until its end: that it has started, what it writes, and at
@@ -175,7 +179,7 @@ class LocalAttempt:
         self._killing = asyncio.ensure_future(work)
         self._killing.add_done_callback(lambda _: self._wake.set())
 
-    def _look_after(self, process: asyncio.subprocess.Process) -> None:
+    def _look_after(self, process: Launcher) -> None:
         """End the whole attempt if one of its ranks is gone, or hangs.
 
         On several nodes a hang is only told: the daemon, which hears all nodes, decides.
@@ -242,9 +246,9 @@ class LocalAttempt:
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
 
-    async def _spawn(self, plan: LaunchPlan) -> None:
+    async def _spawned(self, plan: LaunchPlan) -> asyncio.subprocess.Process:
         with open(plan.log, "ab") as out:
-            self._process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 *plan.argv,
                 env=plan.env,
                 cwd=plan.cwd,
@@ -254,7 +258,7 @@ class LocalAttempt:
                 start_new_session=True,
             )
 
-    async def _until_gone(self, process: asyncio.subprocess.Process) -> Tuple[float, str]:
+    async def _until_gone(self, process: Launcher) -> Tuple[float, str]:
         """Tell what the attempt writes until it has ended.
 
         Returns since when nothing of it is left (seconds since 1970), and what still holds memory
@@ -309,7 +313,7 @@ class LocalAttempt:
             else:
                 await asyncio.sleep(POLL_S)
 
-    async def _clear(self, process: asyncio.subprocess.Process) -> None:
+    async def _clear(self, process: Launcher) -> None:
         """End an attempt of which a rank has failed: kill the other ranks after `CLOSING_S`
         seconds, let torchrun log which rank it was, and kill torchrun.
         """
@@ -323,7 +327,7 @@ class LocalAttempt:
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
         await self._kill(process)
 
-    async def _kill_hung(self, process: asyncio.subprocess.Process, stall: Stall) -> None:
+    async def _kill_hung(self, process: Launcher, stall: Stall) -> None:
         """Kill an attempt that hangs, once the hung rank has written its Python stack to its log.
 
         Nothing can be saved, since all ranks save together.
@@ -347,7 +351,7 @@ class LocalAttempt:
         ):
             time.sleep(host.POLL_S)
 
-    async def _kill(self, process: asyncio.subprocess.Process) -> None:
+    async def _kill(self, process: Launcher) -> None:
         left = await asyncio.to_thread(host.kill, self.each_member, {process.pid})
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")

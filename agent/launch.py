@@ -1,8 +1,7 @@
 """From an order to start to the exact command, environment and files of an attempt. Pure.
 
 The one rule: everything that decides how a trial's processes come to be is in the `LaunchPlan`;
-`attempts.py` only carries it out. So the same plan could be carried out in another way, say by a
-start from a process that has torch loaded already.
+`attempts.py` only carries it out, and so does a process that has torch loaded already (`warm/`).
 """
 
 from __future__ import annotations
@@ -32,8 +31,21 @@ DROPPED = {
     ),
 }
 
-TRAINING_SIDE = ("seerd/__init__.py", "seerd/agent/__init__.py", "seerd/training/")
-"""What trials import: how the names of these files in the agent's zip begin."""
+TRAINING_SIDE = (
+    *("seerd/__init__.py", "seerd/training/"),
+    *("seerd/agent/__init__.py", "seerd/agent/warm/"),
+)
+"""What runs in the processes of trials: how the names of these files in the agent's zip begin."""
+WARM = "seerd/agent/warm/__main__.py"
+TORCHRUN = (
+    *("torch", "torch.distributed.run"),
+    "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler",
+    "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
+    *("encodings.idna", "seerd.training.trial"),
+)
+"""What torchrun and its ranks import."""
+OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT")
+"""Environment variables that each attempt has with values of its own."""
 
 JOIN_S = 120
 """Seconds that nodes wait for each other. They are told to start at the same time, but a cold disk
@@ -67,6 +79,11 @@ class Places:
         return self.logs / "launcher.log"
 
     @property
+    def modules(self) -> Path:
+        """File in which the attempt tells what it has imported."""
+        return self.attempt / "modules.json"
+
+    @property
     def marks(self) -> Path:
         """Folder of the progress marks, one file for each rank."""
         return self.attempt / "marks"
@@ -90,17 +107,69 @@ class LaunchPlan:
     about: Dict[str, Any]
 
 
+@record
+class WarmPlan:
+    """What a process is to be like from which attempts are forked.
+
+    python   the interpreter
+    program  what it runs
+    env      its environment, without that of attempts
+    source   the folder that they run in
+    script   their script
+    modules  what is to be imported in any case
+    learns   whether it is to be learned what they import
+    """
+
+    python: str
+    program: str
+    env: Dict[str, str]
+    source: str
+    script: str
+    modules: List[str]
+    learns: bool
+
+
+def warm_plan(job: Job, places: Places, cuda: bool, outside: Dict[str, str]) -> Optional[WarmPlan]:
+    """Plan from which process attempts of this job are to be forked; None: from none.
+
+    `places` are those of any attempt; `cuda` and `outside` are as in `launch_plan`.
+    """
+    if job.launcher not in ("torchrun", "python") or job.preload == []:
+        return None
+    env = _env(job, "", [], places, cuda, outside)
+    if cuda and "CUDA_VISIBLE_DEVICES" in outside:
+        env["CUDA_VISIBLE_DEVICES"] = outside["CUDA_VISIBLE_DEVICES"]
+    elif cuda:
+        del env["CUDA_VISIBLE_DEVICES"]
+    return WarmPlan(
+        python=job.python or sys.executable,
+        program=str(places.library / WARM),
+        env={name: value for name, value in env.items() if name not in OF_ATTEMPT},
+        source=job.source,
+        script=job.script,
+        modules=[*(TORCHRUN if job.launcher == "torchrun" else ()), *(job.preload or ())],
+        learns=job.preload is None,
+    )
+
+
 def launch_plan(
-    job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]
+    job: Job,
+    start: Start,
+    run: str,
+    places: Places,
+    cuda: bool,
+    outside: Dict[str, str],
+    learns: bool = False,
 ) -> LaunchPlan:
     """Plan how to start this attempt.
 
     `cuda` says that GPUs are CUDA devices, not CPU slots; `outside` is the environment that the
-    agent itself has.
+    agent itself has; `learns` has the attempt tell what it has imported.
     """
+    attempt = f"{run}/{start.trial}/{start.attempt}"
     return LaunchPlan(
         argv=_argv(job, start, run, places),
-        env=_env(job, start, run, places, cuda, outside),
+        env=_env(job, attempt, start.gpus, places, cuda, outside),
         cwd=job.source,
         log=places.launcher_log,
         about={
@@ -118,6 +187,7 @@ def launch_plan(
             "checkpoint_every_s": job.checkpoint_every_s,
             "max_reports": job.max_reports,
             "smooth": job.smooth,
+            "learns": learns,
         },
     )
 
@@ -211,7 +281,12 @@ def _among_nodes(node: Node) -> List[str]:
 
 
 def _env(
-    job: Job, start: Start, run: str, places: Places, cuda: bool, outside: Dict[str, str]
+    job: Job,
+    attempt: str,
+    gpus: List[int],
+    places: Places,
+    cuda: bool,
+    outside: Dict[str, str],
 ) -> Dict[str, str]:
     env = {name: value for name, value in outside.items() if _is_neutral(name)}
     env.update(job.env)
@@ -220,11 +295,11 @@ def _env(
     path = [str(places.library), *filter(None, [env.get("PYTHONPATH", "")])]
     env.update(
         SEERD_DIR=str(places.attempt),
-        SEERD_ATTEMPT=f"{run}/{start.trial}/{start.attempt}",
+        SEERD_ATTEMPT=attempt,
         SEERD_AGENT_LOCK=str(places.lock),
         PYTHONPATH=":".join(path),
         PYTHONUNBUFFERED="1",
-        CUDA_VISIBLE_DEVICES=",".join(devices(start.gpus, outside.get("CUDA_VISIBLE_DEVICES", "")))
+        CUDA_VISIBLE_DEVICES=",".join(devices(gpus, outside.get("CUDA_VISIBLE_DEVICES", "")))
         if cuda
         else "",
         OMP_NUM_THREADS=str(job.threads),

@@ -23,7 +23,16 @@ from seerd.agent.downloads import JobData
 from seerd.agent.gpus import Gpus
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
 from seerd.agent.journal import AgentJournal, Maker, Order
-from seerd.agent.launch import LaunchPlan, Places, devices, launch_plan, speaks, why_not_nodes
+from seerd.agent.launch import (
+    LaunchPlan,
+    Places,
+    WarmPlan,
+    devices,
+    launch_plan,
+    speaks,
+    warm_plan,
+    why_not_nodes,
+)
 from seerd.agent.manifest import Goal, is_safe
 from seerd.agent.network import environment
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
@@ -32,6 +41,7 @@ from seerd.agent.protocol import (
     Downloads,
     Grant,
     Job,
+    Noticed,
     Parts,
     Prepare,
     Prepared,
@@ -44,6 +54,7 @@ from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread
 from seerd.agent.transfer import CheckpointStore, Directory
 from seerd.agent.trial_output import TrialOutput
+from seerd.agent.warm_starts import WarmStarts, can_fork
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
@@ -122,6 +133,8 @@ class Orders:
         self._attempts: Dict[str, LocalAttempt] = {}
         self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
+        self._warm = WarmStarts(f"{here.run}//warm-", here.folder, self._note_cold)
+        self._learning: Optional[Path] = None
 
     @property
     def attempts(self) -> List[str]:
@@ -166,6 +179,9 @@ class Orders:
         """Have every attempt do what is due. This is called often."""
         for attempt in self._attempts.values():
             attempt.look()
+        if self._learning is not None and self._learning.exists():
+            self._beside(self._warm.learn(self._learning))
+            self._learning = None
 
     async def end_all(self, cause: str, grace_s: float) -> None:
         """Have every attempt save and exit within `grace_s` seconds; return when none is left."""
@@ -174,6 +190,10 @@ class Orders:
             attempt.stop(cause, grace_s)
         for attempt in attempts:
             await attempt.done.wait()
+
+    def close(self) -> None:
+        """Begin no more attempts."""
+        self._warm.close()
 
     def kill_all(self) -> None:
         """Kill everything of ours at once, without telling any fact.
@@ -216,6 +236,7 @@ class Orders:
         Raises `UnhealthyError` if the machine is at fault, `OSError` or `ValueError` if it is not.
         """
         job = self._here.resolved(order.job)
+        self._beside(self._warm.ready(self._warm_plan(job)))
         listing = await check_machine(order.expected, self._here.machine)
         if not self._attempts:
             self._gpus.note(listing)
@@ -223,6 +244,18 @@ class Orders:
         if not problem:
             await check_torch(order.expected, self._here.machine, job)
         return problem
+
+    def _warm_plan(self, job: Job) -> Optional[WarmPlan]:
+        outside = dict(os.environ)
+        return (
+            warm_plan(job, self._here.places("", 0), self._here.cuda, outside)
+            if can_fork()
+            else None
+        )
+
+    def _note_cold(self, why: str) -> None:
+        at = time.time()
+        self._tell([lambda seq: Noticed(seq, at, "cold", None, why)])
 
     def _start(self, order: Start) -> None:
         job, why = self._journal.job, self._why_not(order)
@@ -238,22 +271,34 @@ class Orders:
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
-        plan = launch_plan(job, order, self._here.run, places, self._here.cuda, outside)
-        self._beside(self._run(attempt, plan, places, output.checkpoint_store))
+        plan = launch_plan(
+            job, order, self._here.run, places, self._here.cuda, outside, self._is_to_learn(places)
+        )
+        self._beside(self._run(attempt, plan, job, output.checkpoint_store))
+
+    def _is_to_learn(self, places: Places) -> bool:
+        """Have one attempt at a time tell what it has imported, until that is known."""
+        if not self._warm.learns:
+            return False
+        self._learning = places.modules
+        return True
 
     async def _run(
         self,
         attempt: LocalAttempt,
         plan: LaunchPlan,
-        places: Places,
+        job: Job,
         checkpoint_store: CheckpointStore,
     ) -> None:
         """Bring an attempt from its start to its end."""
         order = attempt.start
+        places = self._here.places(order.trial, order.attempt)
         try:
+            warming = asyncio.ensure_future(self._warm.ready(self._warm_plan(job)))
             if speaks(order):
                 await in_thread(checkpoint_store.fetch, places.checkpoints, order.checkpoints)
-            await attempt.begin(plan)
+            await warming
+            await attempt.begin(plan, self._warm)
         except (OSError, ValueError) as error:
             self._tell([_refused(order.id, _text(error))])
         else:

@@ -88,6 +88,8 @@ class Job:
     checkpoint_every_s  seconds from one checkpoint to the next
     max_reports         reports of a whole training, as in `[policy]`; None: not known
     smooth              checkpoints are compared by the mean of so many last reports
+    preload             modules that are imported before trials start; None: that is learned; none
+                        of them: trials start in the usual way
     """
 
     source: str
@@ -105,6 +107,7 @@ class Job:
     checkpoint_every_s: float
     max_reports: Optional[int] = None
     smooth: int = 1
+    preload: Optional[List[str]] = None
 
 
 @record
@@ -520,12 +523,12 @@ class Waited:
 
 @record
 class Noticed:
-    """This instance must be left.
+    """This instance must be left; or there is something to know about it.
 
     what  "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it
-          cannot be used any more
+          cannot be used any more; "cold": it stays, but trials start more slowly than they could
     by    when the cloud takes it away (wall clock); None if it does not say
-    why   the reason, if it is unhealthy
+    why   the reason, if it is unhealthy or cold
     """
 
     kind: ClassVar[str] = "noticed"

@@ -91,6 +91,7 @@ class Agent:
         self._beside(self._keep_looking())
         await self._ended.wait()
         server.close()
+        self._orders.close()
         await asyncio.to_thread(self._orders.kill_all)
         if self._talk is not None:
             await self._talk.farewell()

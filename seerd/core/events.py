@@ -19,14 +19,15 @@ from seerd.core.plans import PlanChange
 from seerd.planner.model import ClusterFacts, Mode, Outline, Problem
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
-Notice = Literal["interruption", "rebalance", "unhealthy"]
-"""Why an instance cannot be used much longer.
+Notice = Literal["interruption", "rebalance", "unhealthy", "cold"]
+"""Why an instance cannot be used much longer, or what there is to know about it.
 
 interruption  the cloud takes it back
 rebalance     the cloud will probably take it back; trials stay, unless the person wants them to
               move (both: Amazon EC2 User Guide, Spot Instance
               interruption notices)
 unhealthy     its agent has found that it cannot be used any more
+cold          it is used; its trials start more slowly than they could
 """
 
 IN_JOURNALS = {"reports": "epoch"}
@@ -239,7 +240,7 @@ class AgentFact(Event, frozen=True, kw_only=True):
 
 
 class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-noticed"):
-    """The cloud will take the instance away, or it must not be used any more.
+    """The cloud will take the instance away, or its agent has found something out about it.
 
     what  kind of the notice
     by    when it is taken away, in seconds since the run began; None if the cloud does not say

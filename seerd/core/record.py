@@ -275,7 +275,7 @@ def _end_instance(state: State, instance: Instance, at: float, why: str) -> None
 def _(event: InstanceNoticed, state: State) -> None:
     instance = state.fleet.instances[event.instance]
     if _is_hint(state, event):
-        _note_hint(state, instance)
+        _note_hint(state, instance, event)
         return
     state.agenda.because = "replacement"
     if instance.phase is InstancePhase.READY:
@@ -291,17 +291,21 @@ def _(event: InstanceNoticed, state: State) -> None:
 
 
 def _is_hint(state: State, event: InstanceNoticed) -> bool:
-    """Tell whether this changes nothing here: trials have saved, which their agent sees to, and
-    stay until an interruption is announced.
+    """Tell whether this changes nothing here: starts are cold, or an interruption is expected.
+    Then trials have saved, which their agent sees to, and stay until it is announced.
 
     Recommendations come far more often than interruptions (github.com/kubernetes/kops/issues/14761,
     github.com/aws/karpenter-provider-aws/pull/4903), and each move costs an instance's boot.
     """
-    return event.what == "rebalance" and not state.facts.cluster.hints_move
+    expected = event.what == "rebalance" and not state.facts.cluster.hints_move
+    return expected or event.what == "cold"
 
 
-def _note_hint(state: State, instance: Instance) -> None:
-    if instance.phase is InstancePhase.READY:
+def _note_hint(state: State, instance: Instance, event: InstanceNoticed) -> None:
+    if event.what == "cold":
+        if event.why not in state.result.notes:  # other instances say the same
+            state.result.notes.append(event.why)
+    elif instance.phase is InstancePhase.READY:
         state.result.notes.append(
             f"the cloud may take {instance.id} away; its trials save and stay"
         )

@@ -178,7 +178,8 @@ def _noticed(event: events.InstanceNoticed, step: Step) -> Explanations:
     instance = step.state.fleet.instances.get(event.instance)
     if instance is not None and instance.phase in GONE:
         return
-    stays = event.what == "rebalance" and not step.state.facts.cluster.hints_move
+    hinted = event.what == "rebalance" and not step.state.facts.cluster.hints_move
+    stays = hinted or event.what == "cold"
     leave = instance is not None and not stays
     trials = tuple(dict.fromkeys(instance.busy.values())) if instance and leave else ()
     about = {"notice": event.what, "detail": event.why, "by_s": event.by}

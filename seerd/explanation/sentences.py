@@ -107,6 +107,7 @@ REASONS: dict[str, dict[str, str]] = {
         "interruption": "the cloud takes {instance} away[ at {by_s:at}]",
         "rebalance": "the cloud will probably take {instance} away[ at {by_s:at}]",
         "unhealthy": "{instance} is not used any more[: {detail}]",
+        "cold": "on {instance} {detail}",
     },
     "given-back": {
         "idle": ": {needed} needed, {had} there",

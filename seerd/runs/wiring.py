@@ -148,6 +148,7 @@ def setup_of(
         checkpoint_every_s=CHECKPOINT_EVERY_S,
         max_reports=spec.policy.max_reports,
         smooth=spec.metric.smooth,
+        preload=None if train.preload is None else list(train.preload),
     )
     where = kind.kept(spec, folder, quote, until)
     return Setup(job, store, until, spec.cluster.provider, where, train.data)

@@ -70,7 +70,9 @@ def build_agent(to: Path) -> None:
     """
     with zipfile.ZipFile(to, "w") as bundle:
         folder = Path(agent.__file__).parent
-        modules = {f"seerd/agent/{path.name}": path for path in sorted(folder.glob("*.py"))}
+        modules = {
+            f"seerd/agent/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*.py"))
+        }
         modules["__main__.py"] = folder / "__main__.py"
         for name, path in modules.items():
             _add(bundle, name, path.read_bytes())

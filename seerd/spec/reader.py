@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "launcher": v.one_of("torchrun", "python", "command"),
         "python": v.text,
         "setup": v.list_of(v.text),
+        "preload": v.modules,
         "data": v.list_of(v.data),
         "ingress": v.size,
         "env": v.environment,

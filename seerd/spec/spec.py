@@ -53,6 +53,8 @@ class Train:
     data        what every instance fetches once
     env         environment variables
     ingress_gb  GB that every instance fetches, whatever fetches them
+    preload     modules that are imported before trials start; None: that is learned; none of them:
+                trials start with nothing imported
     """
 
     script: str
@@ -64,6 +66,7 @@ class Train:
     data: tuple[v.Data, ...]
     env: dict[str, str]
     ingress_gb: float = 0.0
+    preload: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +247,7 @@ def _train(get: Get, folder: Path, reader: Reader, *, here: bool) -> Train:
         data=get("train.data", ()),
         env=get("train.env", {}),
         ingress_gb=get("train.ingress", 0.0),
+        preload=get("train.preload"),
     )
 
 

@@ -109,6 +109,19 @@ def list_of(read_item: Read) -> Read:
     return read
 
 
+def modules(value: Any) -> tuple[str, ...]:
+    """Take a list of modules; `false` is none."""
+    if value is False:
+        return ()
+    if value is True:
+        raise ValueError("a list of modules or false is needed; leave it out for true")
+    names: tuple[str, ...] = list_of(text)(value)
+    wrong = [name for name in names if not all(map(str.isidentifier, name.split(".")))]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} cannot be the name of a module")
+    return names
+
+
 def texts(value: Any) -> dict[str, str]:
     """Take a table of strings."""
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):

@@ -18,6 +18,7 @@ ranks agree (by one small all_reduce) whether to leave and whether to save.
     randomness.py     random states: seeded, saved, restored
     marks.py          what the agent is shown of this rank while it works
     steps.py          backward passes and steps of the optimizer, counted
+    imports.py        what was imported when training began
     horizon.py        how much of the training is over, and how long it may still go on
     pace.py           how long units of work and saves take
     end.py            how this process ends

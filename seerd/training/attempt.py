@@ -30,6 +30,7 @@ class Attempt:
     every_s       seconds from one checkpoint to the next
     max_reports   reports of a whole training; None: not known
     smooth        checkpoints are compared by the mean of so many last reports
+    learns        whether the agent wants to know what was imported
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class Attempt:
     every_s: float
     max_reports: Optional[int]
     smooth: int
+    learns: bool
 
     @classmethod
     def read(cls, folder: Path) -> "Attempt":
@@ -58,6 +60,7 @@ class Attempt:
             every_s=told["checkpoint_every_s"],
             max_reports=told.get("max_reports"),
             smooth=told.get("smooth", 1),
+            learns=told.get("learns", False),
             **values,
         )
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
-from seerd.training import checkpoints, randomness
+from seerd.training import checkpoints, imports, randomness
 from seerd.training.attempt import Attempt, mean_of
 from seerd.training.by_hand import defaults, max_reports
 from seerd.training.data import Batch, Sampler, Share, split
@@ -338,6 +338,8 @@ class Trial:
                 randomness.seed_all(self._torch, hash((self.seed, self._units, self.rank)) % 2**31)
         self._restored = None
         if self.rank == 0 and self._attempt is not None:
+            if self._attempt.learns:
+                imports.tell(self._attempt.folder)
             self._attempt.tell("training", epoch=self.epoch)
 
     def _rewind_torch(self) -> None:

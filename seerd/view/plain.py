@@ -179,6 +179,8 @@ def _(event: LaunchRefused, state: State) -> str | None:
 
 @_text.register
 def _(event: InstanceNoticed, state: State) -> str:
+    if event.what == "cold":
+        return f"on {event.instance} {event.why}"
     if event.what == "unhealthy":
         return f"{event.instance} is not used any more: {event.why}; its trials go on elsewhere"
     again = "takes back" if event.what == "interruption" else "will probably take back"

@@ -1,0 +1,114 @@
+"""Makes a fork of the warm process look like a process that was started: to itself, to `ps`, and to
+the agent, which finds its processes by their environment in /proc.
+
+The one rule: what the kernel shows of a process's arguments and environment is memory of the
+process (proc_pid_environ(5)). The warm process was started with padding there, which its forks
+write over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import random
+import sys
+from typing import Any, Dict, List, Sequence
+
+MARKER = "SEERD_ATTEMPT"
+ARGUMENTS, VARIABLES = 4096, 65536
+"""Bytes of padding."""
+ARG_START, ENV_START = 45, 47
+"""Where proc_pid_stat(5) has these addresses, counted from the state (its field 3). The end follows
+each.
+"""
+
+
+class _Region:
+    """Memory that may be written over."""
+
+    def __init__(self, at: int, size: int) -> None:
+        self.at = at
+        self.size = size
+
+    def write(self, items: Sequence[bytes]) -> None:
+        """Write as many whole items as there is room for, each with a zero behind it."""
+        data = b""
+        for item in items:
+            if len(data) + len(item) < self.size:
+                data += item + b"\0"
+        ctypes.memmove(self.at, data.ljust(self.size, b"\0"), self.size)
+
+
+_regions: List[_Region] = []
+
+
+def remember() -> None:
+    """Find the padding of this process."""
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    begin, end, env_begin, env_end = (
+        int(fields[at]) for at in (ARG_START, ARG_START + 1, ENV_START, ENV_START + 1)
+    )
+    shown = ctypes.string_at(env_begin, env_end - env_begin)
+    entry = f"{MARKER}=".encode()
+    at = 0 if shown.startswith(entry) else shown.index(b"\0" + entry) + 1
+    size = shown.index(b"\0", at) + 1 - at
+    _regions[:] = [_Region(begin, end - begin), _Region(env_begin + at, size)]
+
+
+def padded(mark: str) -> str:
+    """Return the value that the marker has in the warm process's own environment."""
+    return mark + "\n" * VARIABLES
+
+
+def show(argv: Sequence[str], env: Dict[str, str]) -> None:
+    """Have the kernel show these arguments and variables; the marker and the rank come first, in
+    case there is no room for all.
+    """
+    first = [name for name in (MARKER, "LOCAL_RANK") if name in env]
+    names = [*first, *(name for name in env if name not in first)]
+    arguments, variables = _regions
+    arguments.write([os.fsencode(word) for word in argv])
+    variables.write([os.fsencode(f"{name}={env[name]}") for name in names])
+
+
+def take(request: Dict[str, Any]) -> None:
+    """Become the process of this request: its session, output, folder, environment."""
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for descriptor, to in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(descriptor, to)
+    os.close(nothing)
+    os.close(output)
+    os.chdir(request["cwd"])
+    importlib.invalidate_caches()
+    wear(request["argv"], request["env"])
+
+
+def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
+    """Take these arguments and this environment, and random numbers that no other fork has."""
+    os.environ.clear()
+    os.environ.update(env)
+    show(argv, env)
+    sys.orig_argv[:] = argv  # type: ignore[attr-defined,unused-ignore]
+    random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.current_process().authkey = os.urandom(32)
+
+
+def script_of(argv: Sequence[str]) -> str:
+    """Return the script among these arguments: of torchrun's, the first that is neither an option
+    nor an option's value; else the first.
+    """
+    if argv[1] != "-m":
+        return argv[1]
+    rest = list(argv[3:])
+    while rest[0].startswith("-"):
+        del rest[:2]
+    return rest[0]

@@ -1,0 +1,165 @@
+"""Runs torchrun in a fork of the warm process, with ranks that are forks as well.
+
+The one rule: torchrun starts threads, so its ranks are forked before it begins. Each waits until
+torchrun would start a process for it, and gets what that process would have got.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from seerd.agent.warm import identity
+from seerd.agent.warm.script import Script, come_first, execute, new_main
+
+MODULE = "torch.distributed.run"
+HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+"""Where torchrun takes the class from that starts its ranks."""
+RANKS = "--nproc-per-node"
+LOOK_S = 0.01
+LONGEST = 1 << 20
+
+
+def is_for(argv: Sequence[str]) -> bool:
+    """Tell whether this command is torchrun."""
+    return list(argv[1:3]) == ["-m", MODULE]
+
+
+def can_fork_ranks() -> bool:
+    """Tell whether the torch that is imported starts its ranks as expected here."""
+    return getattr(sys.modules.get(HANDLER), "Popen", None) is subprocess.Popen
+
+
+class Launcher:
+    """torchrun, with these arguments; the first three are the interpreter, `-m` and its name."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._arguments = list(argv[3:])
+
+    def begun(self) -> Union["Launcher", Script]:
+        """Fork the ranks. Returns what is to be run in this process, be it torchrun or a rank."""
+        count = int(self._arguments[self._arguments.index(RANKS) + 1])
+        for _ in range(count):
+            here, there = socket.socketpair()
+            pid = os.fork()
+            if pid == 0:
+                here.close()
+                for rank in ForkedRank.waiting:
+                    rank.close()
+                return _awaited(there)
+            there.close()
+            here.recv(1)  # it has a session of its own now, which torchrun may signal
+            ForkedRank.waiting.append(_WaitingRank(pid, here))
+        return self
+
+    def run(self) -> None:
+        """Run torchrun. Raises what it raises."""
+        sys.modules[HANDLER].Popen = ForkedRank  # type: ignore[attr-defined]
+        torchrun = sys.modules[MODULE]
+        sys.argv[:] = [str(torchrun.__file__), *self._arguments]
+        come_first(os.getcwd())
+        names = new_main(None).__dict__
+        names["torchrun"] = torchrun
+        execute(b"torchrun.main()", "torchrun", names)
+
+
+def _awaited(there: socket.socket) -> Script:
+    """Wait until torchrun wants this rank, and return its script."""
+    os.setsid()
+    there.sendall(b"+")
+    told, descriptors, _, _ = socket.recv_fds(there, LONGEST, 2)
+    while told and not told.endswith(b"\n"):
+        more = there.recv(LONGEST)
+        told = told + more if more else b""
+    if not told:  # torchrun has ended without it
+        os._exit(0)
+    there.close()
+    for descriptor, to in zip(descriptors, (1, 2)):
+        os.dup2(descriptor, to)
+        os.close(descriptor)
+    request = json.loads(told)
+    identity.wear(request["argv"], request["env"])
+    return Script(request["argv"])
+
+
+class _WaitingRank:
+    """A rank that waits to be wanted."""
+
+    def __init__(self, pid: int, wire: socket.socket) -> None:
+        self.pid = pid
+        self._wire = wire
+
+    def want(self, argv: Sequence[str], env: Dict[str, str], out: List[int]) -> None:
+        """Have it go on with these arguments, this environment and this output."""
+        told = json.dumps({"argv": list(argv), "env": env}).encode() + b"\n"
+        rest = told[socket.send_fds(self._wire, [told], out) :]
+        if rest:
+            self._wire.sendall(rest)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._wire.close()
+
+
+class ForkedRank:
+    """What torchrun uses of `subprocess.Popen`, for a rank that is there already.
+
+    waiting  the ranks that are not wanted yet
+    """
+
+    waiting: List[_WaitingRank] = []  # noqa: RUF012
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        env: Dict[str, str],
+        stdout: Any = None,
+        stderr: Any = None,
+        start_new_session: bool = True,  # noqa: FBT001, FBT002
+    ) -> None:
+        assert start_new_session
+        self.args = args
+        self.returncode: Optional[int] = None
+        rank = self.waiting.pop(0)
+        self.pid = rank.pid
+        out = [1 if stdout is None else stdout.fileno(), 2 if stderr is None else stderr.fileno()]
+        rank.want(args, env, out)
+
+    def poll(self) -> Optional[int]:
+        """Return the exit status, negative for a signal; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired` after so many seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if end is not None and time.monotonic() > end:
+                assert timeout is not None
+                raise subprocess.TimeoutExpired(list(self.args), timeout)
+            time.sleep(LOOK_S)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)

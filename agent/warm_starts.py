@@ -1,0 +1,348 @@
+"""Starts attempts by forks of a process that has imported what they import (`warm/`).
+
+The one rule: it only ever saves time. Whatever is odd about a start, or about the warm process, has
+the attempt started in the usual way, and is told once.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set
+
+from seerd.agent import host
+from seerd.agent.launch import LaunchPlan, WarmPlan
+from seerd.agent.warm import identity
+
+PATIENCE_S = 300.0
+"""Seconds that imports may take: a cold disk takes minutes."""
+FORK_S = 20.0
+DEATHS = 3
+"""So often the process may end by itself, until all starts are cold."""
+MOST_BYTES = 1 << 22
+"""The longest line that it may write."""
+AT_IMPORT = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_")
+"""How variables begin that libraries in C read when they are loaded."""
+STARTED = frozenset({"__main__", "__mp_main__"})
+
+
+class ColdError(Exception):
+    """The warm process cannot do what was wanted of it; the text says why."""
+
+
+class OddModuleError(Exception):
+    """The warm process has ended, since a module cannot be imported beforehand.
+
+    module  its name
+    """
+
+    def __init__(self, module: str, why: str) -> None:
+        super().__init__(f"{module} is not imported beforehand: {why}")
+        self.module = module
+
+
+class Adopted:
+    """A process that another one has forked for this one, which has become its parent.
+
+    pid         its id
+    returncode  its exit status, negative for a signal; None while it runs
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Watch it. Raises `OSError` if the system cannot tell of its end."""
+        self.pid = pid
+        self.returncode: Optional[int] = None
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._descriptor = os.pidfd_open(pid)
+        self._loop.add_reader(self._descriptor, self._reap)
+
+    async def wait(self) -> int:
+        """Wait for its end, and return its exit status."""
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        try:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:  # as asyncio has it where somebody else has waited for a child
+            self.returncode = 255
+        self._ended.set()
+
+
+class WarmStarts:
+    """The warm process of this instance. `mark` is what its SEERD_ATTEMPT begins with, `folder` the
+    agent's own; what keeps starts from being warm goes through `note`, once each.
+    """
+
+    def __init__(self, mark: str, folder: Path, note: Callable[[str], None]) -> None:
+        self._mark = mark
+        self._folder = folder
+        self._note = note
+        self._noted: Set[str] = set()
+        self._turn = asyncio.Lock()
+        self._plan: Optional[WarmPlan] = None
+        self._process: Optional[_Process] = None
+        self._learned: List[str] = []
+        self._odd: Set[str] = set()
+        self._count = self._deaths = 0
+        self._is_off = False
+
+    @property
+    def learns(self) -> bool:
+        """Tell whether it is still to be learned what trials import."""
+        return self._plan is not None and self._plan.learns and not self._learned
+
+    async def ready(self, plan: Optional[WarmPlan]) -> None:
+        """Wait until the next start of such an attempt can be warm, or will not be; None: no start
+        will be.
+        """
+        async with self._turn:
+            if plan != self._plan:
+                self._drop()
+                self._plan, self._learned, self._odd = plan, [], set()
+                self._deaths, self._is_off = 0, False
+            await self._is_ready()
+
+    async def start(self, plan: LaunchPlan) -> Optional[Adopted]:
+        """Start an attempt. None: start it in the usual way, nothing of it is there."""
+        async with self._turn:
+            if not self._may_be_warm() or not await self._is_ready():
+                return None
+            assert self._process is not None
+            try:
+                return Adopted(await self._process.fork(plan))
+            except ColdError as error:
+                self._tell(f"{error}")
+            except OSError as error:
+                self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
+            await asyncio.to_thread(self._clear, plan.env[host.MARKER])
+            return None
+
+    async def learn(self, told: Path) -> None:
+        """Learn from this file, which the first attempt has written when its training began, what
+        trials have imported and which variables they had changed by then.
+        """
+        if not self.learns:
+            return
+        try:
+            found = json.loads(told.read_text())
+            modules, changed = list(map(str, found["modules"])), set(map(str, found["changed"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._turn_off(f"what trials import is not known ({error!r:.80})")
+            return
+        async with self._turn:
+            self._learned = [name for name in modules if name not in STARTED]
+            if await self._is_ready() and self._process is not None:
+                why = self._process.conflicts(changed)
+                if why:
+                    self._turn_off(why)
+
+    def close(self) -> None:
+        """Have the process end."""
+        self._drop()
+
+    def _may_be_warm(self) -> bool:
+        """Tell whether a start may be warm. A script that sets variables before it imports may mean
+        them for what it imports. So its first start, from which that is learned, is not.
+        """
+        return not self.learns or not _sets_variables(self._script())
+
+    def _script(self) -> Path:
+        assert self._plan is not None
+        return Path(self._plan.source, self._plan.script)
+
+    def _wanted(self, plan: WarmPlan) -> List[str]:
+        guessed = _imports(self._script()) if self.learns and self._may_be_warm() else []
+        names = dict.fromkeys([*plan.modules, *guessed, *self._learned])
+        return [name for name in names if name not in self._odd]
+
+    async def _is_ready(self) -> bool:
+        """See to it that the process is there and has imported what it should; return whether it
+        has.
+        """
+        while self._plan is not None and not self._is_off:
+            try:
+                if self._process is None or not self._process.lives():
+                    self._process = await self._begun(self._plan)
+                await self._process.preload(self._wanted(self._plan), self._script().parent)
+            except OddModuleError as error:
+                self._odd.add(error.module)
+                self._drop()
+                self._tell(str(error))
+            except (ColdError, OSError) as error:
+                self._drop()
+                self._deaths += 1
+                if self._deaths >= DEATHS:
+                    self._turn_off(str(error))
+            else:
+                return True
+        return False
+
+    async def _begun(self, plan: WarmPlan) -> "_Process":
+        self._count += 1
+        return await _Process.begin(plan, f"{self._mark}{self._count}", self._folder / "warm.log")
+
+    def _clear(self, attempt: str) -> None:
+        """End what may be there of a start whose outcome is not known, and the process itself."""
+        mark = f"{self._mark}{self._count}"
+        self._drop()
+        host.kill(lambda: _marked(mark, attempt), set())
+
+    def _turn_off(self, why: str) -> None:
+        self._is_off = True
+        self._drop()
+        self._tell(f"trials start without anything imported beforehand: {why}")
+
+    def _tell(self, why: str) -> None:
+        if why not in self._noted:
+            self._noted.add(why)
+            self._note(why)
+
+    def _drop(self) -> None:
+        if self._process is not None:
+            self._process.end()
+        self._process = None
+
+
+class _Process:
+    """One warm process, and the conversation with it (`warm/server.py`)."""
+
+    def __init__(self, process: asyncio.subprocess.Process, wire: socket.socket, log: Path) -> None:
+        self._process = process
+        self._wire = wire
+        self._log = log
+        self._imported: Set[str] = set()
+        self._environment: Dict[str, List[str]] = {"asked": [], "made": []}
+
+    @classmethod
+    async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
+        """Start it. Raises `OSError` if it cannot be started."""
+        here, there = socket.socketpair()
+        here.setblocking(False)
+        with open(log, "ab") as out, there:
+            process = await asyncio.create_subprocess_exec(
+                *(plan.python, "-u", plan.program, str(there.fileno()), " " * identity.ARGUMENTS),
+                env={**plan.env, host.MARKER: identity.padded(mark)},
+                cwd=log.parent,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                pass_fds=[there.fileno()],
+            )
+        return cls(process, here, log)
+
+    def lives(self) -> bool:
+        """Tell whether it has not ended."""
+        return self._process.returncode is None
+
+    async def preload(self, names: List[str], beside: Path) -> None:
+        """Have it import these, if it has not, unless what lies in the folder `beside` has one of
+        these names. Raises `OddModuleError`, `ColdError`.
+        """
+        if self._imported.issuperset(names):
+            return
+        answer = await self._asked({"preload": names, "beside": str(beside)}, PATIENCE_S)
+        if "odd" in answer:
+            raise OddModuleError(str(answer["odd"]), str(answer.get("why")))
+        self._imported.update(names)
+        self._environment = {name: list(map(str, answer[name])) for name in self._environment}
+
+    async def fork(self, plan: LaunchPlan) -> int:
+        """Start an attempt; return the id of its first process. Raises `ColdError`."""
+        request = {"argv": plan.argv, "env": plan.env, "cwd": plan.cwd, "log": str(plan.log)}
+        answer = await self._asked(request, FORK_S)
+        if "pid" not in answer:
+            raise ColdError(str(answer.get("failed")))
+        return int(answer["pid"])
+
+    def conflicts(self, changed: Set[str]) -> str:
+        """Say whether the script changes variables too late, as what reads them is imported
+        beforehand; empty if it does not.
+        """
+        asked, made = set(self._environment["asked"]), set(self._environment["made"])
+        late = sorted(
+            name for name in changed - made if name in asked or name.startswith(AT_IMPORT)
+        )
+        return f"the script sets {late[0]}, which is read by what it imports" if late else ""
+
+    def end(self) -> None:
+        """End it; its forks stay."""
+        self._wire.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def _asked(self, request: Dict[str, Any], for_s: float) -> Dict[str, Any]:
+        """Send a request, and return the answer. Raises `ColdError` if there is none in time."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(self._wire, json.dumps(request).encode() + b"\n")
+            line = await asyncio.wait_for(self._line(loop), for_s)
+            answer = json.loads(line)
+        except asyncio.TimeoutError:
+            raise ColdError(f"no answer within {for_s:.0f} s") from None
+        except (OSError, ValueError) as error:
+            raise ColdError(
+                f"the process that imports beforehand has failed, see {self._log}"
+            ) from error
+        if not isinstance(answer, dict):
+            raise ColdError(f"it answered {answer!r:.80}")
+        return answer
+
+    async def _line(self, loop: asyncio.AbstractEventLoop) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            part = await loop.sock_recv(self._wire, 1 << 16)
+            if not part or len(line) > MOST_BYTES:
+                raise ConnectionError
+            line += part
+        return line
+
+
+def can_fork() -> bool:
+    """Tell whether this system has what warm starts need."""
+    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+
+
+def _marked(*marks: str) -> Iterator[int]:
+    for mark in marks:
+        yield from host.each_marked_with(mark)
+
+
+def _imports(script: Path) -> List[str]:
+    """List what a script imports in any case, by its text; nothing if that cannot be read."""
+    return [name for node in _statements(script) for name in _imported_by(node)]
+
+
+def _imported_by(node: ast.AST) -> List[str]:
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return [node.module]
+    return []
+
+
+def _sets_variables(script: Path) -> bool:
+    """Tell whether a script touches its environment before the last of its imports."""
+    statements = _statements(script)
+    last = max((at for at, node in enumerate(statements) if _imported_by(node)), default=0)
+    return any(
+        "environ" in ast.dump(node) or "putenv" in ast.dump(node) for node in statements[:last]
+    )
+
+
+def _statements(script: Path) -> List[ast.stmt]:
+    try:
+        return ast.parse(script.read_bytes()).body
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return []  # who runs it is told
