@@ -236,14 +236,19 @@ class Orders:
         Raises `UnhealthyError` if the machine is at fault, `OSError` or `ValueError` if it is not.
         """
         job = self._here.resolved(order.job)
-        self._beside(self._warm.ready(self._warm_plan(job)))
+        if not job.setup:  # which may install what is to be imported
+            self._warm_up(job)
         listing = await check_machine(order.expected, self._here.machine)
         if not self._attempts:
             self._gpus.note(listing)
         problem = await self._set_up(job)
         if not problem:
+            self._warm_up(job)
             await check_torch(order.expected, self._here.machine, job)
         return problem
+
+    def _warm_up(self, job: Job) -> None:
+        self._beside(self._warm.ready(self._warm_plan(job)))
 
     def _warm_plan(self, job: Job) -> Optional[WarmPlan]:
         outside = dict(os.environ)

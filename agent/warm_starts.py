@@ -32,8 +32,12 @@ AT_IMPORT = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_")
 STARTED = frozenset({"__main__", "__mp_main__"})
 
 
+class RefusedError(Exception):
+    """The warm process does not start this, and is ready for others; the text says why."""
+
+
 class ColdError(Exception):
-    """The warm process cannot do what was wanted of it; the text says why."""
+    """The warm process has failed, or does not answer; the text says why."""
 
 
 class OddModuleError(Exception):
@@ -121,8 +125,11 @@ class WarmStarts:
             assert self._process is not None
             try:
                 return Adopted(await self._process.fork(plan))
+            except RefusedError as error:
+                self._tell(str(error))
+                return None
             except ColdError as error:
-                self._tell(f"{error}")
+                self._count_death(error)
             except OSError as error:
                 self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
             await asyncio.to_thread(self._clear, plan.env[host.MARKER])
@@ -181,9 +188,7 @@ class WarmStarts:
                 self._tell(str(error))
             except (ColdError, OSError) as error:
                 self._drop()
-                self._deaths += 1
-                if self._deaths >= DEATHS:
-                    self._turn_off(str(error))
+                self._count_death(error)
             else:
                 return True
         return False
@@ -197,6 +202,11 @@ class WarmStarts:
         mark = f"{self._mark}{self._count}"
         self._drop()
         host.kill(lambda: _marked(mark, attempt), set())
+
+    def _count_death(self, error: Exception) -> None:
+        self._deaths += 1
+        if self._deaths >= DEATHS:
+            self._turn_off(str(error))
 
     def _turn_off(self, why: str) -> None:
         self._is_off = True
@@ -259,11 +269,13 @@ class _Process:
         self._environment = {name: list(map(str, answer[name])) for name in self._environment}
 
     async def fork(self, plan: LaunchPlan) -> int:
-        """Start an attempt; return the id of its first process. Raises `ColdError`."""
+        """Start an attempt; return the id of its first process. Raises `RefusedError`,
+        `ColdError`.
+        """
         request = {"argv": plan.argv, "env": plan.env, "cwd": plan.cwd, "log": str(plan.log)}
         answer = await self._asked(request, FORK_S)
         if "pid" not in answer:
-            raise ColdError(str(answer.get("failed")))
+            raise RefusedError(f"trials start in the usual way: {answer.get('failed')}")
         return int(answer["pid"])
 
     def conflicts(self, changed: Set[str]) -> str:

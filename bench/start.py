@@ -1,8 +1,10 @@
 """From the decision to start a trial to its first training step, against bare `torchrun` of the
 same script: prints JSON.
 
-Both are measured in turn on the same machine: the ratio is the figure, the seconds depend on the
-machine. Also where the time of a start goes.
+`python bench/start.py [transformers]`: the second script makes a small model of transformers from a
+configuration; it needs `pip install transformers`. All is measured in turn on the same machine: the
+ratio is the figure, the seconds depend on the machine. The first trial of a run waits until all is
+imported (`first`); later ones are forks (`warm`). Also where the time of a start goes.
 """
 
 from __future__ import annotations
@@ -14,19 +16,32 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
-SCRIPT = """
+TRIALS = 4
+PLAIN = """
 import os, time
-import seerd
+import seerd, torch
+"""
+TRANSFORMERS = """
+import os, time
+import seerd, torch
+from transformers import BertConfig, BertForMaskedLM
+BertForMaskedLM(BertConfig(
+    hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128
+))
+"""
+TRAINS = """
 trial = seerd.trial()
 trial.running()
 if trial.rank == 0:
-    open(os.environ["BENCH_OUT"], "a").write(f"{time.time()}\\n")
-for _ in range(50):
+    with open(os.environ["BENCH_OUT"], "a") as out:
+        name = os.environ.get("SEERD_ATTEMPT", "/bare/").split("/")[1]
+        out.write(f"{name} {time.time()}\\n")
+for _ in range(5):
     trial.report(accuracy=0.5)
-    time.sleep(0.1)
     if not trial.running():
         break
 """
@@ -36,48 +51,55 @@ metric = {{ name = "accuracy", mode = "max" }}
 script = "train.py"
 env = {{ BENCH_OUT = "{out}" }}
 [space]
-lr = [0.1]
+lr = {{ low = 0.1, high = 0.9 }}
 [policy]
+name = "asha"
+trials = {trials}
+min_reports = 5
+max_reports = 5
 p_min = {gpus}
 p_max = {gpus}
-t_min = "20s"
 [limits]
-deadline = "30s"
+deadline = "100s"
 budget = "{budget}gpu-s"
 [cluster]
 gpus = {gpus}
 """
 
 
-def tuned(folder: Path, gpus: int) -> float:
-    """Seconds from the event that made the core start the trial to the first step."""
-    from seerd.core.commands import StartTrial
-    from seerd.shell.journal import Journal
-
+def tuned(folder: Path, gpus: int) -> list[float]:
+    """Seconds from the events that made the core start trials to their first steps, in their
+    order.
+    """
     out = folder / "tuned"
     out.unlink(missing_ok=True)
-    (folder / "spec.toml").write_text(SPEC.format(out=out, gpus=gpus, budget=30 * gpus))
+    (folder / "spec.toml").write_text(
+        SPEC.format(out=out, gpus=gpus, budget=100 * gpus, trials=TRIALS)
+    )
     home = Path(tempfile.mkdtemp(dir=folder.parent, prefix="seerd-bench-"))
     command = [
-        sys.executable,
-        "-c",
-        "from seerd import cli; cli.main()",
-        "run",
-        str(folder / "spec.toml"),
-        "--home",
-        str(home),
-        "--json",
+        *(sys.executable, "-c", "from seerd import cli; cli.main()", "run"),
+        *(str(folder / "spec.toml"), "--home", str(home), "--json"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not out.exists():
         sys.exit(done.stderr)
-    with Journal.open(next(home.iterdir()) / "journal.db", read_only=True) as journal:
-        decided = next(
-            e.event.at
-            for e in journal.entries()
-            if any(isinstance(c, StartTrial) for c in e.commands)
-        )
-        return float(out.read_text().split()[0]) - journal.origin - decided
+    began = dict(line.split() for line in out.read_text().splitlines())
+    return [
+        float(began[trial]) - at for trial, at in decided(next(home.iterdir())) if trial in began
+    ]
+
+
+def decided(run: Path) -> Iterator[tuple[str, float]]:
+    """Yield each trial with the moment in which its start was decided, seconds since 1970."""
+    from seerd.core.commands import StartTrial
+    from seerd.shell.journal import Journal
+
+    with Journal.open(run / "journal.db", read_only=True) as journal:
+        for entry in journal.entries():
+            for command in entry.commands:
+                if isinstance(command, StartTrial):
+                    yield command.trial, journal.origin + entry.event.at
 
 
 def bare(folder: Path, gpus: int) -> float:
@@ -90,17 +112,15 @@ def bare(folder: Path, gpus: int) -> float:
         "OMP_NUM_THREADS": "1",
         "SEERD_SPEC": str(folder / "spec.toml"),
     }
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(gpus),
-    ]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     began = time.time()
-    subprocess.run([*launcher, str(folder / "train.py")], env=env, capture_output=True, check=True)
-    return float(out.read_text().split()[0]) - began
+    subprocess.run(
+        [*torchrun, "--nproc-per-node", str(gpus), str(folder / "train.py")],
+        env=env,
+        capture_output=True,
+        check=True,
+    )
+    return float(out.read_text().split()[1]) - began
 
 
 def took(*code: str) -> float:
@@ -110,22 +130,29 @@ def took(*code: str) -> float:
         began = time.perf_counter()
         subprocess.run([sys.executable, *code], check=True, capture_output=True)
         times.append(time.perf_counter() - began)
-    return statistics.median(times)
+    return round(statistics.median(times), 3)
+
+
+def row(folder: Path, gpus: int) -> dict[str, float]:
+    """Measure starts on so many GPUs."""
+    runs, floors = [], []
+    for _ in range(ROUNDS):
+        runs.append(tuned(folder, gpus))
+        floors.append(bare(folder, gpus))
+    first = statistics.median(run[0] for run in runs)
+    warm = statistics.median(one for run in runs for one in run[1:])
+    floor = statistics.median(floors)
+    seconds = {"first_s": first, "warm_s": warm, "torchrun_s": floor}
+    ratios = {"first_ratio": first / floor, "ratio": warm / floor}
+    return {name: round(value, 3) for name, value in (seconds | ratios).items()}
 
 
 def main() -> None:
+    script = (TRANSFORMERS if "transformers" in sys.argv[1:] else PLAIN) + TRAINS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "train.py").write_text(SCRIPT)
-        rows = {}
-        for gpus in (1, 2):
-            pairs = [(tuned(folder, gpus), bare(folder, gpus)) for _ in range(ROUNDS)]
-            ours, floor = (statistics.median(column) for column in zip(*pairs, strict=True))
-            rows[gpus] = {
-                "seerd_s": round(ours, 3),
-                "torchrun_s": round(floor, 3),
-                "ratio": round(ours / floor, 3),
-            }
+        (folder / "train.py").write_text(script)
+        rows = {gpus: row(folder, gpus) for gpus in (1, 2)}
     parts = {
         "python": took("-c", "pass"),
         "import torch (each worker)": took("-c", "import torch, torch.distributed"),
@@ -133,16 +160,7 @@ def main() -> None:
             "-c", "import torch.distributed.run"
         ),
     }
-    print(
-        json.dumps(
-            {
-                "gpus": rows,
-                "parts_s": {part: round(s, 3) for part, s in parts.items()},
-                "rounds": ROUNDS,
-            },
-            indent=1,
-        )
-    )
+    print(json.dumps({"gpus": rows, "parts_s": parts, "rounds": ROUNDS}, indent=1))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from tests.mutants.of_the_policy import ASKING, SEARCHING
 from tests.mutants.of_the_record import READING
 from tests.mutants.of_the_shell import CARRYING
 from tests.mutants.of_the_space import DRAWING
+from tests.mutants.of_warm_starts import WARM_STARTS
 
 AMONG_FAULTS = "when several things go wrong at once"
 AREAS: dict[str, tuple[Mutant, ...]] = {
@@ -29,6 +30,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "how events are kept and commands carried out": CARRYING,
     "what is rented": RENTING,
     "beside the trials": OBEYING,
+    "starts by forks": WARM_STARTS,
     "checkpoints": KEEPING,
     AMONG_FAULTS: ENDURING,
 }

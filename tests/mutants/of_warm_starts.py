@@ -1,0 +1,76 @@
+"""Mistakes in starts by forks of a process that has imported what trials import."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+WARM = "tests/agent/test_agent_warm.py"
+SAME = "a script sees the same however it was started"
+ODD = "what does not survive a fork is imported by each trial"
+
+WARM_STARTS = (
+    Mutant(
+        "forks have the warm process's random numbers",
+        "no two trials draw alike by accident",
+        "identity.wear",
+        "random.seed()",
+        "",
+        (f"{WARM}::test_forks_draw_numbers_of_their_own",),
+    ),
+    Mutant(
+        "forks stay in the session of the warm process",
+        SAME,
+        "identity.take",
+        "os.setsid()",
+        "",
+        (f"{WARM}::test_a_script_sees_the_same_however_it_was_started",),
+    ),
+    Mutant(
+        "the kernel shows the warm process's environment",
+        "an agent finds the processes of its attempts",
+        "identity.wear",
+        "show(argv, env)",
+        "",
+        (f"{WARM}::test_a_script_sees_the_same_however_it_was_started",),
+    ),
+    Mutant(
+        "threads are not looked for",
+        ODD,
+        "preload._why_odd",
+        "now.threads > before.threads",
+        "False",
+        (f"{WARM}::test_an_odd_module_is_left_to_the_trials_and_named",),
+    ),
+    Mutant(
+        "nobody notices that a module asks for its rank",
+        ODD,
+        "Imports.load",
+        "or spy.why()",
+        "",
+        (f"{WARM}::test_an_odd_module_is_left_to_the_trials_and_named",),
+    ),
+    Mutant(
+        "a library takes the place of a module of the job",
+        SAME,
+        "preload.why_not",
+        "if taken else",
+        "if not taken else",
+        (f"{WARM}::test_a_module_of_the_job_is_its_own",),
+    ),
+    Mutant(
+        "variables that a script sets come too late",
+        SAME,
+        "WarmStarts._may_be_warm",
+        "not self.learns or not _sets_variables(self._script())",
+        "True",
+        (f"{WARM}::test_variables_that_a_script_sets_before_it_imports_count",),
+    ),
+    Mutant(
+        "a fork whose outcome is not known is left beside its second start",
+        "an attempt is started once",
+        "WarmStarts.start",
+        "await asyncio.to_thread(self._clear, plan.env[host.MARKER])",
+        "",
+        (f"{WARM}::test_one_that_was_forked_and_not_told_is_ended",),
+    ),
+)
