@@ -11,7 +11,7 @@ KILLS ?= 50
 MINUTES ?= 10
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test test-fast test-system check format bench soak fuzz mutants rig guest violence docs man \
+.PHONY: help setup demo test test-fast test-system check format bench gpu soak fuzz mutants rig guest violence docs man \
 	coverage wheel workflows clean
 
 help:  ## this list
@@ -62,7 +62,10 @@ format: setup  ## bring the code into shape
 	$(BIN)/ruff format .
 
 bench: setup  ## every benchmark; each prints JSON
-	@for file in $(filter-out $(addprefix bench/,account.py drawn.py eight.py),$(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in $(filter-out $(addprefix bench/,account.py drawn.py eight.py gpu.py),$(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+gpu: setup  ## what can only be seen where there is a GPU, in ten minutes, as JSON
+	@$(BIN)/python bench/gpu.py
 
 soak: setup  ## the real daemon and the core among faults, from seeds: make soak SEEDS=10000
 	$(BIN)/python -m tests.faults --seeds $(SEEDS)

@@ -21,7 +21,7 @@ from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Noticed, Start, Started
 from seerd.agent.threads import in_thread
 from seerd.agent.trial_output import TrialOutput
-from seerd.agent.warm_starts import Adopted, WarmStarts
+from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import Watchdog
 
 LAST_PLACE_S = 30.0
@@ -43,7 +43,7 @@ second, but more on an overloaded machine.
 """
 STACK_S = 1.0
 """Seconds that a rank that hangs has to write its Python stack."""
-Launcher = Union[asyncio.subprocess.Process, Adopted]
+Launcher = Union[asyncio.subprocess.Process, ForkedProcess]
 """The first process of an attempt."""
 Proof = Callable[[Set[int]], Awaitable[str]]
 

@@ -40,7 +40,7 @@ class ColdError(Exception):
     """The warm process has failed, or does not answer; the text says why."""
 
 
-class OddModuleError(Exception):
+class OddImportError(Exception):
     """The warm process has ended, since a module cannot be imported beforehand.
 
     module  its name
@@ -51,7 +51,7 @@ class OddModuleError(Exception):
         self.module = module
 
 
-class Adopted:
+class ForkedProcess:
     """A process that another one has forked for this one, which has become its parent.
 
     pid         its id
@@ -117,14 +117,14 @@ class WarmStarts:
                 self._deaths, self._is_off = 0, False
             await self._is_ready()
 
-    async def start(self, plan: LaunchPlan) -> Optional[Adopted]:
+    async def start(self, plan: LaunchPlan) -> Optional[ForkedProcess]:
         """Start an attempt. None: start it in the usual way, nothing of it is there."""
         async with self._turn:
             if not self._may_be_warm() or not await self._is_ready():
                 return None
             assert self._process is not None
             try:
-                return Adopted(await self._process.fork(plan))
+                return ForkedProcess(await self._process.fork(plan))
             except RefusedError as error:
                 self._tell(str(error))
                 return None
@@ -182,7 +182,7 @@ class WarmStarts:
                 if self._process is None or not self._process.lives():
                     self._process = await self._begun(self._plan)
                 await self._process.preload(self._wanted(self._plan), self._script().parent)
-            except OddModuleError as error:
+            except OddImportError as error:
                 self._odd.add(error.module)
                 self._drop()
                 self._tell(str(error))
@@ -258,13 +258,13 @@ class _Process:
 
     async def preload(self, names: List[str], beside: Path) -> None:
         """Have it import these, if it has not, unless what lies in the folder `beside` has one of
-        these names. Raises `OddModuleError`, `ColdError`.
+        these names. Raises `OddImportError`, `ColdError`.
         """
         if self._imported.issuperset(names):
             return
         answer = await self._asked({"preload": names, "beside": str(beside)}, PATIENCE_S)
         if "odd" in answer:
-            raise OddModuleError(str(answer["odd"]), str(answer.get("why")))
+            raise OddImportError(str(answer["odd"]), str(answer.get("why")))
         self._imported.update(names)
         self._environment = {name: list(map(str, answer[name])) for name in self._environment}
 
@@ -332,8 +332,19 @@ def _marked(*marks: str) -> Iterator[int]:
 
 
 def _imports(script: Path) -> List[str]:
-    """List what a script imports in any case, by its text; nothing if that cannot be read."""
-    return [name for node in _statements(script) for name in _imported_by(node)]
+    """List what a script, and the files beside it that it imports, import in any case, by their
+    text; nothing if that cannot be read.
+    """
+    found: Dict[str, None] = {}
+    files = [script]
+    for file in files:
+        for name in (name for node in _statements(file) for name in _imported_by(node)):
+            own = script.with_name(f"{name}.py")
+            if not own.is_file():
+                found[name] = None
+            elif own not in files:
+                files.append(own)
+    return list(found)
 
 
 def _imported_by(node: ast.AST) -> List[str]:

@@ -175,6 +175,19 @@ GUARDED = {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
         "_prctl: ctypes",  # called where the system is Linux
     },
+    "agent/warm/identity.py": {  # in the warm process alone, which is there on Linux alone
+        "remember: /proc/self/stat",
+        "remember: ctypes",
+        "_Region: ctypes",
+    },
+    "agent/warm/preload.py": {
+        "_Traces: /proc/self/task",
+        "_Traces: /proc/self/fd",
+        "_is_gpu: /proc/self/fd/",
+        "_pools: /proc/self/maps",
+    },
+    "agent/warm_starts.py": {"ForkedProcess: os.pidfd_open"},  # of a warm process
+    "seerd/training/imports.py": {"_changed: /proc/self/environ"},  # its absence is an answer
     "agent/network.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
     "agent/power.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
     "seerd/training/marks.py": {"_stack_signal: signal.SIGRTMIN"},  # if there is such a signal

@@ -8,7 +8,6 @@ write over.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import random
@@ -37,6 +36,8 @@ class _Region:
         for item in items:
             if len(data) + len(item) < self.size:
                 data += item + b"\0"
+        import ctypes  # not for the agent, which takes `padded` alone from here
+
         ctypes.memmove(self.at, data.ljust(self.size, b"\0"), self.size)
 
 
@@ -45,6 +46,8 @@ _regions: List[_Region] = []
 
 def remember() -> None:
     """Find the padding of this process."""
+    import ctypes
+
     with open("/proc/self/stat") as file:
         fields = file.read().rpartition(")")[2].split()
     begin, end, env_begin, env_end = (

@@ -368,6 +368,15 @@ def test_after_a_hint_trials_stay_and_after_a_notice_they_move(facts: MakeFacts)
     assert len(cloud.launches(commands)) == 1
 
 
+def test_an_instance_with_cold_starts_is_used_and_that_is_noted_once(cloud: Cloud) -> None:
+    full(cloud)
+    before = [*cloud.state.result.notes]
+    for instance in ("a", "b"):
+        assert cloud.fact(InstanceNoticed, instance, 50.0, what="cold", why="no forks") == []
+        assert cloud.state.fleet.instances[instance].phase is InstancePhase.READY
+    assert cloud.state.result.notes == [*before, "no forks"]
+
+
 def test_the_grace_ends_before_the_instance_does(cloud: Cloud) -> None:
     full(cloud)
     usual = grace_s(cloud.state)

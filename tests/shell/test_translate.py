@@ -12,7 +12,12 @@ from seerd.shell.translate import event_of, order_of
 
 @pytest.mark.parametrize(
     ("said", "what"),
-    [("interruption", "interruption"), ("rebalance", "rebalance"), ("hibernate", "interruption")],
+    [
+        ("interruption", "interruption"),
+        ("rebalance", "rebalance"),
+        ("cold", "cold"),
+        ("hibernate", "interruption"),
+    ],
 )
 def test_a_notice_is_counted_by_the_runs_clock(said: str, what: str) -> None:
     """The agent's clock showed 1000 when the run was 40 s old."""
