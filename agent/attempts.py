@@ -206,7 +206,9 @@ class LocalAttempt:
         """
         if self._process is None or not self._by_torchrun:
             return False
-        if self.start.node is not None and postmortem.ranks(self._places.logs):
+        if not postmortem.ranks(self._places.logs):  # though forks may wait to become ranks
+            return True
+        if self.start.node is not None:
             return False
         return host.is_alone(self._marker, self._process.pid)
 

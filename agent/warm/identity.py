@@ -95,7 +95,8 @@ def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(env)
     show(argv, env)
-    sys.orig_argv[:] = argv  # type: ignore[attr-defined,unused-ignore]
+    if hasattr(sys, "orig_argv"):  # since Python 3.10
+        sys.orig_argv[:] = argv
     random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

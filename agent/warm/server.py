@@ -85,7 +85,7 @@ def _started(control: socket.socket, request: Dict[str, Any]) -> Optional[Work]:
     with os.fdopen(told, "rb") as pipe:
         pid = pipe.read()
     os.waitpid(middle, 0)
-    _say(control, {"pid": int(pid)} if pid else {"failed": "no second fork"})
+    _say(control, {"pid": int(pid)} if pid else {"failed": "a fork has failed"})
     return None
 
 
@@ -97,18 +97,14 @@ def _why_not(argv: List[str], cwd: str) -> str:
 
 
 def _in_the_middle(told: int, tells: int, request: Dict[str, Any]) -> Work:
-    """Fork again, and end; the second fork returns what it is to do."""
+    """Fork again, and end; the second fork tells its id and returns what it is to do."""
     os.close(told)
     try:
-        pid = os.fork()
-    except OSError:
-        os._exit(1)
-    if pid:
-        os.write(tells, str(pid).encode())
-        os._exit(0)
-    os.close(tells)
-    try:
+        if os.fork():
+            os._exit(0)
         identity.take(request)
+        os.write(tells, str(os.getpid()).encode())
+        os.close(tells)
     except BaseException as error:  # noqa: BLE001
         # What the process itself would do next is not for a fork.
         os.write(2, f"{error!r}\n".encode())

@@ -329,7 +329,7 @@ def test_what_the_first_attempt_has_imported_is_imported_for_the_next(rig: Rig) 
     library = rig.source.parent / "library"
     library.mkdir()
     (library / "late.py").write_text("import os\nPID = os.getpid()\n")
-    (rig.source / "part.py").write_text("import late\nPID = late.PID\n")
+    (rig.source / "part.py").write_text("PID = __import__('late').PID\n")
     script = (
         "import os, seerd\nimport part\ntrial = seerd.trial()\n"
         "while trial.running():\n    print(part.PID == os.getpid(), flush=True)\n"
