@@ -339,7 +339,7 @@ def _imports(script: Path) -> List[str]:
     files = [script]
     for file in files:
         for name in (name for node in _statements(file) for name in _imported_by(node)):
-            own = script.with_name(f"{name}.py")
+            own = script.with_name(f"{name.partition('.')[0]}.py")
             if not own.is_file():
                 found[name] = None
             elif own not in files:
@@ -351,7 +351,7 @@ def _imported_by(node: ast.AST) -> List[str]:
     if isinstance(node, ast.Import):
         return [one.name for one in node.names]
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        return [node.module]
+        return [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
     return []
 
 

@@ -89,8 +89,13 @@ def why_not(script: str) -> str:
 
 
 def _import(name: str) -> None:
+    """Import a module, or what a module has by this name: some packages import a part of theirs
+    only then.
+    """
+    parent, _, last = name.rpartition(".")
     try:
-        importlib.import_module(name)
+        if not hasattr(sys.modules.get(parent), last):
+            importlib.import_module(name)
     except BaseException as error:  # noqa: BLE001
         # The trial that imports it sees the error, if there is one there too.
         print(f"{name}: {error!r}", file=sys.stderr)

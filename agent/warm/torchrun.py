@@ -21,6 +21,7 @@ from seerd.agent.warm.script import Script, come_first, execute, new_main
 MODULE = "torch.distributed.run"
 HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 """Where torchrun takes the class from that starts its ranks."""
+MEETING = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
 RANKS = "--nproc-per-node"
 LOOK_S = 0.01
 LONGEST = 1 << 20
@@ -61,12 +62,27 @@ class Launcher:
     def run(self) -> None:
         """Run torchrun. Raises what it raises."""
         sys.modules[HANDLER].Popen = ForkedRank  # type: ignore[attr-defined]
+        _meet_at_once()
         torchrun = sys.modules[MODULE]
         sys.argv[:] = [str(torchrun.__file__), *self._arguments]
         come_first(os.getcwd())
         names = new_main(None).__dict__
         names["torchrun"] = torchrun
         execute(b"torchrun.main()", "torchrun", names)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)  # what was imported takes its time to be taken down, and GPUs wait
+
+
+def _meet_at_once() -> None:
+    """Spare the up to 0.3 s that torchrun waits at random, so that not all nodes ask its store at
+    once: a store that nodes share (`launch.py`) is of another kind, which has no such wait.
+    """
+    meeting: Any = sys.modules.get(MEETING)
+    real = getattr(meeting, "_delay", None)
+    if real is not None:
+        at_random = (tuple, list)
+        meeting._delay = lambda seconds: isinstance(seconds, at_random) or real(seconds)  # noqa: SLF001
 
 
 def _awaited(there: socket.socket) -> Script:
