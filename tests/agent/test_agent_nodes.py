@@ -180,3 +180,19 @@ def test_what_cannot_span_nodes_is_refused(rig):
     client = rig.ready(rig.job(TRAINS, launcher="python"))
     client.start(node=Node(0, 2, "127.0.0.4", "127.0.0.4:29400", 2))
     assert 'only "torchrun" can span 2' in client.until(Refused).why
+
+
+def test_a_node_of_forks_and_one_of_new_processes_train_together(pair):
+    pair.own[1] = {"preload": []}
+    pair.ready('import sys\nprint("forked", "torch" in sys.modules, flush=True)\n' + TRAINS)
+    first, _ = pair.clients
+    pair.start()
+    assert first.until(Reported).metrics["world"] == 2
+    said = [
+        path.read_text()
+        for rig in pair.rigs
+        for path in rig.attempt().glob("logs/*/attempt_0/0/stdout.log")
+    ]
+    assert said == ["forked True\n", "forked False\n"]
+    first.stop(grace_s=PATIENCE_S)
+    assert [(end.cause, end.code) for end in pair.exits()] == [("asked", 0), ("asked", 0)]
