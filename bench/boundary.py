@@ -1,9 +1,10 @@
-"""What a stage boundary costs an unmoved trial (nothing) and a moved one (its own save, process
-start and restore). Prints JSON.
+"""What a stage boundary costs an unmoved trial (nothing) and a moved one (its own save and restore,
+and what seerd adds). Prints JSON.
 
 Six trials whose metric is their configuration, so that the best start on one GPU and move to two;
-between reports they sleep. The floor of a move is measured in the same run: bare `torchrun` of the
-same script from the same checkpoints, as many at once as have moved.
+between reports they sleep. The floors of a move are measured in the same run: bare `torchrun` of
+the same script from the same checkpoints, as many at once as have moved; and what of that is not
+the start of processes and their imports.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from seerd.shell.journal import Entry, Journal
 
 ROUNDS = 3
 SCRIPT = """
-import time
+import os, time
 import seerd, torch
+with open(os.path.join(os.environ["SEERD_DIR"], "imported"), "w") as file:
+    file.write(str(time.time()))
 trial = seerd.trial()
 model = torch.nn.Linear(1000, 1000)
 trial.track(model=model)
@@ -80,14 +83,17 @@ def main() -> None:
             entries = list(journal.entries())
         moved = costs_of_moving(entries)
         with ThreadPoolExecutor(len(moved)) as pool:
-            starts = [max(pool.map(partial(bare_start_s, run), moved)) for _ in range(ROUNDS)]
-    floor_s = statistics.median(starts) + save_s(entries, next(iter(moved)))
+            bare = [max(pool.map(partial(bare_start_s, run), moved)) for _ in range(ROUNDS)]
+    starts, restores = zip(*bare, strict=True)
+    save = save_s(entries, next(iter(moved)))
+    floor_s, least_s = statistics.median(starts) + save, statistics.median(restores) + save
     left = leaving(entries)
     rows = {
         name: {
             "cost_s": round(cost, 3),
             "of_it_save_and_exit_s": round(left[name], 3),
             "ratio": round(cost / floor_s, 3),
+            "ratio_to_save_and_restore": round(cost / least_s, 3),
         }
         for name, cost in moved.items()
     }
@@ -96,6 +102,7 @@ def main() -> None:
             {
                 "moved": rows,
                 "floor_save_start_restore_s": round(floor_s, 3),
+                "floor_save_restore_s": round(least_s, 3),
                 "unmoved": pauses(entries),
             },
             indent=1,
@@ -143,8 +150,10 @@ def save_s(entries: list[Entry], trial: str) -> float:
     return next(save.save_s for save in reversed(saves) if save.trial == trial)
 
 
-def bare_start_s(run: Path, trial: str) -> float:
-    """Bare torchrun with two ranks from this trial's checkpoint to its first training step."""
+def bare_start_s(run: Path, trial: str) -> tuple[float, float]:
+    """Bare torchrun with two ranks from this trial's checkpoint to its first training step, and the
+    part of it after imports.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = next(run.glob(f"instances/*/trials/{trial}/2"))
         about = {**json.loads((folder / "trial.json").read_text()), "checkpoint_every_s": 1000.0}
@@ -163,7 +172,8 @@ def bare_start_s(run: Path, trial: str) -> float:
         subprocess.run(
             [*launcher, str(run / "source" / "train.py")], env=env, capture_output=True, check=True
         )
-        return json.loads((Path(name) / "out.jsonl").read_text().splitlines()[0])["at"] - began
+        trains = json.loads((Path(name) / "out.jsonl").read_text().splitlines()[0])["at"]
+        return trains - began, trains - float((Path(name) / "imported").read_text())
 
 
 def pauses(entries: list[Entry]) -> dict[str, dict[str, float]]:
@@ -181,7 +191,7 @@ def pauses(entries: list[Entry]) -> dict[str, dict[str, float]]:
         times = [report.happened for report in reports if report.trial == trial]
         around = [b - a for a, b in pairwise(times) if boundary - 1 <= b <= boundary + 5]
         others = [b - a for a, b in pairwise(times) if not boundary - 1 <= b <= boundary + 5]
-        if times[-1] > boundary + 10:
+        if times[-1] > boundary + 10 and around:
             rows[trial] = {
                 "at_boundary_s": round(max(around), 3),
                 "elsewhere_s": round(max(others), 3),
