@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import random
 import sys
 from typing import Any, Dict, List, Sequence
 
@@ -91,13 +90,14 @@ def take(request: Dict[str, Any]) -> None:
 
 
 def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
-    """Take these arguments and this environment, and random numbers that no other fork has."""
+    """Take these arguments and this environment, and random numbers that no other fork has; those
+    of `random` are seeded anew by themselves.
+    """
     os.environ.clear()
     os.environ.update(env)
     show(argv, env)
     if hasattr(sys, "orig_argv"):  # since Python 3.10
         sys.orig_argv[:] = argv
-    random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
