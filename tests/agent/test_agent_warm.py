@@ -175,7 +175,7 @@ with open(os.path.join(os.environ["SEERD_DIR"], "drawn"), "w") as file:
 
 
 def test_forks_draw_numbers_of_their_own(rig: Rig) -> None:
-    client = rig.ready(rig.job(DRAWS, preload=["numpy", "torch"]))
+    client = rig.ready(rig.job(DRAWS, preload=["numpy.random", "torch"]))
     drawn = []
     for trial in ("t1", "t2"):
         client.start(trial)
