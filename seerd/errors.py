@@ -19,6 +19,16 @@ class SeerdError(Exception):
 
     exit_code = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text and the attributes: what a class makes its text of is not kept."""
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(cls: type[SeerdError], args: tuple[Any, ...], kept: dict[str, Any]) -> SeerdError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(kept)
+    return error
+
 
 class JournalError(SeerdError):
     """A journal cannot be read or written."""

@@ -1,34 +1,35 @@
 """`seerd run`, `resume` and `profile`: from what was asked for to the end of the run.
 
-The one rule: what can be refused is refused before anything is started.
+The one rule: what can be refused is refused before anything is started. So that a mistake is told
+at once, only what looks for it is imported before.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import typer
 
-from seerd.commands import profiling
 from seerd.commands.common import STARTED, SpecOptions, tell
-from seerd.commands.sweep import at_start
-from seerd.core.state import State
-from seerd.planning import plans
-from seerd.planning.plans import Place
-from seerd.runs import clusters, earlier, runs
-from seerd.shell.daemon import Watcher
-from seerd.shell.home import Home, RunFolder
-from seerd.spec.clusters import Ec2Cluster
-from seerd.spec.spec import Spec
-from seerd.view import run_json
 from seerd.view.harmless import harmless
-from seerd.view.profile_table import profile_view
-from seerd.view.summary import leftover_lines, summary
-from seerd.view.watch import lines_to, live_watcher
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from seerd.core.state import State
+    from seerd.planning.facts import Place
+    from seerd.planning.planned import Planned
+    from seerd.runs.runs import Ended
+    from seerd.shell.daemon import Watcher
+    from seerd.shell.home import Home, RunFolder
+    from seerd.spec.spec import Spec
+
+DEADLINE = "5m"
+"""The deadline of `seerd profile`, if none is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +49,26 @@ def run(asked: SpecOptions, home: Home, shown: Shown) -> None:
 
     Raises `typer.Exit` with the exit code, and `SeerdError` if no run begins.
     """
-    spec = earlier.informed(asked.complete(), home)
+    spec = asked.complete()
+    from seerd.runs import clusters, earlier
+    from seerd.spec.clusters import Ec2Cluster
+
+    spec = earlier.informed(spec, home)
     for line in offered(spec, home):
         print(line, file=sys.stderr)
     place = clusters.quoted(spec, home)
     if isinstance(spec.cluster, Ec2Cluster):
-        for line in asyncio.run(at_start(home, spec.cluster.region, place.quote.owner)):
+        from seerd.commands import sweep
+
+        for line in sweep.before_a_run(home, spec.cluster.region, place.quote.owner):
             print(line, file=sys.stderr)
     _begin(*_create(spec, home, place, asked), shown)
 
 
 def offered(spec: Spec, home: Home) -> list[str]:
     """Say that there are runs to learn from; nothing if there are none, or some are named."""
+    from seerd.runs import earlier
+
     found = [] if spec.like or spec.policy.name == "grid" else earlier.alike(spec, home)
     if not found:
         return []
@@ -69,13 +78,18 @@ def offered(spec: Spec, home: Home) -> list[str]:
 
 def resume(folder: RunFolder, shown: Shown) -> None:
     """Continue a run. Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on."""
+    from seerd.runs import runs
+
     _follow(folder, shown, lambda watcher: runs.resume(folder, watcher))
 
 
 def profile(asked: SpecOptions, home: Home, shown: Shown) -> None:
     """Measure a script, and keep its profile. Raises what `run` raises."""
-    asked = replace(asked, deadline=asked.deadline or profiling.DEADLINE, ideal=True)
+    asked = replace(asked, deadline=asked.deadline or DEADLINE, ideal=True)
     spec = asked.load()
+    from seerd.commands import profiling
+    from seerd.runs import clusters
+
     place = clusters.quoted(spec, home)
     spec = profiling.profiling_spec(spec, place.quote.facts, budget_given=asked.budget is not None)
     folder, state = _create(spec, home, place, asked)
@@ -90,34 +104,66 @@ def _create(
     asked: SpecOptions,
 ) -> tuple[RunFolder, State]:
     """Plan a run and make its folder."""
-    planned = plans.of_spec(spec, place, ideal=asked.ideal, minimize=asked.minimize)
+    from seerd.runs import clusters, runs
+    from seerd.shell.aside import aside
+
+    planned = aside(lambda: _planned(spec, place, asked))
     clusters.of(spec).check_quota(planned)
     return runs.create(spec, planned, home, STARTED, place.quote)
 
 
+def _planned(spec: Spec, place: Place, asked: SpecOptions) -> Planned:
+    """Plan a run. What this imports is of no use to its daemon."""
+    from seerd.planning import plans
+
+    return plans.of_spec(spec, place, ideal=asked.ideal, minimize=asked.minimize)
+
+
 def _begin(folder: RunFolder, state: State, shown: Shown) -> None:
+    from seerd.runs import runs
+
     _follow(folder, shown, lambda watcher: runs.begin(folder, state, watcher))
 
 
-def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], runs.Ended]) -> None:
+def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -> None:
     """Show the run, then its result and what is left of it. Raises `typer.Exit` with the exit
     code.
     """
     with _watcher(folder, shown) as watcher:
         ended = work(watcher)
-    state = ended.state
-    code = run_json.exit_code(state)
-    if profiling.is_profile(folder) and code != run_json.EXIT_INTERRUPTED:
-        tell(profiling.finish(folder, state), profile_view, json=shown.json)
-        code = 0
-    else:
-        status = run_json.status_of(state, folder.owner() is not None)
-        told = {**run_json.result(state, status), **run_json.leftovers(ended.leftovers)}
-        tell(told, lambda _: summary(state), json=shown.json)
+    code = _tell_result(folder, ended, shown)
     sys.stdout.flush()
+    if ended.leftovers is None:
+        raise typer.Exit(code)
+    from seerd.view.summary import leftover_lines
+
     for line in leftover_lines(ended.leftovers):
         print(harmless(line), file=sys.stderr)
-    raise typer.Exit(1 if ended.leftovers is not None and ended.leftovers.costing else code)
+    raise typer.Exit(1 if ended.leftovers.costing else code)
+
+
+def _tell_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
+    """Show what came of the run; return its exit code."""
+    from seerd.view import run_json
+
+    state = ended.state
+    code = run_json.exit_code(state)
+    if folder.target.is_file() and code != run_json.EXIT_INTERRUPTED:
+        from seerd.commands import profiling
+        from seerd.view.profile_table import profile_view
+
+        tell(profiling.finish(folder, state), profile_view, json=shown.json)
+        return 0
+    status = run_json.status_of(state, folder.owner() is not None)
+    told = {**run_json.result(state, status), **run_json.leftovers(ended.leftovers)}
+    tell(told, lambda _: _summary(state), json=shown.json)
+    return code
+
+
+def _summary(state: State) -> RenderableType:
+    from seerd.view.summary import summary
+
+    return summary(state)
 
 
 @contextlib.contextmanager
@@ -125,6 +171,8 @@ def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
     """Choose how a run is shown: a live view on a terminal, else lines (on stderr if stdout has
     JSON).
     """
+    from seerd.view.watch import lines_to, live_watcher
+
     if shown.json or shown.plain or not sys.stdout.isatty():
         yield lines_to(folder, sys.stderr if shown.json else sys.stdout)
         return

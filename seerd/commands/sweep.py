@@ -200,6 +200,11 @@ async def swept(
         return Swept(cloud.region, owner, dry_run, tuple(found), tuple(there.ending))
 
 
+def before_a_run(home: Home, region: str | None, owner: str) -> list[str]:
+    """Do what `at_start` does, and wait for it."""
+    return asyncio.run(at_start(home, region, owner))
+
+
 async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:
     """End the instances that dead runs of this owner have left; return what there is to tell, one
     line each.

@@ -6,6 +6,7 @@ The one rule: only pure functions; what a machine or a cloud offers is an argume
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
@@ -69,6 +70,20 @@ class Quote:
     usd_per_h: float = 0.0
     owner: str = ""
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where planning happens.
+
+    home           the folder of all runs
+    machine_types  what the spec runs on, as profiles name it, the preferred one first
+    quote          what the cluster offers
+    """
+
+    home: Path
+    machine_types: tuple[str, ...]
+    quote: Quote
 
 
 def problem_of(

@@ -4,31 +4,16 @@ both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Literal
 
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Impossible
 from seerd.planner.profile import Profile
-from seerd.planning.facts import Quote, problem_of
+from seerd.planning.facts import Place, problem_of
 from seerd.planning.planned import Planned, others, plan_for
 from seerd.planning.profiles import profile_for
 from seerd.spec.spec import Spec
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where planning happens.
-
-    home           the folder of all runs
-    machine_types  what the spec runs on, as profiles name it, the preferred one first
-    quote          what the cluster offers
-    """
-
-    home: Path
-    machine_types: tuple[str, ...]
-    quote: Quote
 
 
 def of_spec(

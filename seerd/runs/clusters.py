@@ -24,15 +24,14 @@ from seerd.planner.clouds import (
 )
 from seerd.planner.model import ClusterFacts
 from seerd.planner.stages import instances_for
-from seerd.planning.facts import Machine, MachineSlots, Quote
+from seerd.planning.facts import Machine, MachineSlots, Place, Quote
 from seerd.planning.machine import this_machine
-from seerd.planning.planned import Planned
-from seerd.planning.plans import Place
 from seerd.shell.home import Home, RunFolder
 from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
+    from seerd.planning.planned import Planned
     from seerd.runs.wiring import Setup, Site
     from seerd.shell.providers.ec2_request import Ec2Settings
     from seerd.shell.providers.hosts import SshHost

@@ -9,6 +9,7 @@ import asyncio
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
@@ -16,7 +17,6 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planning.facts import Quote
-from seerd.planning.planned import Planned
 from seerd.runs import clusters, wiring
 from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent, copy_source
@@ -27,6 +27,9 @@ from seerd.shell.journal import Journal
 from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment
 from seerd.spec.spec import Spec
+
+if TYPE_CHECKING:
+    from seerd.planning.planned import Planned
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -26,12 +26,14 @@ from seerd.shell.home import RunFolder
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Provider
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote, RemoteMachine
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.stores.s3 import S3Store
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
+
+if TYPE_CHECKING:
+    from seerd.shell.ssh.remote import Remote, RemoteMachine
+    from seerd.shell.stores.s3 import S3Store
 
 GRACE_S = 10.0
 CHECKPOINT_EVERY_S = 10.0
@@ -92,6 +94,8 @@ def remote_of(
     folder: RunFolder, gpus: int, *, cuda: bool, rented: bool = False, spot: bool = False
 ) -> Remote:
     """Make the connection to a run's machines over SSH; `AgentOptions` explains the options."""
+    from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
+
     options = AgentOptions(
         run=folder.run,
         gpus=gpus,
@@ -220,7 +224,13 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
 def _store(setup: Setup, run: str, region: str | None) -> Store:
     if not setup.store.startswith("s3://"):
         return DirectoryStore(Path(setup.store))
-    return S3Store(setup.store, run, setup.until, region)
+    return _s3(setup.store, setup, run, region)
+
+
+def _s3(address: str, setup: Setup, run: str, region: str | None) -> S3Store:
+    from seerd.shell.stores.s3 import S3Store
+
+    return S3Store(address, run, setup.until, region)
 
 
 def _data(
@@ -228,8 +238,9 @@ def _data(
 ) -> Callable[[], Awaitable[list[Download]]] | None:
     if not setup.data:
         return None
-    first = setup.data[0].source
-    source = store if isinstance(store, S3Store) else S3Store(first, run, setup.until, region)
+    kept_in_s3 = setup.store.startswith("s3://")
+    other = None if kept_in_s3 else _s3(setup.data[0].source, setup, run, region)
+    source = other or cast("S3Store", store)
 
     async def listed() -> list[Download]:
         return [

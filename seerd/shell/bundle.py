@@ -7,14 +7,17 @@ whether it has them.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.util
 import marshal
+import os
 import re
 import shutil
+import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-
-import pathspec
 
 import seerd
 from seerd import agent
@@ -34,6 +37,9 @@ UNCHECKED = 0b01
 WITHOUT_REFERENCES = 2
 """The version of marshal whose bytes do not depend on what else is in memory."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
+
+Ignored = Callable[[str], bool]
+"""Tells whether a path, relative to the source, is not sent; a folder's ends with a slash."""
 
 
 def agent_for(path: Path) -> Path:
@@ -64,20 +70,59 @@ def _version_of(path: Path) -> int | None:
 def build_agent(to: Path) -> None:
     """Write the agent's zip to `to`; `python to` runs it.
 
-    Each of the agent's modules is in it both as source and compiled by this Python. A Python of the
-    same version, as many images have, starts the compiled agent in little more than half of the
-    time; any other uses the source.
+    Compiling takes as long as everything else that a run does before its first trial. So the zip is
+    kept where Python keeps what it has compiled, under a checksum of all that it is made of.
+    """
+    modules, others = _modules(), _others()
+    kept = _kept({**modules, **others})
+    if zipfile.is_zipfile(kept):
+        shutil.copyfile(kept, to)
+        return
+    _write(to, modules, others)
+    if not sys.dont_write_bytecode:
+        with contextlib.suppress(OSError):  # as where Python itself may keep nothing
+            _keep(to, kept)
+
+
+def _write(to: Path, modules: dict[str, bytes], others: dict[str, bytes]) -> None:
+    """Write a zip in which each of the agent's modules is both as source and compiled by this
+    Python. A Python of the same version, as many images have, starts the compiled agent in little
+    more than half of the time; any other uses the source.
     """
     with zipfile.ZipFile(to, "w") as bundle:
-        folder = Path(agent.__file__).parent
-        modules = {f"seerd/agent/{path.name}": path for path in sorted(folder.glob("*.py"))}
-        modules["__main__.py"] = folder / "__main__.py"
-        for name, path in modules.items():
-            _add(bundle, name, path.read_bytes())
-            _add(bundle, f"{name}c", _compiled(path.read_bytes(), name))
-        top = Path(seerd.__file__).parent
-        for path in (top / "__init__.py", *sorted((top / "training").glob("*.py"))):
-            _add(bundle, str(path.relative_to(top.parent)), path.read_bytes())
+        for name, source in modules.items():
+            _add(bundle, name, source)
+            _add(bundle, f"{name}c", _compiled(source, name))
+        for name, source in others.items():
+            _add(bundle, name, source)
+
+
+def _modules() -> dict[str, bytes]:
+    folder = Path(agent.__file__).parent
+    paths = {f"seerd/agent/{path.name}": path for path in sorted(folder.glob("*.py"))}
+    paths["__main__.py"] = folder / "__main__.py"
+    return {name: path.read_bytes() for name, path in paths.items()}
+
+
+def _others() -> dict[str, bytes]:
+    top = Path(seerd.__file__).parent
+    paths = (top / "__init__.py", *sorted((top / "training").glob("*.py")))
+    return {path.relative_to(top.parent).as_posix(): path.read_bytes() for path in paths}
+
+
+def _kept(sources: dict[str, bytes]) -> Path:
+    """Return where the zip that is made of these sources is kept."""
+    content = hashlib.sha256(importlib.util.MAGIC_NUMBER)
+    for name, source in sources.items():
+        content.update(f"{name} {len(source)}\n".encode() + source)
+    compiled = Path(importlib.util.cache_from_source(agent.__file__))
+    return compiled.with_name(f"agent-{content.hexdigest()[:16]}.pyz")
+
+
+def _keep(made: Path, kept: Path) -> None:
+    part = kept.with_name(f"{kept.name}.{os.getpid()}")
+    shutil.copyfile(made, part)
+    part.replace(kept)
 
 
 def _compiled(source: bytes, name: str) -> bytes:
@@ -101,9 +146,7 @@ def copy_source(source: Path, to: Path) -> None:
     """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, and
     not the home folder. Raises `UsageError` if a file cannot be copied.
     """
-    ignore = source / ".seerdignore"
-    lines = ignore.read_text().splitlines() if ignore.is_file() else []
-    ignored = pathspec.GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines])
+    ignored = _ignoring(source / ".seerdignore")
     home = to.parent.parent.resolve()
     try:
         shutil.copytree(
@@ -116,8 +159,23 @@ def copy_source(source: Path, to: Path) -> None:
         raise UsageError(f"the source {source} cannot be copied: {what}") from error
 
 
+def _ignoring(ignore: Path) -> Ignored:
+    if not ignore.is_file():
+        return _is_always_ignored
+    import pathspec
+
+    lines = [*ALWAYS_IGNORED, *ignore.read_text().splitlines()]
+    return pathspec.GitIgnoreSpec.from_lines(lines).match_file
+
+
+def _is_always_ignored(path: str) -> bool:
+    """Tell what a .gitignore of `ALWAYS_IGNORED` alone says, without importing its rules."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return name.endswith(".pyc") or (path.endswith("/") and f"{name}/" in ALWAYS_IGNORED)
+
+
 def _ignored(
-    ignored: pathspec.GitIgnoreSpec, source: Path, home: Path, folder: Path, names: list[str]
+    ignored: Ignored, source: Path, home: Path, folder: Path, names: list[str]
 ) -> set[str]:
     def excluded(name: str) -> bool:
         path = folder / name
@@ -126,6 +184,6 @@ def _ignored(
         if path.is_symlink() and path.is_dir() and folder.resolve().is_relative_to(path.resolve()):
             return True  # it would be copied into itself
         relative = path.relative_to(source).as_posix()
-        return ignored.match_file(f"{relative}/" if path.is_dir() else relative)
+        return ignored(f"{relative}/" if path.is_dir() else relative)
 
     return {name for name in names if excluded(name)}
