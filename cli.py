@@ -1,133 +1,183 @@
 """The command line: commands, options and help texts; what commands do is in `seerd/commands`.
 
-The one rule: every import that costs more than typer itself happens inside the command that needs
+The one rule: every import that costs more than click itself happens inside the command that needs
 it, so that `--help` stays instant.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Any, TypeVar
 
-import typer
+import click
 
 from seerd.commands import common as c
 
+Parameter = Callable[[Callable[..., Any]], Callable[..., Any]]
+Command = TypeVar("Command", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
+
+
+class Argument(click.Argument):
+    """An argument with a help text, which not every version of click has."""
+
+    def __init__(self, declared: Sequence[str], help: str, **other: Any) -> None:
+        super().__init__(declared, **other)
+        self.help = help
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return how it is called, and its help text."""
+        return self.make_metavar(ctx), self.help or ""
+
+
+def takes(*parameters: Parameter) -> Callable[[Command], Command]:
+    """Give a command these arguments and options, which its help lists in this order."""
+
+    def give(command: Command) -> Command:
+        for parameter in reversed(parameters):
+            parameter(command)
+        return command
+
+    return give
+
+
 # ------------------------------------------------------------ what several commands take
 
-SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
-RunArg = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`."),
-]
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-HomeOpt = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        help="Folder of all runs.",
-        envvar="SEERD_HOME",
-        show_default="XDG state folder",
-    ),
-]
-DeadlineOpt = Annotated[
-    str | None,
-    typer.Option(help="Until the best model is in hand, e.g. 30m.", metavar="TIME"),
-]
-BudgetOpt = Annotated[
-    str | None,
-    typer.Option(help="GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME"),
-]
-CostOpt = Annotated[str | None, typer.Option(help="Money, e.g. '$40'.", metavar="MONEY")]
-PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="NAME")]
-ProviderOpt = Annotated[
-    str | None,
-    typer.Option(help="Where to run: local, hosts or ec2.", metavar="NAME"),
-]
-MaxGpusOpt = Annotated[
-    int | None,
-    typer.Option(help="Most GPUs at one moment.", metavar="N", min=1),
-]
-SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
-LikeOpt = Annotated[
-    list[str] | None,
-    typer.Option(help="Learn from an earlier run: a name, or `last`. Repeatable.", metavar="RUN"),
-]
-MinimizeOpt = Annotated[
-    c.Minimize | None,
-    typer.Option(
-        help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest "
-        "(RubberBand).",
-    ),
-]
-IdealOpt = Annotated[
-    bool,
-    typer.Option(
-        "--ideal",
-        help="To the letter of the paper: blind to boot, billing minimum and whole instances.",
-    ),
-]
-SetOpt = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.",
-        metavar="KEY=VALUE",
-    ),
-]
-PlainOpt = Annotated[
-    bool,
-    typer.Option("--plain", help="One line per event instead of the live view."),
-]
+SPEC = click.argument("spec", cls=Argument, metavar="SPEC", type=PATH, help="The spec.toml to run.")
+A_RUN = "A run's name, the beginning of one, or `last`."
+RUN = click.argument("run", cls=Argument, metavar="RUN", help=A_RUN)
+RUN_OR_LAST = click.argument(
+    "run", cls=Argument, metavar="[RUN]", default="last", help=f"{A_RUN}  [default: last]"
+)
+JSON = click.option("--json", is_flag=True, help="Print one JSON object instead of text.")
+HOME = click.option(
+    "--home",
+    type=PATH,
+    envvar="SEERD_HOME",
+    help="Folder of all runs.",
+    show_envvar=True,
+    show_default="XDG state folder",
+)
+DEADLINE = click.option(
+    "--deadline",
+    help="Until the best model is in hand, e.g. 30m.",
+    metavar="TIME",
+)
+BUDGET = click.option("--budget", help="GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME")
+COST = click.option("--cost", help="Money, e.g. '$40'.", metavar="MONEY")
+POLICY = click.option("--policy", help="Search policy.", metavar="NAME")
+PROVIDER = click.option("--provider", help="Where to run: local, hosts or ec2.", metavar="NAME")
+MAX_GPUS = click.option(
+    "--max-gpus",
+    type=click.IntRange(min=1),
+    help="Most GPUs at one moment.",
+    metavar="N",
+)
+SEED = click.option("--seed", type=int, help="Seed of the search.", metavar="N")
+LIKE = click.option(
+    "--like",
+    multiple=True,
+    help="Learn from an earlier run: a name, or `last`. Repeatable.",
+    metavar="RUN",
+)
+MINIMIZE = click.option(
+    "--minimize",
+    type=click.Choice(["cost", "time"]),
+    help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest (RubberBand).",
+)
+IDEAL = click.option(
+    "--ideal",
+    is_flag=True,
+    help="To the letter of the paper: blind to boot, billing minimum and whole instances.",
+)
+SET = click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.",
+    metavar="KEY=VALUE",
+)
+PLAIN = click.option(
+    "--plain",
+    is_flag=True,
+    help="One line per event instead of the live view.",
+)
 
 # ------------------------------------------------------------ the commands
 
-app = typer.Typer(
+
+class InOrder(click.Group):
+    """A group whose help lists its commands in the order in which they are written here."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """List the names of the commands."""
+        return list(self.commands)
+
+
+@click.group(
+    cls=InOrder,
     no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 80},
     help="Tune a model under a deadline and a budget: hand in a training script and a search "
     "space, get back the best model.",
 )
-image = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Images of your own, from which instances start sooner.",
+@takes(
+    click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=c.tell_version,
+        help="Print the versions of seerd, Python, journal format and agent protocol.",
+    ),
+    click.option(
+        "--show-completion",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=c.tell_completion,
+        help="Print what teaches the current shell (bash, zsh or fish) commands and options.",
+    ),
 )
-
-
-@app.callback()
-def seerd(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=c.tell_version,
-            is_eager=True,
-            help="Print the versions of seerd, Python, journal format and agent protocol.",
-        ),
-    ] = False,
-) -> None:
+def app() -> None:
     """Take the options that stand before a command."""
 
 
 @app.command()
+@takes(
+    SPEC,
+    DEADLINE,
+    BUDGET,
+    COST,
+    MINIMIZE,
+    POLICY,
+    PROVIDER,
+    MAX_GPUS,
+    SEED,
+    LIKE,
+    SET,
+    IDEAL,
+    HOME,
+    PLAIN,
+    JSON,
+)
 def run(
-    spec: SpecArg,
-    deadline: DeadlineOpt = None,
-    budget: BudgetOpt = None,
-    cost: CostOpt = None,
-    minimize: MinimizeOpt = None,
-    policy: PolicyOpt = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seed: SeedOpt = None,
-    like: LikeOpt = None,
-    set_: SetOpt = None,
-    ideal: IdealOpt = False,
-    home: HomeOpt = None,
-    plain: PlainOpt = False,
-    json: JsonOpt = False,
+    spec: Path,
+    deadline: str | None,
+    budget: str | None,
+    cost: str | None,
+    minimize: c.Minimize | None,
+    policy: str | None,
+    provider: str | None,
+    max_gpus: int | None,
+    seed: int | None,
+    like: tuple[str, ...],
+    set_: tuple[str, ...],
+    ideal: bool,
+    home: Path | None,
+    plain: bool,
+    json: bool,
 ) -> None:
     """Tune within the deadline and the budget, and hand back the best model.
 
@@ -158,11 +208,17 @@ def run(
 
 
 @app.command()
+@takes(
+    RUN,
+    HOME,
+    PLAIN,
+    JSON,
+)
 def resume(
-    run: RunArg,
-    home: HomeOpt = None,
-    plain: PlainOpt = False,
-    json: JsonOpt = False,
+    run: str,
+    home: Path | None,
+    plain: bool,
+    json: bool,
 ) -> None:
     """Continue a run that was interrupted, or whose process was killed.
 
@@ -175,21 +231,37 @@ def resume(
 
 
 @app.command()
+@takes(
+    SPEC,
+    DEADLINE,
+    BUDGET,
+    COST,
+    MINIMIZE,
+    POLICY,
+    PROVIDER,
+    MAX_GPUS,
+    SEED,
+    LIKE,
+    SET,
+    IDEAL,
+    HOME,
+    JSON,
+)
 def plan(
-    spec: SpecArg,
-    deadline: DeadlineOpt = None,
-    budget: BudgetOpt = None,
-    cost: CostOpt = None,
-    minimize: MinimizeOpt = None,
-    policy: PolicyOpt = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seed: SeedOpt = None,
-    like: LikeOpt = None,
-    set_: SetOpt = None,
-    ideal: IdealOpt = False,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    spec: Path,
+    deadline: str | None,
+    budget: str | None,
+    cost: str | None,
+    minimize: c.Minimize | None,
+    policy: str | None,
+    provider: str | None,
+    max_gpus: int | None,
+    seed: int | None,
+    like: tuple[str, ...],
+    set_: tuple[str, ...],
+    ideal: bool,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Show what would be run, what it would take, and what will be billed. This starts nothing and
     needs no credentials.
@@ -218,26 +290,37 @@ def plan(
 
 
 @app.command()
+@takes(
+    SPEC,
+    click.option(
+        "--deadline",
+        help="Until everything is measured.",
+        metavar="TIME",
+        show_default="5m",
+    ),
+    click.option(
+        "--budget",
+        help="GPU time, e.g. 20gpu-min.",
+        metavar="GPU-TIME",
+        show_default="all of the time; for rented instances, that of the spec",
+    ),
+    PROVIDER,
+    MAX_GPUS,
+    SET,
+    HOME,
+    PLAIN,
+    JSON,
+)
 def profile(
-    spec: SpecArg,
-    deadline: Annotated[
-        str | None,
-        typer.Option(help="Until everything is measured.", metavar="TIME", show_default="5m"),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="GPU time, e.g. 20gpu-min.",
-            metavar="GPU-TIME",
-            show_default="all of the time; for rented instances, that of the spec",
-        ),
-    ] = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    set_: SetOpt = None,
-    home: HomeOpt = None,
-    plain: PlainOpt = False,
-    json: JsonOpt = False,
+    spec: Path,
+    deadline: str | None,
+    budget: str | None,
+    provider: str | None,
+    max_gpus: int | None,
+    set_: tuple[str, ...],
+    home: Path | None,
+    plain: bool,
+    json: bool,
 ) -> None:
     """Measure how long reports take on 1, 2, 4 ... GPUs, and what starts and checkpoints take.
     Later plans use these times.
@@ -263,73 +346,112 @@ def profile(
 
 
 @app.command()
+@takes(
+    click.argument(
+        "spec",
+        cls=Argument,
+        type=PATH,
+        required=False,
+        metavar="[SPEC]",
+        help="Limits, cluster and policy are taken from it.",
+    ),
+    click.option(
+        "--curves",
+        type=PATH,
+        help="Recorded learning curves, an .npz file.",
+        metavar="FILE",
+    ),
+    click.option(
+        "--policies",
+        help="e.g. seer,asha.",
+        metavar="NAMES",
+        show_default="all",
+    ),
+    click.option(
+        "--deadline",
+        help="One or several, e.g. 15m,30m,60m.",
+        metavar="TIME",
+    ),
+    click.option(
+        "--budget",
+        help="One or several, e.g. 240gpu-min,480gpu-min.",
+        metavar="GPU-TIME",
+    ),
+    COST,
+    MAX_GPUS,
+    click.option(
+        "--seeds",
+        type=click.IntRange(min=1),
+        default=5,
+        show_default=True,
+        help="Runs of each policy.",
+        metavar="N",
+    ),
+    click.option(
+        "--scaling",
+        help="Throughput on p GPUs, e.g. 1:1,2:1.87,4:3.42, or resnet50.",
+        metavar="TABLE",
+    ),
+    click.option(
+        "--full-curve",
+        help="How long the median whole curve takes on one GPU.",
+        metavar="TIME",
+    ),
+    click.option(
+        "--stragglers",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        show_default=True,
+        help="Attempts take 1 + |z| times as long, z with this deviation.",
+        metavar="SD",
+    ),
+    click.option(
+        "--drops",
+        type=click.FloatRange(min=0, max=1),
+        default=0.0,
+        show_default=True,
+        help="Share of trials that crash in a minute of training.",
+        metavar="SHARE",
+    ),
+    click.option(
+        "--spot",
+        help="Mean time until an instance is interrupted, e.g. 2h.",
+        metavar="TIME",
+    ),
+    IDEAL,
+    SET,
+    click.option(
+        "--plot",
+        type=PATH,
+        help="Draw metric against deadline and budget.",
+        metavar="FILE",
+    ),
+    HOME,
+    click.option(
+        "--json",
+        is_flag=True,
+        help="Print one JSON array, a row for each policy.",
+    ),
+)
 def simulate(
-    spec: Annotated[
-        Path | None,
-        typer.Argument(metavar="SPEC", help="Limits, cluster and policy are taken from it."),
-    ] = None,
-    curves: Annotated[
-        Path | None,
-        typer.Option(help="Recorded learning curves, an .npz file.", metavar="FILE"),
-    ] = None,
-    policies: Annotated[
-        str | None,
-        typer.Option(help="e.g. seer,asha.", metavar="NAMES", show_default="all"),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(help="One or several, e.g. 15m,30m,60m.", metavar="TIME"),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="One or several, e.g. 240gpu-min,480gpu-min.", metavar="GPU-TIME"),
-    ] = None,
-    cost: CostOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each policy.", metavar="N", min=1)] = 5,
-    scaling: Annotated[
-        str | None,
-        typer.Option(
-            help="Throughput on p GPUs, e.g. 1:1,2:1.87,4:3.42, or resnet50.",
-            metavar="TABLE",
-        ),
-    ] = None,
-    full_curve: Annotated[
-        str | None,
-        typer.Option(help="How long the median whole curve takes on one GPU.", metavar="TIME"),
-    ] = None,
-    stragglers: Annotated[
-        float,
-        typer.Option(
-            help="Attempts take 1 + |z| times as long, z with this deviation.",
-            metavar="SD",
-            min=0,
-        ),
-    ] = 0.0,
-    drops: Annotated[
-        float,
-        typer.Option(
-            help="Share of trials that crash in a minute of training.",
-            metavar="SHARE",
-            min=0,
-            max=1,
-        ),
-    ] = 0.0,
-    spot: Annotated[
-        str | None,
-        typer.Option(help="Mean time until an instance is interrupted, e.g. 2h.", metavar="TIME"),
-    ] = None,
-    ideal: IdealOpt = False,
-    set_: SetOpt = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw metric against deadline and budget.", metavar="FILE"),
-    ] = None,
-    home: HomeOpt = None,
-    json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON array, a row for each policy."),
-    ] = False,
+    spec: Path | None,
+    curves: Path | None,
+    policies: str | None,
+    deadline: str | None,
+    budget: str | None,
+    cost: str | None,
+    max_gpus: int | None,
+    seeds: int,
+    scaling: str | None,
+    full_curve: str | None,
+    stragglers: float,
+    drops: float,
+    spot: str | None,
+    ideal: bool,
+    set_: tuple[str, ...],
+    plot: Path | None,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Compare policies before anything is paid for: the real planner and core in a simulated cloud.
 
@@ -360,8 +482,15 @@ def simulate(
     )
 
 
-@app.command(name="list")
-def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
+@app.command("list")
+@takes(
+    HOME,
+    JSON,
+)
+def list_(
+    home: Path | None,
+    json: bool,
+) -> None:
     """List all runs, the newest last."""
     from seerd.commands import show as command
 
@@ -369,7 +498,16 @@ def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
 
 
 @app.command()
-def show(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
+@takes(
+    RUN_OR_LAST,
+    HOME,
+    JSON,
+)
+def show(
+    run: str,
+    home: Path | None,
+    json: bool,
+) -> None:
     """Show what a run has tried, and its best model."""
     from seerd.commands import show as command
 
@@ -377,7 +515,14 @@ def show(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> N
 
 
 @app.command()
-def watch(run: RunArg = "last", home: HomeOpt = None) -> None:
+@takes(
+    RUN_OR_LAST,
+    HOME,
+)
+def watch(
+    run: str,
+    home: Path | None,
+) -> None:
     """Show the live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
     from seerd.view.watch import watch_run
 
@@ -385,13 +530,21 @@ def watch(run: RunArg = "last", home: HomeOpt = None) -> None:
 
 
 @app.command()
+@takes(
+    RUN,
+    click.argument(
+        "trial",
+        cls=Argument,
+        required=False,
+        metavar="[TRIAL]",
+        help="One trial, e.g. t3.",
+    ),
+    HOME,
+)
 def logs(
-    run: RunArg,
-    trial: Annotated[
-        str | None,
-        typer.Argument(metavar="TRIAL", help="One trial, e.g. t3."),
-    ] = None,
-    home: HomeOpt = None,
+    run: str,
+    trial: str | None,
+    home: Path | None,
 ) -> None:
     """Print what the trials have printed, by trial, attempt and rank; without TRIAL, list the log
     files.
@@ -402,7 +555,16 @@ def logs(
 
 
 @app.command()
-def ledger(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
+@takes(
+    RUN_OR_LAST,
+    HOME,
+    JSON,
+)
+def ledger(
+    run: str,
+    home: Path | None,
+    json: bool,
+) -> None:
     """Show what a run has cost, and for what: spent, committed and allowed."""
     from seerd.commands import show as command
 
@@ -410,14 +572,22 @@ def ledger(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) ->
 
 
 @app.command()
+@takes(
+    RUN_OR_LAST,
+    click.option(
+        "--to",
+        type=PATH,
+        help="Copy checkpoint and configuration into this folder.",
+        metavar="DIR",
+    ),
+    HOME,
+    JSON,
+)
 def best(
-    run: RunArg = "last",
-    to: Annotated[
-        Path | None,
-        typer.Option(help="Copy checkpoint and configuration into this folder.", metavar="DIR"),
-    ] = None,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    run: str,
+    to: Path | None,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Show the best model of a run: its configuration and its checkpoint."""
     from seerd.commands import show as command
@@ -426,7 +596,14 @@ def best(
 
 
 @app.command()
-def stop(run: RunArg, home: HomeOpt = None) -> None:
+@takes(
+    RUN,
+    HOME,
+)
+def stop(
+    run: str,
+    home: Path | None,
+) -> None:
     """End a run in order, as Ctrl-C in its terminal does."""
     from seerd.commands import stop as command
 
@@ -434,23 +611,28 @@ def stop(run: RunArg, home: HomeOpt = None) -> None:
 
 
 @app.command()
+@takes(
+    RUN_OR_LAST,
+    click.option(
+        "--trial",
+        help="Tell of one trial, e.g. t3.",
+        metavar="TRIAL",
+    ),
+    click.option(
+        "--at",
+        help="Tell of one moment: since the run began, e.g. 90s or 12m, or after an "
+        "event, e.g. @57.",
+        metavar="TIME",
+    ),
+    HOME,
+    JSON,
+)
 def replay(
-    run: RunArg = "last",
-    trial: Annotated[
-        str | None,
-        typer.Option("--trial", help="Tell of one trial, e.g. t3.", metavar="TRIAL"),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            help="Tell of one moment: since the run began, e.g. 90s or 12m, or after an "
-            "event, e.g. @57.",
-            metavar="TIME",
-        ),
-    ] = None,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    run: str,
+    trial: str | None,
+    at: str | None,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Tell from its journal why a run went as it did, and whether the same would be decided now.
 
@@ -467,23 +649,33 @@ def replay(
 
 
 @app.command()
+@takes(
+    SPEC,
+    DEADLINE,
+    BUDGET,
+    COST,
+    PROVIDER,
+    MAX_GPUS,
+    SET,
+    click.option(
+        "--policy",
+        is_flag=True,
+        help="Print the least-privilege IAM policy for the coordinator, and nothing else.",
+    ),
+    HOME,
+    JSON,
+)
 def doctor(
-    spec: SpecArg,
-    deadline: DeadlineOpt = None,
-    budget: BudgetOpt = None,
-    cost: CostOpt = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    set_: SetOpt = None,
-    policy: Annotated[
-        bool,
-        typer.Option(
-            "--policy",
-            help="Print the least-privilege IAM policy for the coordinator, and nothing else.",
-        ),
-    ] = False,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    spec: Path,
+    deadline: str | None,
+    budget: str | None,
+    cost: str | None,
+    provider: str | None,
+    max_gpus: int | None,
+    set_: tuple[str, ...],
+    policy: bool,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Check whether a run could begin: credentials, permissions, quota, image, network, bucket,
     price, clock, machines. This starts nothing.
@@ -509,25 +701,29 @@ def doctor(
 
 
 @app.command()
+@takes(
+    SPEC,
+    click.option(
+        "--gpu",
+        is_flag=True,
+        help="Also rent a g4dn.xlarge, for five minutes at most, and import torch there.",
+    ),
+    click.option(
+        "--policy",
+        is_flag=True,
+        help="Print the IAM policy that this command needs, and nothing else.",
+    ),
+    SET,
+    HOME,
+    JSON,
+)
 def canary(
-    spec: SpecArg,
-    gpu: Annotated[
-        bool,
-        typer.Option(
-            "--gpu",
-            help="Also rent a g4dn.xlarge, for five minutes at most, and import torch there.",
-        ),
-    ] = False,
-    policy: Annotated[
-        bool,
-        typer.Option(
-            "--policy",
-            help="Print the IAM policy that this command needs, and nothing else.",
-        ),
-    ] = False,
-    set_: SetOpt = None,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    spec: Path,
+    gpu: bool,
+    policy: bool,
+    set_: tuple[str, ...],
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Prove on your own account, for a few cents, that EC2 and S3 do what seerd relies on, and
     measure how long they take.
@@ -553,24 +749,32 @@ def canary(
 
 
 @app.command()
+@takes(
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Only show what would be ended.",
+    ),
+    click.option(
+        "--older-than",
+        help="End also what is older, unless a process of this machine runs it, e.g. 2h.",
+        metavar="TIME",
+    ),
+    click.option(
+        "--region",
+        help="AWS region.",
+        metavar="NAME",
+        show_default="as for any AWS tool",
+    ),
+    HOME,
+    JSON,
+)
 def sweep(
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only show what would be ended."),
-    ] = False,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            help="End also what is older, unless a process of this machine runs it, e.g. 2h.",
-            metavar="TIME",
-        ),
-    ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option(help="AWS region.", metavar="NAME", show_default="as for any AWS tool"),
-    ] = None,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    dry_run: bool,
+    older_than: str | None,
+    region: str | None,
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Find by their tags what your runs have left in EC2, and end what is dead: instances and
     disks.
@@ -583,43 +787,50 @@ def sweep(
     command.sweep(c.home_of(home), region, older_than, dry_run=dry_run, json=json)
 
 
-app.add_typer(image, name="image")
+@app.group(no_args_is_help=True, help="Images of your own, from which instances start sooner.")
+def image() -> None:
+    """Take what stands before a command on images."""
 
 
 @image.command()
+@takes(
+    SPEC,
+    click.option(
+        "--base",
+        help="Image to begin with: ami-... or ssm:/path.",
+        metavar="IMAGE",
+        show_default="the spec's",
+    ),
+    click.option(
+        "--instance-type",
+        help="What to build it on; a cheap type with a GPU will do.",
+        metavar="TYPE",
+        show_default="the spec's first",
+    ),
+    click.option(
+        "--name",
+        help="What the image is called.",
+        metavar="NAME",
+        show_default="seerd-NAME-DATE",
+    ),
+    click.option(
+        "--data",
+        is_flag=True,
+        help="Put train.data into the image, in /opt/seerd/data.",
+    ),
+    SET,
+    HOME,
+    JSON,
+)
 def build(
-    spec: SpecArg,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help="Image to begin with: ami-... or ssm:/path.",
-            metavar="IMAGE",
-            show_default="the spec's",
-        ),
-    ] = None,
-    instance_type: Annotated[
-        str | None,
-        typer.Option(
-            help="What to build it on; a cheap type with a GPU will do.",
-            metavar="TYPE",
-            show_default="the spec's first",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            help="What the image is called.",
-            metavar="NAME",
-            show_default="seerd-NAME-DATE",
-        ),
-    ] = None,
-    data: Annotated[
-        bool,
-        typer.Option("--data", help="Put train.data into the image, in /opt/seerd/data."),
-    ] = False,
-    set_: SetOpt = None,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    spec: Path,
+    base: str | None,
+    instance_type: str | None,
+    name: str | None,
+    data: bool,
+    set_: tuple[str, ...],
+    home: Path | None,
+    json: bool,
 ) -> None:
     """Make an image with everything that the spec's training needs: driver, torch,
     requirements.txt, the setup commands.
@@ -638,7 +849,7 @@ def build(
 def main() -> None:
     """Run the command that the arguments name."""
     with c.orderly():
-        app()
+        app(prog_name="seerd")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -98,7 +96,7 @@ def day() -> str:
 
 def page() -> str:
     """Return the whole manual page."""
-    root: Any = typer.main.get_command(cli.app)
+    root = cli.app
     context = root.context_class(root, info_name="seerd")
     name, _, description = root.help.partition(": ")
     lines = [

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
 from seerd import cli
@@ -52,7 +51,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield (*path, name), command
 
 
-COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+COMMANDS = dict(commands(cli.app))
 
 
 def options(command: Any) -> list[str]:
@@ -68,27 +67,37 @@ def test_the_version_is_one_line_with_all_that_a_report_needs() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_has_a_completion_that_asks_the_command(shell: str) -> None:
-    script = seerd(_SEERD_COMPLETE=f"source_{shell}")
-    assert f"_SEERD_COMPLETE=complete_{shell}" in script
+    script = seerd("--show-completion", SHELL=f"/usr/bin/{shell}")
+    assert f"_SEERD_COMPLETE={shell}_complete" in script
 
 
 def test_completion_knows_commands_and_options() -> None:
-    asked = {"_SEERD_COMPLETE": "complete_bash", "COMP_WORDS": "seerd si", "COMP_CWORD": "1"}
-    assert seerd(**asked).split() == ["simulate"]
+    asked = {"_SEERD_COMPLETE": "bash_complete", "COMP_WORDS": "seerd si", "COMP_CWORD": "1"}
+    assert seerd(**asked).split() == ["plain,simulate"]
     asked |= {"COMP_WORDS": "seerd image build --", "COMP_CWORD": "3"}
-    assert set(options(COMMANDS["image", "build"])) <= set(seerd(**asked).split())
-    for shell in ("zsh", "fish"):
-        asked = {"_SEERD_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "seerd plan --de"}
-        told = seerd(**asked, _TYPER_COMPLETE_FISH_ACTION="get-args")
+    found = {line.partition(",")[2] for line in seerd(**asked).splitlines()}
+    assert set(options(COMMANDS["image", "build"])) <= found
+    for shell, words, now in (("zsh", "seerd plan --de", "2"), ("fish", "seerd plan --de", "--de")):
+        asked = {"_SEERD_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": now}
+        told = seerd(**asked)
         assert "--deadline" in told
         assert "Until the best model is in hand" in told
+
+
+def test_a_shell_without_completion_is_told_which_have_one() -> None:
+    command = [sys.executable, "-c", NAMED, "--show-completion"]
+    told = subprocess.run(
+        command, env={**os.environ, "SHELL": "/bin/csh"}, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 2
+    assert told.stderr == "seerd: completion is for bash, zsh and fish, and $SHELL is csh\n"
 
 
 def test_bash_completes_with_the_script_that_is_installed(tmp_path: Path) -> None:
     program = tmp_path / "seerd"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{NAMED}" "$@"\n')
     program.chmod(0o755)
-    script = seerd(_SEERD_COMPLETE="source_bash")
+    script = seerd("--show-completion", SHELL="/bin/bash")
     press_tab = "COMP_WORDS=(seerd plan --de); COMP_CWORD=2; _seerd_completion seerd"
     paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     told = subprocess.run(
@@ -122,7 +131,7 @@ def test_the_manual_has_every_command_with_every_option(manual: str) -> None:
 
 def test_the_manual_has_its_date_version_options_and_exit_statuses(manual: str) -> None:
     assert manual.startswith(f'.TH SEERD 1 1970-01-01 "seerd {VERSION}" "seerd manual"\n')
-    for name in ("version", r"install\-completion", r"show\-completion"):
+    for name in ("version", r"show\-completion"):
         assert rf"\fB\-\-{name}" in manual
     statuses = re.findall(r"^\.TP\n(\d+)$", manual.partition('.SH "EXIT STATUS"')[2], re.MULTILINE)
     assert statuses == ["0", "1", "2", "3", "4", "5", "130"]

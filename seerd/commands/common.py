@@ -1,6 +1,6 @@
 """What the commands share: reading a spec, finding a run, telling people and scripts, exit codes.
 
-The one rule: nothing is decided about a run here; every import that costs more than typer happens
+The one rule: nothing is decided about a run here; every import that costs more than click happens
 inside the function that needs it.
 """
 
@@ -14,13 +14,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import typer
+import click
 
 from seerd.view.harmless import Harmless, harmless
 
@@ -76,8 +76,8 @@ class SpecOptions:
     provider: str | None = None
     max_gpus: int | None = None
     seed: int | None = None
-    like: list[str] | None = None
-    set_: list[str] | None = None
+    like: Sequence[str] = ()
+    set_: Sequence[str] = ()
     minimize: Minimize | None = None
     ideal: bool = False
 
@@ -94,7 +94,7 @@ class SpecOptions:
         ]
         if self.like:
             given.append(Override("policy.like", dumps(self.like), "--like"))
-        for text in self.set_ or []:
+        for text in self.set_:
             key, equals, value = text.partition("=")
             if not equals or not key.strip():
                 raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
@@ -142,7 +142,7 @@ def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:
     console.print(Harmless(view(told)))
 
 
-def tell_version(asked: bool) -> None:
+def tell_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     """Print the versions on one line and exit, if asked."""
     if not asked:
         return
@@ -154,7 +154,26 @@ def tell_version(asked: bool) -> None:
 
     python = platform.python_version()
     print(f"seerd {VERSION} (Python {python}, journal format {FORMAT}, agent protocol {PROTOCOL})")
-    raise typer.Exit
+    context.exit()
+
+
+def tell_completion(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """Print the script that completes commands and options in the current shell and exit, if asked.
+
+    Raises `UsageError` for a shell that has none.
+    """
+    if not asked:
+        return
+    from click.shell_completion import get_completion_class
+
+    from seerd.errors import UsageError
+
+    shell = Path(os.environ.get("SHELL", "")).name
+    known = get_completion_class(shell)
+    if known is None:
+        raise UsageError(f"completion is for bash, zsh and fish, and $SHELL is {shell or 'empty'}")
+    print(known(context.command, {}, "seerd", "_SEERD_COMPLETE").source())
+    context.exit()
 
 
 @contextlib.contextmanager

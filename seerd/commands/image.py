@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-import typer
-
 from seerd.commands import image_build
 from seerd.commands.common import SpecOptions, tell
 from seerd.commands.giving_back import teller
@@ -52,13 +50,13 @@ class ImageOptions:
 def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -> None:
     """Build an image, and tell what to write into the spec.
 
-    Raises `typer.Exit`, with 1 if something is left that costs; `UsageError` for what cannot be
+    Raises `SystemExit`, with 1 if something is left that costs; `UsageError` for what cannot be
     built; and what `image_build.build` raises.
     """
     planned = plan(asked.load(), wanted, home)
     built = image_build.build(planned, teller(sys.stderr if json else sys.stdout))
     tell(asdict(built), lambda _: "\n".join(lines(built)), json=json)
-    raise typer.Exit(1 if built.left else 0)
+    raise SystemExit(1 if built.left else 0)
 
 
 def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:

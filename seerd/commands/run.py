@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import typer
-
 from seerd.commands.common import STARTED, SpecOptions, tell
 from seerd.view.harmless import harmless
 
@@ -47,7 +45,7 @@ class Shown:
 def run(asked: SpecOptions, home: Home, shown: Shown) -> None:
     """Tune within the limits.
 
-    Raises `typer.Exit` with the exit code, and `SeerdError` if no run begins.
+    Raises `SystemExit` with the exit code, and `SeerdError` if no run begins.
     """
     spec = asked.complete()
     from seerd.runs import clusters, earlier
@@ -77,7 +75,7 @@ def offered(spec: Spec, home: Home) -> list[str]:
 
 
 def resume(folder: RunFolder, shown: Shown) -> None:
-    """Continue a run. Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on."""
+    """Continue a run. Raises `SystemExit` with the exit code, `SeerdError` if it cannot go on."""
     from seerd.runs import runs
 
     _follow(folder, shown, lambda watcher: runs.resume(folder, watcher))
@@ -126,7 +124,7 @@ def _begin(folder: RunFolder, state: State, shown: Shown) -> None:
 
 
 def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -> None:
-    """Show the run, then its result and what is left of it. Raises `typer.Exit` with the exit
+    """Show the run, then its result and what is left of it. Raises `SystemExit` with the exit
     code.
     """
     with _watcher(folder, shown) as watcher:
@@ -134,12 +132,12 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -
     code = _tell_result(folder, ended, shown)
     sys.stdout.flush()
     if ended.leftovers is None:
-        raise typer.Exit(code)
+        raise SystemExit(code)
     from seerd.view.summary import leftover_lines
 
     for line in leftover_lines(ended.leftovers):
         print(harmless(line), file=sys.stderr)
-    raise typer.Exit(1 if ended.leftovers.costing else code)
+    raise SystemExit(1 if ended.leftovers.costing else code)
 
 
 def _tell_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:

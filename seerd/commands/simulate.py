@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -91,7 +90,7 @@ class Made:
 def simulate(
     asked: Asked,
     spec: Path | None,
-    set_: list[str] | None,
+    set_: Sequence[str],
     plot: Path | None,
     home: Home,
     *,
@@ -100,7 +99,7 @@ def simulate(
     """Compare policies and print the comparison; also draw it into the file `plot`, if that is
     given.
 
-    Raises `UsageError`, and `typer.Exit` with the code of `LimitsError` if no policy could run.
+    Raises `UsageError`, and `SystemExit` with the code of `LimitsError` if no policy could run.
     """
     if set_ and spec is None:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
@@ -115,7 +114,7 @@ def simulate(
     mode = made.study.setting.curves.mode
     tell(found, lambda told: study_table.study_view(told, mode, made.notes), json=json)
     if all("impossible" in row for row in found):
-        raise typer.Exit(LimitsError.exit_code)
+        raise SystemExit(LimitsError.exit_code)
 
 
 @contextmanager

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import typer
-
 from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import BusyError, CloudError, SeerdError, UsageError
@@ -168,7 +166,7 @@ def sweep(
 ) -> None:
     """Sweep, and print what came of it.
 
-    Raises `typer.Exit` with the exit code, `UsageError`, and `AwsError` as `swept` does.
+    Raises `SystemExit` with the exit code, `UsageError`, and `AwsError` as `swept` does.
     """
     try:
         older_than_s = parse_duration(older_than) if older_than else None
@@ -176,7 +174,7 @@ def sweep(
         raise UsageError(f"--older-than {older_than}: {error}") from error
     came = asyncio.run(swept(home, region, dry_run=dry_run, older_than_s=older_than_s))
     tell(sweep_json(came), lambda _: "\n".join(sweep_lines(came)), json=json)
-    raise typer.Exit(CloudError.exit_code if any(one.trouble for one in came.found) else 0)
+    raise SystemExit(CloudError.exit_code if any(one.trouble for one in came.found) else 0)
 
 
 async def swept(

@@ -22,8 +22,6 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from seerd.commands import doctor
 from seerd.commands.canary.expedition import Flown, fly
 from seerd.commands.canary.flock import SMALL, CanaryPlan
@@ -68,7 +66,7 @@ USUAL_DISK_GB = 100
 def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json: bool) -> None:
     """Fly a canary, and print what it came back with; or print the IAM policy that it needs.
 
-    Raises `typer.Exit`, with 1 if a check has failed; `UsageError`, `CloudError` and `CapError` for
+    Raises `SystemExit`, with 1 if a check has failed; `UsageError`, `CloudError` and `CapError` for
     what cannot be begun; and what `fly` raises.
     """
     spec = asked.load()
@@ -81,7 +79,7 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     say(_promise(plan))
     at = time.time()
     flown = _flown(plan, lambda one: say(_line(one)), say)
-    raise typer.Exit(conclude(plan, flown, at, names, say, json=json))
+    raise SystemExit(conclude(plan, flown, at, names, say, json=json))
 
 
 def conclude(

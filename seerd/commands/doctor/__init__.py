@@ -13,8 +13,6 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from seerd.commands.common import SpecOptions, tell
 from seerd.commands.doctor import ec2, here, machines
 from seerd.commands.doctor.case import Case, Ec2Case, peak_of, runnable
@@ -43,14 +41,14 @@ __all__ = [
 def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> None:
     """Examine a spec and print what was found, or print the IAM policy that it needs.
 
-    Raises `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be made.
+    Raises `SystemExit` with the exit code, and `SeerdError` if the policy cannot be made.
     """
     if policy_only:
         print(dumps(policy_of(asked.load()), indent=2))
         return
     findings = examine(asked.path, asked.overrides(), home)
     tell(findings_json(findings), lambda told: doctor_view(told, str(asked.path)), json=json)
-    raise typer.Exit(exit_code(findings))
+    raise SystemExit(exit_code(findings))
 
 
 def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
