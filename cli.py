@@ -6,6 +6,7 @@ it, so that `--help` stays instant.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,17 @@ class Argument(click.Argument):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return how it is called, and its help text."""
         return self.make_metavar(ctx), self.help or ""
+
+
+class Number(click.FloatRange):
+    """A number of a range, and never NaN, which is neither below nor above it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number that was written."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
 
 
 def takes(*parameters: Parameter) -> Callable[[Command], Command]:
@@ -399,7 +411,7 @@ def profile(
     ),
     click.option(
         "--stragglers",
-        type=click.FloatRange(min=0),
+        type=Number(min=0),
         default=0.0,
         show_default=True,
         help="Attempts take 1 + |z| times as long, z with this deviation.",
@@ -407,7 +419,7 @@ def profile(
     ),
     click.option(
         "--drops",
-        type=click.FloatRange(min=0, max=1),
+        type=Number(min=0, max=1),
         default=0.0,
         show_default=True,
         help="Share of trials that crash in a minute of training.",
