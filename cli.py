@@ -561,7 +561,7 @@ def logs(
     """Print what the trials have printed, by trial, attempt and rank; without TRIAL, list the log
     files.
     """
-    from seerd.commands import show as command
+    from seerd.commands import logs as command
 
     command.logs(c.find(run, home), trial)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from click.testing import CliRunner
+from rich.console import Console
 
 from seerd import cli
 from seerd.commands.simulate import Asked, make

@@ -87,7 +87,11 @@ def test_completion_knows_commands_and_options() -> None:
 def test_a_shell_without_completion_is_told_which_have_one() -> None:
     command = [sys.executable, "-c", NAMED, "--show-completion"]
     told = subprocess.run(
-        command, env={**os.environ, "SHELL": "/bin/csh"}, capture_output=True, text=True, check=False
+        command,
+        env={**os.environ, "SHELL": "/bin/csh"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert told.returncode == 2
     assert told.stderr == "seerd: completion is for bash, zsh and fish, and $SHELL is csh\n"

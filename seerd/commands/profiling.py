@@ -27,7 +27,6 @@ from seerd.view.harmless import printable
 from seerd.view.plain import ENDINGS
 from seerd.view.plan_json import Json
 from seerd.view.run_json import status_of
-from seerd.view.summary import failure_lines
 
 SUFFIX = "-profile"
 LONGEST_NAME = 64
@@ -95,6 +94,8 @@ def _missing(state: State, seen: set[int]) -> Iterator[str]:
 
 def _why_nothing(state: State) -> str:
     """Explain why nothing was measured, so that a person can correct it."""
+    from seerd.view.summary import failure_lines
+
     failures = [line for trial in _failed(state) for line in failure_lines(state, trial)]
     notes = [printable(note) for note in dict.fromkeys(state.result.notes)]
     if failures or notes:

@@ -1,14 +1,14 @@
-"""`seerd list`, `show`, `ledger`, `best` and `logs`: what is known of runs, over or not.
+"""`seerd list`, `show`, `ledger` and `best`: what is known of runs, over or not.
 
 The one rule: these commands only read, so they never disturb a run.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from json import dumps
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seerd.commands.common import tell
 from seerd.core.state import State
@@ -16,17 +16,16 @@ from seerd.errors import JournalError, NoModelError
 from seerd.runs import reading
 from seerd.shell.home import Home, RunFolder, copy_result
 from seerd.view import run_json
-from seerd.view.harmless import harmless, printable
-from seerd.view.logs import lines, log_files
 from seerd.view.plan_json import Json
-from seerd.view.summary import summary
-from seerd.view.tables import ledger_table, runs_table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def list_runs(home: Home, *, json: bool) -> None:
     """Print all runs, the newest last; one whose journal cannot be read is listed as unreadable."""
     rows = [_row(folder) for folder in home.runs()]
-    tell({"runs": rows}, lambda told: runs_table(told["runs"]), json=json)
+    tell({"runs": rows}, _runs, json=json)
 
 
 def _row(folder: RunFolder) -> Json:
@@ -44,14 +43,14 @@ def _status(folder: RunFolder, state: State) -> str:
 def show(folder: RunFolder, *, json: bool) -> None:
     """Print what a run has tried, and its best model. Raises `JournalError`."""
     state = reading.read(folder)
-    tell(run_json.details(state, _status(folder, state)), lambda _: summary(state), json=json)
+    tell(run_json.details(state, _status(folder, state)), lambda _: _summary(state), json=json)
 
 
 def ledger(folder: RunFolder, *, json: bool) -> None:
     """Print what a run has cost, and for what. Raises `JournalError`."""
     state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
-    tell(run_json.ledger(state, now_s), ledger_table, json=json)
+    tell(run_json.ledger(state, now_s), _ledger, json=json)
 
 
 def best(folder: RunFolder, to: Path | None, *, json: bool) -> None:
@@ -71,13 +70,19 @@ def best(folder: RunFolder, to: Path | None, *, json: bool) -> None:
     tell(found, lambda _: text, json=json)
 
 
-def logs(folder: RunFolder, trial: str | None) -> None:
-    """Print the logs of one trial, or the list of all log files. Raises `UsageError`."""
-    paths = log_files(folder, trial)
-    if not paths:
-        print(f"seerd: {harmless(trial or 'no trial')} has printed nothing", file=sys.stderr)
-    for path in paths:
-        name = printable(str(path))
-        print(name if trial is None else f"==> {name} <==")
-        if trial is not None:
-            sys.stdout.writelines(lines(path))
+def _runs(told: Json) -> RenderableType:
+    from seerd.view.tables import runs_table
+
+    return runs_table(told["runs"])
+
+
+def _ledger(told: Json) -> RenderableType:
+    from seerd.view.tables import ledger_table
+
+    return ledger_table(told)
+
+
+def _summary(state: State) -> RenderableType:
+    from seerd.view.summary import summary
+
+    return summary(state)

@@ -11,15 +11,17 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from seerd.core.state import State
 from seerd.runs.reading import follow, replay
 from seerd.shell.clock import RunClock
-from seerd.shell.daemon import Watcher
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.view.plain import line_of
+
+if TYPE_CHECKING:
+    from seerd.shell.daemon import Watcher
 
 RECENT = 12
 POLL_S = 0.5
