@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from seerd.core.state import State
-    from seerd.planning.facts import Place
-    from seerd.planning.planned import Planned
+    from seerd.planning.facts import Intended, Place
     from seerd.runs.runs import Ended
     from seerd.shell.daemon import Watcher
     from seerd.shell.home import Home, RunFolder
@@ -105,16 +104,18 @@ def _create(
     from seerd.runs import clusters, runs
     from seerd.shell.aside import aside
 
-    planned = aside(lambda: _planned(spec, place, asked))
-    clusters.of(spec).check_quota(planned)
-    return runs.create(spec, planned, home, STARTED, place.quote)
+    intended = aside(lambda: _intended(spec, place, asked))
+    clusters.of(spec).check_quota(intended)
+    return runs.create(spec, intended, home, STARTED, place.quote)
 
 
-def _planned(spec: Spec, place: Place, asked: SpecOptions) -> Planned:
+def _intended(spec: Spec, place: Place, asked: SpecOptions) -> Intended:
     """Plan a run. What this imports is of no use to its daemon."""
     from seerd.planning import plans
+    from seerd.planning.facts import Intended
 
-    return plans.of_spec(spec, place, ideal=asked.ideal, minimize=asked.minimize)
+    planned = plans.of_spec(spec, place, ideal=asked.ideal, minimize=asked.minimize)
+    return Intended(planned.problem, planned.outline, planned.cluster)
 
 
 def _begin(folder: RunFolder, state: State, shown: Shown) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seerd.errors import UsageError
-from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.model import ClusterFacts, Limits, Outline, PolicyParams, Problem
 from seerd.planner.profile import Profile
 from seerd.spec.spec import Metric, Spec, SpecLimits
 
@@ -70,6 +70,20 @@ class Quote:
     usd_per_h: float = 0.0
     owner: str = ""
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What a run begins with.
+
+    problem  what the policy plans with
+    outline  the whole run as the policy would have it
+    cluster  what machines can be had, and how they are billed
+    """
+
+    problem: Problem
+    outline: Outline
+    cluster: ClusterFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from seerd.planner.policy import POLICIES, outline_of, plan_of
 from seerd.planner.profile import Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
+from seerd.planning.facts import Intended
 
 BOOT_SHARE = 0.1
 """If boots take a larger share of the budget, there is a warning."""
@@ -41,19 +42,13 @@ MORE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Intended):
     """A plan, and what it is expected to take.
 
-    problem   what the policy plans with
-    outline   the whole run as the policy would have it
-    cluster   what machines can be had, and how they are billed
     forecast  time, GPU time and money that it will take
     warnings  what may surprise the person, one sentence each, the most important first
     """
 
-    problem: Problem
-    outline: Outline
-    cluster: ClusterFacts
     forecast: Forecast
     warnings: tuple[str, ...] = ()
 

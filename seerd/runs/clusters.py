@@ -24,14 +24,13 @@ from seerd.planner.clouds import (
 )
 from seerd.planner.model import ClusterFacts
 from seerd.planner.stages import instances_for
-from seerd.planning.facts import Machine, MachineSlots, Place, Quote
+from seerd.planning.facts import Intended, Machine, MachineSlots, Place, Quote
 from seerd.planning.machine import this_machine
 from seerd.shell.home import Home, RunFolder
 from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
-    from seerd.planning.planned import Planned
     from seerd.runs.wiring import Setup, Site
     from seerd.shell.providers.ec2_request import Ec2Settings
     from seerd.shell.providers.hosts import SshHost
@@ -87,7 +86,7 @@ class ClusterKind(ABC, Generic[C]):
         """
         return self.unasked_quote(machine)
 
-    def check_quota(self, planned: Planned) -> None:
+    def check_quota(self, intended: Intended) -> None:
         """Check that the cloud allows the plan's peak. Raises `CloudError` if it does not."""
 
     def source(self, folder: RunFolder) -> str:
@@ -285,14 +284,14 @@ class Ec2(ClusterKind[Ec2Cluster]):
 
         return quotes.ask(self.cluster, home.path / "prices")
 
-    def check_quota(self, planned: Planned) -> None:
+    def check_quota(self, intended: Intended) -> None:
         """Ask AWS how many instances the account may have. Raises `CloudError` if they are too
         few.
         """
         from seerd.runs import quotes
 
-        size = planned.cluster.gpus_per_instance
-        peak = max(instances_for(stage.groups, size) for stage in planned.outline.stages)
+        size = intended.cluster.gpus_per_instance
+        peak = max(instances_for(stage.groups, size) for stage in intended.outline.stages)
         quota = quotes.quota(self.cluster, peak)
         if quota.enough is False:
             some = (quota.instances or 0) * size

@@ -9,14 +9,13 @@ import asyncio
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.planning.facts import Quote
+from seerd.planning.facts import Intended, Quote
 from seerd.runs import clusters, wiring
 from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent, copy_source
@@ -27,9 +26,6 @@ from seerd.shell.journal import Journal
 from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment
 from seerd.spec.spec import Spec
-
-if TYPE_CHECKING:
-    from seerd.planning.planned import Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class Ended:
 
 
 def create(
-    spec: Spec, planned: Planned, home: Home, origin: float, quote: Quote
+    spec: Spec, intended: Intended, home: Home, origin: float, quote: Quote
 ) -> tuple[RunFolder, State]:
     """Make a new run's folder, ready to begin; if that fails, no folder is left.
 
@@ -54,26 +50,26 @@ def create(
     """
     folder = home.new(spec.name)
     try:
-        return folder, _fill(folder, spec, planned, origin, quote)
+        return folder, _fill(folder, spec, intended, origin, quote)
     except (OSError, JournalError):
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
-def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, quote: Quote) -> State:
-    facts = facts_of(spec, folder.run, planned)
+def _fill(folder: RunFolder, spec: Spec, intended: Intended, origin: float, quote: Quote) -> State:
+    facts = facts_of(spec, folder.run, intended)
     folder.spec.write_text(spec.text)
     copy_source(spec.train.source, folder.source)
     build_agent(folder.agent)
     until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
-    setup = wiring.setup_of(spec, folder, planned.outline.allocations, quote, until)
+    setup = wiring.setup_of(spec, folder, intended.outline.allocations, quote, until)
     wiring.save(setup, folder)
     state = new_state(facts)
     with Journal.create(folder.journal, origin):
         return state
 
 
-def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
+def facts_of(spec: Spec, run: str, intended: Intended) -> RunFacts:
     """Collect what the journal of a run begins with."""
     return RunFacts(
         run=run,
@@ -82,9 +78,9 @@ def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
         mode=spec.metric.mode,
         target=spec.metric.target,
         smooth=spec.metric.smooth,
-        problem=planned.problem,
-        cluster=planned.cluster,
-        outline=planned.outline,
+        problem=intended.problem,
+        cluster=intended.cluster,
+        outline=intended.outline,
     )
 
 

@@ -1,4 +1,4 @@
-"""What doctor finds while it asks AWS: answers, and refusals with the permission that is lacking."""
+"""What doctor finds while it asks AWS: answers, and refusals with what is not permitted."""
 
 from __future__ import annotations
 
