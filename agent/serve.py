@@ -33,6 +33,7 @@ from seerd.agent.protocol import (
     Prepare,
     ProtocolError,
     Renew,
+    Reported,
     Shutdown,
     Start,
     Stop,
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 SOCKET = "agent.sock"
 LOOK_S = 0.1
+TOGETHER_S = 0.02
+"""Seconds that a report waits for others: many trials then take few flushes of the disks, here and
+at the daemon.
+"""
 DESERTED_S = 10.0
 """Seconds that an instance that will be taken away waits for a daemon that moves its trials."""
 log = logging.getLogger("agent")
@@ -60,6 +65,8 @@ class Agent:
         self._lease = lease
         self._journal = AgentJournal(here.folder / "journal.jsonl")
         self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
+        self._untold: List[Maker] = []
+        self._keeping: Optional[asyncio.TimerHandle] = None
         self._tasks: Set[asyncio.Task[None]] = set()
         self._talk: Optional[Talk] = None
         self._spot = spot
@@ -92,6 +99,8 @@ class Agent:
         await self._ended.wait()
         server.close()
         await asyncio.to_thread(self._orders.kill_all)
+        if self._failure is None:
+            self._keep_soon()
         if self._talk is not None:
             await self._talk.farewell()
         self._journal.close()
@@ -139,6 +148,26 @@ class Agent:
             self._orders.carry_out(message)
 
     def _tell(self, makers: List[Maker]) -> None:
+        """Keep these facts, and send them. Reports wait a moment for those of other trials;
+        whatever else is told takes them along.
+        """
+        self._untold += makers
+        if not all(isinstance(make(0), Reported) for make in makers):
+            self._keep_untold()
+        elif makers and self._keeping is None:
+            self._keeping = self._loop.call_later(TOGETHER_S, self._keep_soon)
+
+    def _keep_soon(self) -> None:
+        try:
+            self._keep_untold()
+        except AgentJournalError as error:
+            self._fail(error)
+
+    def _keep_untold(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            self._keeping = None
+        makers, self._untold = self._untold, []
         if makers:
             self._journal.add(makers)
             if self._talk is not None:
