@@ -58,7 +58,7 @@ class AgentJournal:
         self.open: Dict[Tuple[str, int], List[Fact]] = {}
         self._path = path
         self._acked = 0
-        self._waiting: List[Fact] = []
+        self._waiting: List[bytes] = []
         self._orders: Dict[str, Order] = {}
         self._settled: Set[str] = set()
         good = self._load() if path.exists() else 0
@@ -86,15 +86,16 @@ class AgentJournal:
         be written.
         """
         made = [make(self.last + offset) for offset, make in enumerate(facts, 1)]
-        self._write(b"".join(map(encode, made)))
-        for fact in made:
-            self._remember(fact)
+        lines = [encode(fact) for fact in made]
+        self._write(b"".join(lines))
+        for fact, line in zip(made, lines):
+            self._remember(fact, line)
 
-    def after(self, seen: int) -> List[Fact]:
-        """Return the facts with numbers above `seen`."""
+    def lines_after(self, seen: int) -> List[bytes]:
+        """Return the facts with numbers above `seen`, as they are sent."""
         if seen >= self._acked:
             return self._waiting[seen - self._acked :]
-        return facts_after(self._path, seen)
+        return [encode(fact) for fact in facts_after(self._path, seen)]
 
     def acknowledge(self, seen: int) -> None:
         """Note that the daemon has committed the facts up to the number `seen`, and drop them from
@@ -117,7 +118,7 @@ class AgentJournal:
                     raise AgentJournalError(
                         f"{self._path}: fact {message.seq} comes after fact {self.last}"
                     )
-                self._remember(message)
+                self._remember(message, encode(message))
                 self._sort(message)
             elif isinstance(message, (Prepare, Start, Stop)):
                 self._take_back(message)
@@ -147,9 +148,9 @@ class AgentJournal:
                 name for name, order in self._orders.items() if _starts(order, fact)
             )
 
-    def _remember(self, fact: Fact) -> None:
+    def _remember(self, fact: Fact, line: bytes) -> None:
         self.last = fact.seq
-        self._waiting.append(fact)
+        self._waiting.append(line)
         if isinstance(fact, Noticed):
             self.noticed.add(fact.what)
         order = self._orders.get(fact.id) if isinstance(fact, Prepared) else None

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 SOCKET = "agent.sock"
 LOOK_S = 0.1
+NEAR_S = 0.1
+"""Two ends of training that are nearer than so many seconds are the same."""
 TOGETHER_S = 0.02
 """Seconds that a report waits for others: many trials then take few flushes of the disks, here and
 at the daemon.
@@ -65,6 +67,7 @@ class Agent:
         self._lease = lease
         self._journal = AgentJournal(here.folder / "journal.jsonl")
         self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
+        self._ends_at: Optional[float] = None
         self._untold: List[Maker] = []
         self._keeping: Optional[asyncio.TimerHandle] = None
         self._tasks: Set[asyncio.Task[None]] = set()
@@ -135,7 +138,7 @@ class Agent:
             self._journal.acknowledge(message.seen)
         elif isinstance(message, Renew):
             self._lease.renew(time.monotonic(), message)
-            self._orders.expect_end(message.ends_in_s)
+            self._expect_end(message.ends_in_s)
         elif isinstance(message, Shutdown):
             self._forsaken = False
             self._end("asked", 0.0)
@@ -146,6 +149,16 @@ class Agent:
         elif not self._ending and self._journal.take(message):
             log.info("order %s: %s", message.id, message.kind)
             self._orders.carry_out(message)
+
+    def _expect_end(self, in_s: Optional[float]) -> None:
+        """Hand on when training ends, unless that has been said: each renewal of the lease says it,
+        and every trial has a file for it.
+        """
+        at = None if in_s is None else time.time() + in_s
+        said = self._ends_at
+        if at is None or said is None or abs(at - said) >= NEAR_S:
+            self._ends_at = at
+            self._orders.expect_end(in_s)
 
     def _tell(self, makers: List[Maker]) -> None:
         """Keep these facts, and send them. Reports wait a moment for those of other trials;
