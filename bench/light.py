@@ -118,7 +118,7 @@ def commands() -> dict[str, dict[str, float]]:
 
 
 @contextlib.contextmanager
-def running(**keys: object) -> Iterator[tuple[psutil.Process, Path]]:
+def running(*shown: str, **keys: object) -> Iterator[tuple[psutil.Process, Path]]:
     """A run of the script with these keys, on a terminal that somebody reads; its process and its
     home. It is ended on leaving.
     """
@@ -126,7 +126,7 @@ def running(**keys: object) -> Iterator[tuple[psutil.Process, Path]]:
         folder, home = Path(name), Path(name) / "home"
         (folder / "train.py").write_text(SCRIPT)
         (folder / "spec.toml").write_text(SPEC.format(**keys))
-        command = [*SEERD, "run", str(folder / "spec.toml"), "--home", str(home)]
+        command = [*SEERD, "run", str(folder / "spec.toml"), "--home", str(home), *shown]
         ours, theirs = pty.openpty()
         process = psutil.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT)
         os.close(theirs)
@@ -232,15 +232,16 @@ def reports() -> dict[str, object]:
     """Shares of a core while 64 trials report."""
     return {
         "64 a second": _reporting(every_s=1.0),
+        "64 a second, as lines": _reporting("--json", every_s=1.0),
         "1000 a second": _reporting(every_s=64 / 1000),
     }
 
 
-def _reporting(every_s: float) -> dict[str, float]:
+def _reporting(*shown: str, every_s: float) -> dict[str, float]:
     slots = 64
     many = int(600 / every_s)
     asked = {"policy": "random", "trials": slots, "reports": many, "every_s": every_s}
-    with running(**asked, slots=slots) as (daemon, home):
+    with running(*shown, **asked, slots=slots) as (daemon, home):
         assert waited_for(lambda: has_ordered(home, "training", slots), daemon)
         time.sleep(5)
         there = parts_of(daemon)

@@ -174,7 +174,7 @@ def test_what_is_acknowledged_leaves_memory_but_can_still_be_read(opened):
     assert journal._waiting == [encode(reported(2)(3))]
     assert after(journal, 2) == [reported(2)(3)]
     assert [fact.seq for fact in after(journal, 0)] == [1, 2, 3]
-    assert opened()._waiting == [reported(2)(3)]
+    assert opened()._waiting == [encode(reported(2)(3))]
 
 
 class Disk:
