@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Coroutine, List, Optional, Set
 
 from seerd.agent.crash_recovery import PULSE_S, recover
@@ -165,7 +166,7 @@ class Agent:
         whatever else is told takes them along.
         """
         self._untold += makers
-        if not all(isinstance(make(0), Reported) for make in makers):
+        if not all(isinstance(make, partial) and make.func is Reported for make in makers):
             self._keep_untold()
         elif makers and self._keeping is None:
             self._keeping = self._loop.call_later(TOGETHER_S, self._keep_soon)

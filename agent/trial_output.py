@@ -16,6 +16,7 @@ import json
 import logging
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
@@ -227,7 +228,15 @@ class TrialOutput:
             _seconds(told.get("unit_s", 0.0)),
         )
         metrics = metrics_of(told["metrics"])
-        return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
+        return partial(
+            Reported,
+            at=at,
+            trial=self._trial,
+            attempt=self._attempt,
+            epoch=epoch,
+            metrics=metrics,
+            unit_s=unit_s,
+        )
 
     def _saved(self, name: str, save_s: float) -> None:
         """Have this checkpoint stored. Only those wait that are `needed`, since the trial itself

@@ -51,7 +51,7 @@ def decode(line: bytes) -> Message:
     if len(line) > MAX_LINE:
         raise ProtocolError(f"a line of {len(line)} bytes is too long")
     try:
-        return _message(json.loads(line.decode(), object_pairs_hook=_object))
+        return _message(_DECODER.decode(line.decode()))
     except RecursionError:
         raise ProtocolError("nested too deeply") from None
     except ValueError as error:
@@ -108,15 +108,15 @@ def _made(cls: Any, body: Any) -> Any:
     if not isinstance(body, dict):
         raise ProtocolError(f"{cls.__name__} is not an object")
     hints = _hints(cls)
-    if not hints.keys() - _optional(cls) <= body.keys() <= hints.keys():
+    if body.keys() != hints.keys() and not _required(cls) <= body.keys() <= hints.keys():
         raise ProtocolError(f"{cls.__name__} has the fields {', '.join(sorted(body)):.200}")
     made = {
         name: _checked(f"{cls.__name__}.{name}", hints[name], value) for name, value in body.items()
     }
-    for name in made.keys() & BOUNDS.keys():
-        low, high = BOUNDS[name]
-        if made[name] is not None and not low <= made[name] <= high:
-            raise ProtocolError(f"{cls.__name__}.{name} cannot be {made[name]}")
+    for name, (low, high) in _bounds(cls).items():
+        value = made.get(name)
+        if value is not None and not low <= value <= high:
+            raise ProtocolError(f"{cls.__name__}.{name} cannot be {value}")
     if cls is Checkpointed and not NAME.fullmatch(made["name"]):
         raise ProtocolError(f"no checkpoint is called {_shown(made['name'])}")
     return cls(**made)
@@ -189,6 +189,7 @@ def _shown(value: Any) -> str:
 
 _SCALARS = (str, float, int, bool)
 _AS_IT_IS = frozenset((*_SCALARS, dict, type(None)))
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACTS)}
 
@@ -202,9 +203,14 @@ def _hints(cls: Any) -> Dict[str, Any]:
 
 
 @lru_cache(maxsize=None)
-def _optional(cls: Any) -> Set[str]:
+def _required(cls: Any) -> Set[str]:
     return {
         each.name
         for each in fields(cls)
-        if each.default is not MISSING or each.default_factory is not MISSING
+        if each.default is MISSING and each.default_factory is MISSING
     }
+
+
+@lru_cache(maxsize=None)
+def _bounds(cls: Any) -> Dict[str, Tuple[float, float]]:
+    return {name: BOUNDS[name] for name in _hints(cls) if name in BOUNDS}

@@ -151,9 +151,10 @@ class Dispatch:
     def heard(self, entry: Entry) -> None:
         """Note what this entry changes, so that the next question tells the policy of it."""
         changed = trials_of(entry.event, entry.decided)
-        self._changed = (
-            None if self._changed is None or changed is None else self._changed | changed
-        )
+        if self._changed is None or changed is None:
+            self._changed = None
+        else:
+            self._changed |= changed
         if any(isinstance(decision, Declined) for decision in entry.decided):
             self._environment.policy.forget()
 

@@ -233,8 +233,10 @@ def _beats_all(event: TrialReported, state: State) -> bool:
         return False
     sign = 1 if state.facts.mode == "max" else -1
     worth = sign * event.metric
-    others = [t for t in state.trials.values() if t.id != event.trial]
-    if any(t.metric is not None and sign * t.metric >= worth for t in others):
+    if any(
+        t.metric is not None and sign * t.metric >= worth and t.id != event.trial
+        for t in state.trials.values()
+    ):
         return False
     earlier = (
         r
