@@ -48,9 +48,9 @@ SOCKET = "agent.sock"
 LOOK_S = 0.1
 NEAR_S = 0.1
 """Two ends of training that are nearer than so many seconds are the same."""
-TOGETHER_S = 0.02
-"""Seconds that a report waits for others: many trials then take few flushes of the disks, here and
-at the daemon.
+TOGETHER_S = 0.2
+"""Seconds from the last facts until reports are kept and sent again: many trials then take few
+flushes of the disks, here and at the daemon. A report after a pause is sent at once.
 """
 DESERTED_S = 10.0
 """Seconds that an instance that will be taken away waits for a daemon that moves its trials."""
@@ -70,6 +70,7 @@ class Agent:
         self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
         self._ends_at: Optional[float] = None
         self._untold: List[Maker] = []
+        self._kept_at = -TOGETHER_S
         self._keeping: Optional[asyncio.TimerHandle] = None
         self._tasks: Set[asyncio.Task[None]] = set()
         self._talk: Optional[Talk] = None
@@ -162,14 +163,15 @@ class Agent:
             self._orders.expect_end(in_s)
 
     def _tell(self, makers: List[Maker]) -> None:
-        """Keep these facts, and send them. Reports wait a moment for those of other trials;
+        """Keep these facts, and send them. Reports that follow others wait a moment for more;
         whatever else is told takes them along.
         """
         self._untold += makers
-        if not all(isinstance(make, partial) and make.func is Reported for make in makers):
+        wait_s = self._kept_at + TOGETHER_S - time.monotonic()
+        if wait_s <= 0 or not all(map(_is_report, makers)):
             self._keep_untold()
         elif makers and self._keeping is None:
-            self._keeping = self._loop.call_later(TOGETHER_S, self._keep_soon)
+            self._keeping = self._loop.call_later(wait_s, self._keep_soon)
 
     def _keep_soon(self) -> None:
         try:
@@ -183,6 +185,7 @@ class Agent:
             self._keeping = None
         makers, self._untold = self._untold, []
         if makers:
+            self._kept_at = time.monotonic()
             self._journal.add(makers)
             if self._talk is not None:
                 self._talk.tell()
@@ -272,6 +275,10 @@ class Agent:
     def _fail(self, error: BaseException) -> None:
         self._failure = error
         self._ended.set()
+
+
+def _is_report(make: Maker) -> bool:
+    return isinstance(make, partial) and make.func is Reported
 
 
 def private_socket() -> socket.socket:

@@ -31,6 +31,7 @@ FASTEST = (
     "tests/agent/test_agent_printed.py",
     "tests/agent/test_agent_protocol.py",
     "tests/agent/test_agent_receive.py",
+    "tests/agent/test_agent_reports.py",
     "tests/agent/test_agent_record.py",
     "tests/agent/test_agent_transfer.py",
     "tests/agent/test_agent_hang_detection.py",

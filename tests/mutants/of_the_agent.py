@@ -152,14 +152,14 @@ OBEYING = (
         "a message may lack any of its fields",
         "nothing is let through that is not exactly a message",
         "wire._made",
-        "hints.keys() - _optional(cls) <= body.keys() <= hints.keys()",
+        "_required(cls) <= body.keys() <= hints.keys()",
         "body.keys() <= hints.keys()",
         ("tests/agent/test_agent_protocol.py",),
     ),
     Mutant(
         "a text passes as a number",
         "nothing is let through that is not exactly a message",
-        "wire._checked",
+        "wire._scalar",
         "hint is str and isinstance(value, str)",
         "hint in (int, str, bool) and isinstance(value, str)",
         ("tests/agent/test_agent_protocol.py",),
@@ -189,6 +189,14 @@ OBEYING = (
         (
             "tests/agent/test_agent_trial_output.py::test_nothing_is_told_twice_also_not_by_the_next_agent",
         ),
+    ),
+    Mutant(
+        "the end of an attempt waits as reports do",
+        "facts are told in order and none is held up",
+        "Agent._tell",
+        "wait_s <= 0 or not all(map(_is_report, makers))",
+        "wait_s <= 0",
+        ("tests/agent/test_agent_reports.py",),
     ),
     Mutant(
         "a checkpoint's name may lead out of its folder",
