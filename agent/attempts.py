@@ -14,13 +14,15 @@ import shutil
 import time
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple
 
-from seerd.agent import host, postmortem
+from seerd.agent import host, plainfile, postmortem
+from seerd.agent.family import Family, Launcher, Others
+from seerd.agent.file_events import FileEvents
 from seerd.agent.hangs import Stall
 from seerd.agent.journal import Maker
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.protocol import Exited, Noticed, Start, Started
 from seerd.agent.threads import in_thread
-from seerd.agent.trial_output import TrialOutput
+from seerd.agent.trial_output import MOST_AT_ONCE, TrialOutput
 from seerd.agent.watchdog import Watchdog
 
 LAST_PLACE_S = 30.0
@@ -42,22 +44,42 @@ second, but more on an overloaded machine.
 """
 STACK_S = 1.0
 """Seconds that a rank that hangs has to write its Python stack."""
+GATHER_S = 0.01
+"""Seconds from one look at the output to the next, while the attempt runs: what a trial writes in
+quick succession is told together.
+"""
+LOOK_S = 0.5
+"""Seconds from one look at the size of an output whose growth the system tells by itself."""
+SAME_S = 0.1
+"""Seconds by which the end of training may move without a word to the trial."""
+LITTLE = 1 << 14
+"""Bytes of output that are read faster than a thread is started for it."""
 Proof = Callable[[Set[int]], Awaitable[str]]
 
 
 class LocalAttempt:
-    """One attempt that has been ordered.
+    """One attempt of the run `run` that has been ordered.
 
     start  the order
     gpus   its GPUs, which it holds until `done` is set
+    since  when it was ordered, in ticks since boot
     done   set when the attempt is over
     cause  who asked it to end, "asked" or "lease"; None if nobody has
 
     `why_held` waits until the memory of GPUs is free; it returns what still holds it, or nothing.
+    `others` returns the other attempts here, and `file_events` tell of what is written.
     """
 
     def __init__(
-        self, start: Start, places: Places, output: TrialOutput, tell: Tell, why_held: Proof
+        self,
+        run: str,
+        start: Start,
+        places: Places,
+        output: TrialOutput,
+        tell: Tell,
+        why_held: Proof,
+        others: Callable[[], List[LocalAttempt]],
+        file_events: FileEvents,
     ) -> None:
         self.start = start
         self.gpus = set(start.gpus)
@@ -67,6 +89,10 @@ class LocalAttempt:
         self._output = output
         self._tell = tell
         self._why_held = why_held
+        self._others = others
+        self._file_events = file_events
+        self.since = host.ticks()
+        self._family = Family(f"{run}/{self.key}", self.since, lambda: self.launcher, self._rivals)
         self._watchdog = Watchdog(start, places, self.members, tell)
         self._hung: Optional[Stall] = None
         self._ends_at: Optional[float] = None
@@ -75,6 +101,10 @@ class LocalAttempt:
         self._is_crashing = False
         self._process: Optional[asyncio.subprocess.Process] = None
         self._wake = asyncio.Event()
+        self._out = places.attempt / "out.jsonl"
+        self._watch = -1
+        self._looked_at = self._drained_at = 0.0
+        self._drained_to = 0
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
         self._storing: Optional[asyncio.Task[None]] = None
@@ -105,7 +135,12 @@ class LocalAttempt:
             self._tell([self._exited(time.time(), None)])
             return
         self._tell([self._started(time.time(), self._process.pid)])
-        free_at, held = await self._until_gone(self._process)
+        self._watch = self._file_events.watch(self._out, self._wake.set)
+        self._wake.set()
+        try:
+            free_at, held = await self._until_gone(self._process)
+        finally:
+            self._file_events.forget(self._watch)
         unfit = [self._noticed(free_at, held)] if held else []
         self._tell([*unfit, self._exited(free_at, self._process.returncode)])
 
@@ -140,8 +175,10 @@ class LocalAttempt:
 
     def expect_end(self, at: Optional[float]) -> None:
         """Have the trial know when training ends (seconds since 1970; None: not known)."""
-        self._ends_at = at
-        if self._marker:
+        before, self._ends_at = self._ends_at, at
+        if at is not None and before is not None and abs(at - before) < SAME_S:
+            self._ends_at = before
+        elif self._marker:
             self._write_end()
 
     def _write_end(self) -> None:
@@ -160,7 +197,7 @@ class LocalAttempt:
             time.monotonic() >= self._kill_at or self._only_torchrun_is_left()
         )
         if due and self._killing is None and self._process is not None:
-            self._end_by(self._kill(self._process))
+            self._end_by(self._kill())
         if (
             self._kill_at is not None
             and time.monotonic() >= self._kill_at
@@ -168,8 +205,16 @@ class LocalAttempt:
         ):
             # After a lease nobody waits, so a checkpoint under way may still get there.
             self._output.checkpoint_store.cut()
-        if self._output.has_grown() or (self._storing is None and self._output.can_store()):
+        if self._has_grown() or (self._storing is None and self._output.can_store()):
             self._wake.set()
+
+    def _has_grown(self) -> bool:
+        """Tell whether there is new output. Where the system tells of it, this looks seldom."""
+        now = time.monotonic()
+        if self._watch >= 0 and now - self._looked_at < LOOK_S:
+            return False
+        self._looked_at = now
+        return self._output.has_grown()
 
     def _end_by(self, work: Coroutine[Any, Any, None]) -> None:
         self._killing = asyncio.ensure_future(work)
@@ -188,10 +233,10 @@ class LocalAttempt:
                 self._end_if_hung()
 
     def _end_if_hung(self) -> None:
-        stall, process = self._watchdog.hung, self._process
-        if stall is not None and self._killing is None and process is not None:
+        stall = self._watchdog.hung
+        if stall is not None and self._killing is None and self._process is not None:
             self._hung = stall
-            self._end_by(self._kill_hung(process, stall))
+            self._end_by(self._kill_hung(stall))
 
     def _only_torchrun_is_left(self) -> bool:
         """Tell whether torchrun runs without ranks, before they start or after they have gone. Its
@@ -204,7 +249,7 @@ class LocalAttempt:
             return False
         if self.start.node is not None and postmortem.ranks(self._places.logs):
             return False
-        return host.is_alone(self._marker, self._process.pid)
+        return self.members() == {self._process.pid}
 
     def _has_lost_a_rank(self) -> bool:
         """Tell whether this is one node of several, and one of the ranks started here is gone."""
@@ -214,14 +259,26 @@ class LocalAttempt:
             postmortem.ranks(self._places.logs)
         )
 
+    def each_member(self) -> Iterator[int]:
+        """Yield the ids of its processes one by one, as `Family.each` does."""
+        return iter(()) if self._process is None else self._family.each()
+
     def members(self) -> Set[int]:
         """Return the ids of its processes."""
-        return set(self.each_member())
+        return set() if self._process is None else self._family.members()
 
-    def each_member(self) -> Iterator[int]:
-        """Yield the ids of its processes one by one, as `host.each_member` does."""
-        return (
-            iter(()) if self._process is None else host.each_member(self._marker, self._process.pid)
+    @property
+    def launcher(self) -> Launcher:
+        """The process that has started all others."""
+        process = self._process
+        return Launcher(0, False) if process is None else _launcher(process)
+
+    def _rivals(self) -> Others:
+        """Return what else runs here. Another attempt that is still to start may do so any time."""
+        others = self._others()
+        return Others(
+            frozenset(other.launcher.pid for other in others),
+            tuple(other.since for other in others if not other.launcher.ended),
         )
 
     def _make_ready(self, plan: LaunchPlan) -> None:
@@ -267,16 +324,31 @@ class LocalAttempt:
             self._wake.clear()
             if self._killing is not None and self._killing.done():
                 self._killing.result()
-            self._tell(await asyncio.to_thread(self._output.drain))
+            await self._gather(exited)
+            self._tell(await self._drained())
             self._store_beside()
         if self._killing is not None:
             await self._killing
-        await self._kill(process)
+        await self._end_rest()
         proving = asyncio.ensure_future(self._proved_free())
-        for makers in await asyncio.to_thread(lambda: list(self._output.drain_all())):
-            self._tell(makers)
+        while self._output.has_grown():
+            self._tell(await self._drained())
         await self._store_last()
         return await proving
+
+    async def _gather(self, exited: asyncio.Future[int]) -> None:
+        """Wait until the last look at the output was `GATHER_S` ago, or the launcher has ended."""
+        rest_s = self._drained_at + GATHER_S - time.monotonic()
+        if rest_s > 0:
+            await asyncio.wait({exited}, timeout=rest_s)
+
+    async def _drained(self) -> List[Maker]:
+        """Return facts of what has been written, read in a thread if it is much."""
+        self._drained_at = time.monotonic()
+        size = plainfile.size(self._out)
+        is_little = size - self._drained_to <= LITTLE
+        self._drained_to = min(size, self._drained_to + MOST_AT_ONCE)
+        return self._output.drain() if is_little else await asyncio.to_thread(self._output.drain)
 
     async def _proved_free(self) -> Tuple[float, str]:
         held = await self._why_held(self.gpus)
@@ -314,22 +386,18 @@ class LocalAttempt:
         seconds, let torchrun log which rank it was, and kill torchrun.
         """
         await asyncio.sleep(CLOSING_S)
-        await asyncio.to_thread(
-            host.kill,
-            lambda: (pid for pid in self.each_member() if pid != process.pid),
-            {process.pid},
-        )
+        await asyncio.to_thread(self._family.end, {process.pid})
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
-        await self._kill(process)
+        await self._kill()
 
-    async def _kill_hung(self, process: asyncio.subprocess.Process, stall: Stall) -> None:
+    async def _kill_hung(self, stall: Stall) -> None:
         """Kill an attempt that hangs, once the hung rank has written its Python stack to its log.
 
         Nothing can be saved, since all ranks save together.
         """
         await asyncio.to_thread(self._have_stack_written, stall)
-        await self._kill(process)
+        await self._kill()
 
     def _have_stack_written(self, stall: Stall) -> None:
         mark = stall.hung
@@ -347,8 +415,13 @@ class LocalAttempt:
         ):
             time.sleep(host.POLL_S)
 
-    async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        left = await asyncio.to_thread(host.kill, self.each_member, {process.pid})
+    async def _end_rest(self) -> None:
+        """End what the launcher has left behind, if it has."""
+        if not self._family.is_gone():
+            await self._kill()
+
+    async def _kill(self) -> None:
+        left = await asyncio.to_thread(self._family.end)
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
 
@@ -385,3 +458,7 @@ class LocalAttempt:
         ):
             return "asked"  # its ranks left because another node's were asked to
         return self.cause or ("finished" if code == 0 else "crashed")
+
+
+def _launcher(process: asyncio.subprocess.Process) -> Launcher:
+    return Launcher(process.pid, process.returncode is not None)

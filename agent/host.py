@@ -5,7 +5,8 @@ The one rule: an attempt has ended when no process of it is left, and that is lo
 assumed. On Linux every process with the attempt's SEERD_ATTEMPT in its environment belongs to it,
 whatever its session, group or parent (torchrun's workers have sessions of their own and outlive it
 when it is killed). On every system the launcher's descendants and its process group belong to it
-too.
+too. To find those of any parent, all processes of the machine are read; an agent that lives looks
+below itself alone (`family`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
 MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
+KILLED_POLL_S = 0.001
 PART_BYTES = 65536
 MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
 EMPTY_LOOKS = 4
@@ -46,6 +48,20 @@ class Life(NamedTuple):
     runs: bool
     cpu_s: float
     moved_bytes: int
+
+
+class Process(NamedTuple):
+    """A process, as proc_pid_stat(5) shows it.
+
+    parent, group  ids of its parent and of its process group
+    zombie         whether it has ended
+    born           when it started, in ticks since boot
+    """
+
+    parent: int
+    group: int
+    zombie: bool
+    born: int
 
 
 def adopt_orphans() -> None:
@@ -74,6 +90,74 @@ def boot_id() -> str:
         return ""
 
 
+def ticks() -> int:
+    """Return the ticks since boot, as `Process.born` counts them (Linux; elsewhere 0)."""
+    if sys.platform != "linux":
+        return 0
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def lists_children() -> bool:
+    """Tell whether this system lists the children of a process (Linux, CONFIG_PROC_CHILDREN)."""
+    return sys.platform == "linux" and os.path.exists(f"{PROC}/self/task/{os.getpid()}/children")
+
+
+def adopted() -> List[int]:
+    """Return our own children: those that our first thread has started, and all orphans, which come
+    to it (Linux).
+
+    A child that is waited for while the list is read may hide the next one, so it is read until it
+    is twice the same.
+    """
+    before, found = None, _children_of_thread(os.getpid(), os.getpid())
+    while found != before:
+        before, found = found, _children_of_thread(os.getpid(), os.getpid())
+    return found
+
+
+def below(roots: Iterable[int]) -> List[int]:
+    """Return these processes and all their descendants, each after its parent (Linux)."""
+    found = list(roots)
+    for pid in found:
+        found.extend(_children(pid))
+    return found
+
+
+def each_below() -> Iterator[int]:
+    """Yield the ids of our descendants, the newest first, zombies excepted (Linux; elsewhere none
+    are adopted).
+    """
+    found = below(adopted()) if lists_children() else []
+    return (pid for pid in sorted(found, reverse=True) if is_there(pid))
+
+
+def seen(pid: int) -> Optional[Process]:
+    """Look at a process; None if it is gone (Linux)."""
+    told = _stat(pid)
+    if told is None:
+        return None
+    return Process(int(told[1]), int(told[2]), told[0] in "ZX", int(told[19]))
+
+
+def attempt_of(pid: int) -> Optional[str]:
+    """Return the SEERD_ATTEMPT of a process, empty if it has none (Linux).
+
+    Returns None if that cannot be told now: a process in the middle of exec(2) has no environment
+    for a moment, not even an empty one.
+    """
+    found = _proc_file(pid, "environ")
+    for value in _values_in(f"{MARKER}=".encode(), found):
+        return value
+    return "" if found or _has_empty_environment(pid) else None
+
+
+def is_our_fork(pid: int) -> bool:
+    """Tell whether a process still has our own command line: it was started a moment ago, and has
+    yet to become what we want (Linux).
+    """
+    return _proc_file(pid, "cmdline") == _proc_file(os.getpid(), "cmdline")
+
+
 def members(attempt: str, launcher: int) -> Set[int]:
     """Return the ids of all processes that belong to this attempt now, zombies excepted.
 
@@ -94,16 +178,6 @@ def each_member(attempt: str, launcher: int) -> Iterator[int]:
         _marked(f"{MARKER}={attempt}".encode() + b"\0") if sys.platform == "linux" else iter(())
     )
     return _others(chain(marked, family))
-
-
-def is_alone(attempt: str, launcher: int) -> bool:
-    """Tell whether the launcher lives and no other process of the attempt does.
-
-    That costs little while there are others: the newest processes are looked at first, and those
-    that a launcher starts are newer than it is.
-    """
-    marked = each_marked_with(f"{attempt}\0")
-    return all(pid == launcher for pid in marked) and members(attempt, launcher) == {launcher}
 
 
 def marked_with(prefix: str) -> Set[int]:
@@ -174,9 +248,13 @@ def is_stopped(pid: int) -> bool:
 
 
 def kill(
-    find: Callable[[], Iterable[int]], waited_for: Set[int], spare_s: float = 10.0
+    find: Callable[[], Iterable[int]],
+    waited_for: Set[int],
+    spare_s: float = 10.0,
+    looks: int = EMPTY_LOOKS,
 ) -> Set[int]:
-    """Send SIGKILL to what `find` finds, each as soon as it is found, until it finds nothing.
+    """Send SIGKILL to what `find` finds, each as soon as it is found, until it finds nothing, so
+    many `looks` in a row.
 
     Returns what is still there after `spare_s` seconds (processes that the kernel holds). The exit
     status of those in `waited_for` is left to whoever waits for it; of the others, our own children
@@ -185,7 +263,7 @@ def kill(
     end = time.monotonic() + spare_s
     killed: Set[int] = set()
     empty = 0
-    while empty < EMPTY_LOOKS:
+    while True:
         left = set()
         for pid in find():
             left.add(pid)
@@ -195,7 +273,9 @@ def kill(
         killed |= left
         if left and time.monotonic() > end:
             return left
-        time.sleep(POLL_S)
+        if empty >= looks:
+            break
+        time.sleep(POLL_S if empty else KILLED_POLL_S)
     for pid in killed - waited_for:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
@@ -222,9 +302,34 @@ def _marked(entry: bytes) -> Iterator[int]:
 
 
 def _values(entry: bytes, pid: int) -> Iterator[str]:
-    for item in _proc_file(pid, "environ").split(b"\0"):
+    return _values_in(entry, _proc_file(pid, "environ"))
+
+
+def _values_in(entry: bytes, environment: bytes) -> Iterator[str]:
+    for item in environment.split(b"\0"):
         if item.startswith(entry):
             yield item[len(entry) :].decode(errors="replace")
+
+
+def _has_empty_environment(pid: int) -> bool:
+    """Tell whether the environment of a process begins and ends at the same address, which it does
+    not have before exec(2) has put it there (proc_pid_stat(5), env_start and env_end).
+    """
+    told = _stat(pid)
+    return told is not None and told[47] == told[48] != "0"
+
+
+def _children(pid: int) -> List[int]:
+    """Return the children of a process, whichever of its threads has started them."""
+    try:
+        threads = os.listdir(f"{PROC}/{pid}/task")
+    except OSError:
+        return []
+    return [child for thread in threads for child in _children_of_thread(pid, int(thread))]
+
+
+def _children_of_thread(pid: int, thread: int) -> List[int]:
+    return list(map(int, _proc_file(pid, f"task/{thread}/children").split()))
 
 
 def _stat(pid: int) -> Optional[List[str]]:

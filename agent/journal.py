@@ -1,9 +1,11 @@
 """The agent's journal, which holds what it must not forget: orders that it has taken, facts that it
 has told, and which of these the daemon has.
 
-The one rule: a line is on the disk before anything follows from it. The file holds nothing but
-lines of the protocol. A last line that a crash tore apart was never told, and is dropped; a damaged
-line before that is an error.
+The one rule: an order is on the disk before anything follows from it, and a fact is in the file
+before it is told. The machine's own end may take facts that were `note`d and not yet flushed; by
+its boot id the daemon knows that it has to ask nobody for them. The file holds nothing but lines of
+the protocol. A last line that a crash tore apart was never told, and is dropped; a damaged line
+before that is an error.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class AgentJournal:
         self._path = path
         self._acked = 0
         self._waiting: List[Fact] = []
+        self._flushed = True
         self._orders: Dict[str, Order] = {}
         self._settled: Set[str] = set()
         good = self._load() if path.exists() else 0
@@ -85,10 +88,25 @@ class AgentJournal:
         """Give these facts their numbers, and keep them. Raises `AgentJournalError` if they cannot
         be written.
         """
+        self.note(facts)
+        self.flush()
+
+    def note(self, facts: Iterable[Maker]) -> None:
+        """Give these facts their numbers, and write them down. They survive our own end, and that
+        of the machine once `flush` has returned.
+
+        Raises `AgentJournalError` if they cannot be written.
+        """
         made = [make(self.last + offset) for offset, make in enumerate(facts, 1)]
-        self._write(b"".join(map(encode, made)))
+        self._write(b"".join(map(encode, made)), sync=False)
+        self._flushed = False
         for fact in made:
             self._remember(fact)
+
+    def flush(self) -> None:
+        """Have everything on the disk. Raises `AgentJournalError`."""
+        if not self._flushed:
+            self._write(b"")
 
     def after(self, seen: int) -> List[Fact]:
         """Return the facts with numbers above `seen`."""
@@ -105,7 +123,9 @@ class AgentJournal:
             self._trim(seen)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, with everything on the disk."""
+        if not self._file.closed:
+            self.flush()
         self._file.close()
 
     def _load(self) -> int:
@@ -165,8 +185,9 @@ class AgentJournal:
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
-            if sync and data:
+            if sync:
                 os.fsync(self._file.fileno())
+                self._flushed = True
         except OSError as error:
             raise AgentJournalError(f"{self._path} cannot be written: {error.strerror}") from error
 

@@ -20,6 +20,7 @@ from typing import Any, Callable, Coroutine, Dict, Iterator, List, Optional, Uni
 from seerd.agent import host
 from seerd.agent.attempts import LocalAttempt, Tell
 from seerd.agent.downloads import JobData
+from seerd.agent.file_events import FileEvents
 from seerd.agent.gpus import Gpus
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
 from seerd.agent.journal import AgentJournal, Maker, Order
@@ -120,6 +121,7 @@ class Orders:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         self._gpus = Gpus(here.machine, lambda gpus: devices(gpus, visible))
         self._attempts: Dict[str, LocalAttempt] = {}
+        self._file_events = FileEvents()
         self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
 
@@ -185,8 +187,10 @@ class Orders:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
 
     def _each_process(self) -> Iterator[int]:
+        """Yield whatever runs under the run's name, and all that is below us."""
         members = [attempt.each_member() for attempt in list(self._attempts.values())]
-        return chain(host.each_marked_with(f"{self._here.run}/"), *members)
+        marked = host.each_marked_with(f"{self._here.run}/")
+        return chain(marked, host.each_below(), *members)
 
     async def _prepare(self, order: Prepare) -> None:
         """Make the instance ready for the job, and tell the outcome. Several such orders go one by
@@ -234,7 +238,11 @@ class Orders:
         places = self._here.places(order.trial, order.attempt)
         urls = self._urls.of(order.trial, order.attempt)
         output = self._here.output(job.store, Goal(job.metric, job.mode), urls)
-        attempt = LocalAttempt(order, places, output, self._tell, self._gpus.why_held)
+        attempt = LocalAttempt(
+            *(self._here.run, order, places, output, self._tell, self._gpus.why_held),
+            others=lambda: [one for one in self._attempts.values() if one is not attempt],
+            file_events=self._file_events,
+        )
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}

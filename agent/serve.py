@@ -2,8 +2,8 @@
 when nobody renews its lease.
 
 The one rule: what it is told and what it does survive the daemon, a lost connection and its own
-death. Orders and facts are in its journal before anything follows from them, and a new agent in the
-same folder cleans up after the old one before it takes orders.
+death. Orders are on the disk and facts in its journal before anything follows from them, and a new
+agent in the same folder cleans up after the old one before it takes orders.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Agent:
         self._forsaken = False
         self._ending = False
         self._ended = asyncio.Event()
+        self._flushing = False
         self._failure: Optional[BaseException] = None
 
     async def serve(self) -> bool:
@@ -139,10 +140,25 @@ class Agent:
             self._orders.carry_out(message)
 
     def _tell(self, makers: List[Maker]) -> None:
+        """Note these facts, and have them sent.
+
+        They are flushed when the loop comes round, after those that are told at the same moment,
+        and while the daemon commits them.
+        """
         if makers:
-            self._journal.add(makers)
+            self._journal.note(makers)
             if self._talk is not None:
                 self._talk.tell()
+            if not self._flushing:
+                self._flushing = True
+                self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        try:
+            self._journal.flush()
+        except AgentJournalError as error:
+            self._fail(error)
 
     def _ask(self, question: Ask) -> bool:
         """Send a question to the daemon, from any thread; return whether a daemon is connected."""

@@ -284,6 +284,9 @@ class Conversation:
             raise ProtocolError(f"the agent answered {welcome.kind} instead of welcome")
         if self.boot and welcome.boot != self.boot:
             raise RebootError(f"{self.instance} has been rebooted: what ran there is gone")
+        if welcome.last < self._seen:
+            # It tells facts before they are on its disk. Its next ones would be taken for these.
+            raise RebootError(f"{self.instance} has lost facts that it had told")
         self.boot, self.ahead_s = welcome.boot, welcome.now - wall()
         self.off_s = min(self.ahead_s, welcome.now - time.time(), key=abs)
         return welcome, self.ahead_s
