@@ -124,7 +124,7 @@ async def _live(
     except Exception:
         log.exception("the agent has to end")
         if options.power_off:
-            host.kill(lambda: host.each_marked_with(f"{options.run}/"), set())
+            host.kill(lambda: host.each_of_run(options.run), set())
             power_off()
         raise
     if forsaken and options.power_off:

@@ -32,7 +32,7 @@ def recover(here: Here, journal: AgentJournal) -> None:
     """
     ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
     ended = {key: time.time() if ran[key] else _last_sign(here, *key) for key in ran}
-    left = host.kill(lambda: host.each_marked_with(f"{here.run}/"), set())
+    left = host.kill(lambda: host.each_of_run(here.run), set())
     if left:
         raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
     for (trial, attempt), told in list(journal.open.items()):

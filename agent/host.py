@@ -192,6 +192,14 @@ def each_marked_with(prefix: str) -> Iterator[int]:
     return _others(_marked(f"{MARKER}={prefix}".encode()) if sys.platform == "linux" else ())
 
 
+def each_of_run(run: str) -> Iterator[int]:
+    """Yield the ids of all processes of a run, and of whatever these have started, one by one, as
+    `marked_with` finds them.
+    """
+    for pid in each_marked_with(f"{run}/"):
+        yield from filter(is_there, sorted(_others(below([pid])), reverse=True))
+
+
 def values_of(name: str, pids: Set[int]) -> Set[str]:
     """Return the values that an environment variable has in these processes (Linux; elsewhere none
     is known).

@@ -124,8 +124,7 @@ class AgentJournal:
 
     def close(self) -> None:
         """Close the file, with everything on the disk."""
-        if not self._file.closed:
-            self.flush()
+        self.flush()
         self._file.close()
 
     def _load(self) -> int:

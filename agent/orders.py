@@ -189,8 +189,7 @@ class Orders:
     def _each_process(self) -> Iterator[int]:
         """Yield whatever runs under the run's name, and all that is below us."""
         members = [attempt.each_member() for attempt in list(self._attempts.values())]
-        marked = host.each_marked_with(f"{self._here.run}/")
-        return chain(marked, host.each_below(), *members)
+        return chain(host.each_of_run(self._here.run), host.each_below(), *members)
 
     async def _prepare(self, order: Prepare) -> None:
         """Make the instance ready for the job, and tell the outcome. Several such orders go one by
