@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import struct
 import sys
 from pathlib import Path
-from typing import Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 IN_MODIFY = 0x2
 EVENT = struct.Struct("iIII")
@@ -25,7 +24,7 @@ class FileEvents:
     """The watched files of this process. To be made and used in the loop's thread."""
 
     def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+        self._libc = _inotify() if sys.platform == "linux" else None
         self._queue = -1
         self._watches: Dict[int, Tuple[bytes, Callable[[], None]]] = {}
 
@@ -36,9 +35,7 @@ class FileEvents:
         """
         if self._libc is None or not self._is_open(self._libc):
             return -1
-        watch: int = self._libc.inotify_add_watch(
-            self._queue, os.fsencode(path.parent), ctypes.c_uint32(IN_MODIFY)
-        )
+        watch: int = self._libc.inotify_add_watch(self._queue, os.fsencode(path.parent), IN_MODIFY)
         if watch >= 0:
             self._watches[watch] = os.fsencode(path.name), call
         return watch
@@ -48,7 +45,7 @@ class FileEvents:
         if self._watches.pop(watch, None) is not None and self._libc is not None:
             self._libc.inotify_rm_watch(self._queue, watch)
 
-    def _is_open(self, libc: ctypes.CDLL) -> bool:
+    def _is_open(self, libc: Any) -> bool:
         if self._queue < 0:
             self._queue = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
             if self._queue >= 0:
@@ -69,3 +66,10 @@ class FileEvents:
             wanted, call = self._watches.get(watch, (None, None))
             if call is not None and name == wanted:
                 call()
+
+
+def _inotify() -> Any:
+    """Return the C library of a Linux system, which has the calls of inotify(7)."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)

@@ -174,7 +174,9 @@ GUARDED = {
     "agent/host.py": {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
         "_prctl: ctypes",  # called where the system is Linux
+        "ticks: time.CLOCK_BOOTTIME",  # elsewhere there are none
     },
+    "agent/file_events.py": {"_inotify: ctypes"},  # elsewhere nothing is told
     "agent/network.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
     "agent/power.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
     "seerd/training/marks.py": {"_stack_signal: signal.SIGRTMIN"},  # if there is such a signal

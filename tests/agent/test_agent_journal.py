@@ -98,6 +98,27 @@ def test_every_order_and_fact_is_on_the_disk_before_anything_follows(opened, tmp
         assert flushed[-1] == (tmp_path / "j").stat().st_size
 
 
+def test_facts_that_were_noted_are_on_the_disk_when_they_have_been_flushed(
+    opened, tmp_path, monkeypatch
+):
+    flushed: list[int] = []
+    flush = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (flush(file), flushed.append(os.fstat(file).st_size))
+    )
+    journal = opened()
+    journal.note([started, reported(1)])
+    journal.note([exited])
+    assert [fact.seq for fact in journal.after(0)] == [1, 2, 3]
+    flushes = len(flushed)
+    journal.flush()
+    journal.flush()
+    assert flushed[flushes:] == [(tmp_path / "j").stat().st_size]
+    journal.note([exited])
+    journal.close()
+    assert flushed[-1] == (tmp_path / "j").stat().st_size
+
+
 def test_an_attempt_without_an_end_is_open(opened):
     opened(START, started, reported(1), reported(2))
     assert opened().open == {("t1", 1): [reported(1)(2), reported(2)(3)]}

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 SERVE = "tests/agent/test_agent_serve.py"
 JOURNAL = "tests/agent/test_agent_journal.py"
+FAMILY = "tests/agent/test_agent_family.py"
 TRANSFER = "tests/agent/test_agent_transfer.py"
 
 OBEYING = (
@@ -53,8 +54,8 @@ OBEYING = (
         "the agent's journal does not wait for the disk",
         "what was told survives a power cut",
         "AgentJournal._write",
-        "sync and data",
-        "sync and not data",
+        "os.fsync(self._file.fileno())",
+        "None",
         (JOURNAL,),
     ),
     Mutant(
@@ -97,7 +98,7 @@ OBEYING = (
         "the end is told while processes are left",
         "no GPU is given to two trials",
         "LocalAttempt._until_gone",
-        "await self._kill(process)",
+        "await self._end_rest()",
         "",
         (
             f"{SERVE}::test_every_process_of_an_attempt_is_gone_when_its_end_is_told",
@@ -129,6 +130,56 @@ OBEYING = (
         "chain(marked, family)",
         "(pid for find in (lambda: marked, lambda: _descendants(launcher)) for pid in find())",
         ("tests/agent/test_agent_host.py",),
+    ),
+    Mutant(
+        "facts that were noted are never flushed",
+        "what was told survives a power cut",
+        "AgentJournal.flush",
+        "if not self._flushed:\n    self._write(b'')",
+        "",
+        (f"{JOURNAL}::test_facts_that_were_noted_are_on_the_disk_when_they_have_been_flushed",),
+    ),
+    Mutant(
+        "an orphan without a name is nobody's",
+        "no GPU is given to two trials",
+        "Family._is_mine",
+        "self._may_be_mine(orphan)",
+        "False",
+        (f"{FAMILY}::test_nothing_survives_an_attempt_that_is_stopped",),
+    ),
+    Mutant(
+        "an orphan without a name is ended though another attempt may have started it",
+        "no attempt is hurt by the end of another",
+        "Family._may_be_mine",
+        "not any(since <= there.born for since in self._others().since)",
+        "True",
+        (f"{FAMILY}::test_a_nameless_orphan_ends_with_the_last_attempt_that_may_have_started_it",),
+    ),
+    Mutant(
+        "what is in the middle of exec is another's",
+        "no GPU is given to two trials",
+        "Family._is_mine",
+        "return None",
+        "return False",
+        (f"{FAMILY}::test_nothing_is_left_only_if_no_child_may_be_of_the_attempt",),
+    ),
+    Mutant(
+        "a process that has no environment yet has cleared it",
+        "no attempt is hurt by the end of another",
+        "_has_empty_environment",
+        "told[47] == told[48] != '0'",
+        "told[47] == told[48]",
+        (f"{FAMILY}::test_what_is_in_the_middle_of_exec_is_of_nobody_yet_and_is_looked_at_again",),
+    ),
+    Mutant(
+        "what leftovers of a dead agent have started is left",
+        "nothing of a run is left when it is over",
+        "each_of_run",
+        "below([pid])",
+        "[pid]",
+        (
+            f"{FAMILY}::test_after_the_death_of_an_agent_the_next_one_ends_what_leftovers_have_started",
+        ),
     ),
     Mutant(
         "an agent that lets go leaves the machine on",

@@ -141,6 +141,14 @@ CARRYING = (
         (CONVERSATION,),
     ),
     Mutant(
+        "an agent that has lost what it had told goes on",
+        "no fact of an agent is lost",
+        "Conversation._welcome",
+        "welcome.last < self._seen",
+        "False",
+        ("tests/shell/test_conversation.py::test_an_agent_that_has_lost_what_it_had_told_is_lost",),
+    ),
+    Mutant(
         "a machine that was rebooted is taken for the one that it was",
         "an instance is its boot, not its address",
         "Conversation._welcome",
