@@ -62,7 +62,7 @@ format: setup  ## bring the code into shape
 	$(BIN)/ruff format .
 
 bench: setup  ## every benchmark; each prints JSON
-	@for file in $(filter-out $(addprefix bench/,account.py drawn.py eight.py),$(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in $(filter-out $(addprefix bench/,account.py cheap_peers.py drawn.py eight.py),$(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 soak: setup  ## the real daemon and the core among faults, from seeds: make soak SEEDS=10000
 	$(BIN)/python -m tests.faults --seeds $(SEEDS)
