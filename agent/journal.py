@@ -1,9 +1,9 @@
 """The agent's journal, which holds what it must not forget: orders that it has taken, facts that it
 has told, and which of these the daemon has.
 
-The one rule: an order is on the disk before anything follows from it, and a fact is in the file
-before it is told. The machine's own end may take facts that were `note`d and not yet flushed; by
-its boot id the daemon knows that it has to ask nobody for them. The file holds nothing but lines of
+The one rule: an order is on the disk before anything follows from it. A fact is in the file before
+it is told, and soon on a disk: on the daemon's, which acknowledges it then, or flushed to this one.
+If the machine ends before that, its boot id says that nothing here goes on. The file holds nothing but lines of
 the protocol. A last line that a crash tore apart was never told, and is dropped; a damaged line
 before that is an error.
 """
@@ -104,7 +104,7 @@ class AgentJournal:
             self._remember(fact)
 
     def flush(self) -> None:
-        """Have everything on the disk. Raises `AgentJournalError`."""
+        """Have on the disk what has not been acknowledged. Raises `AgentJournalError`."""
         if not self._flushed:
             self._write(b"")
 
@@ -120,6 +120,7 @@ class AgentJournal:
         """
         if self._acked < seen <= self.last:
             self._write(encode(Ack(seen)), sync=False)
+            self._flushed = self._flushed or seen == self.last
             self._trim(seen)
 
     def close(self) -> None:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 SOCKET = "agent.sock"
 LOOK_S = 0.1
+FLUSH_S = 0.1
+"""Seconds after which facts are on our own disk if they are not on the daemon's."""
 DESERTED_S = 10.0
 """Seconds that an instance that will be taken away waits for a daemon that moves its trials."""
 log = logging.getLogger("agent")
@@ -142,8 +144,7 @@ class Agent:
     def _tell(self, makers: List[Maker]) -> None:
         """Note these facts, and have them sent.
 
-        They are flushed when the loop comes round, after those that are told at the same moment,
-        and while the daemon commits them.
+        Those that the daemon has not acknowledged soon are flushed: a disk of its own has the rest.
         """
         if makers:
             self._journal.note(makers)
@@ -151,7 +152,7 @@ class Agent:
                 self._talk.tell()
             if not self._flushing:
                 self._flushing = True
-                self._loop.call_soon(self._flush)
+                self._loop.call_later(FLUSH_S, self._flush)
 
     def _flush(self) -> None:
         self._flushing = False

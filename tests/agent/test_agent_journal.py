@@ -119,6 +119,20 @@ def test_facts_that_were_noted_are_on_the_disk_when_they_have_been_flushed(
     assert flushed[-1] == (tmp_path / "j").stat().st_size
 
 
+def test_facts_that_the_daemon_has_need_not_be_flushed(opened, monkeypatch):
+    journal = opened(START)
+    flushes: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushes.append)
+    journal.note([started, reported(1)])
+    journal.acknowledge(2)
+    journal.flush()
+    assert not flushes
+    journal.note([reported(2), exited])
+    journal.acknowledge(3)
+    journal.flush()
+    assert len(flushes) == 1
+
+
 def test_an_attempt_without_an_end_is_open(opened):
     opened(START, started, reported(1), reported(2))
     assert opened().open == {("t1", 1): [reported(1)(2), reported(2)(3)]}

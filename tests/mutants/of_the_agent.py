@@ -140,6 +140,14 @@ OBEYING = (
         (f"{JOURNAL}::test_facts_that_were_noted_are_on_the_disk_when_they_have_been_flushed",),
     ),
     Mutant(
+        "facts are not flushed once the daemon has one of them",
+        "what was told survives a power cut",
+        "AgentJournal.acknowledge",
+        "self._flushed or seen == self.last",
+        "True",
+        (f"{JOURNAL}::test_facts_that_the_daemon_has_need_not_be_flushed",),
+    ),
+    Mutant(
         "an orphan without a name is nobody's",
         "no GPU is given to two trials",
         "Family._is_mine",
