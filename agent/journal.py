@@ -3,9 +3,9 @@ has told, and which of these the daemon has.
 
 The one rule: an order is on the disk before anything follows from it. A fact is in the file before
 it is told, and soon on a disk: on the daemon's, which acknowledges it then, or flushed to this one.
-If the machine ends before that, its boot id says that nothing here goes on. The file holds nothing but lines of
-the protocol. A last line that a crash tore apart was never told, and is dropped; a damaged line
-before that is an error.
+If the machine ends before that, its boot id says that nothing here goes on. The file holds nothing
+but lines of the protocol. A last line that a crash tore apart was never told, and is dropped; a
+damaged line before that is an error.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import io
 import json
 import os
 import statistics
@@ -25,9 +26,13 @@ from pathlib import Path
 
 import psutil
 
+from seerd import cli
+from seerd.commands import run
 from seerd.core.commands import StartTrial
-from seerd.core.events import TrialExited
-from seerd.shell.journal import Journal
+from seerd.core.events import TrialExited, TrialReported
+from seerd.core.state import State
+from seerd.shell.daemon import Watcher
+from seerd.shell.journal import Entry, Journal
 
 TRIALS = int(os.environ.get("TRIALS", "200"))
 REPORTS = int(os.environ.get("REPORTS", "300"))
@@ -47,24 +52,19 @@ with open(os.environ["SEERD_DIR"] + "/out.jsonl", "ab", buffering=0) as out:
 REPORTING = f"""
 import json, os, time
 
-times = []
 with open(os.environ["SEERD_DIR"] + "/out.jsonl", "ab", buffering=0) as out:
     def tell(**line):
-        times.append(time.time())
-        out.write(json.dumps({{"at": times[-1], **line}}).encode() + b"\\n")
+        out.write(json.dumps({{"at": time.time(), **line}}).encode() + b"\\n")
     tell(kind="training", epoch=0)
     for epoch in range(1, {REPORTS} + 1):
         time.sleep({PACE_S})
         tell(kind="report", epoch=epoch, metrics={{"accuracy": 0.5}}, unit_s=0.001)
-with open(os.environ["BENCH_OUT"], "w") as file:
-    json.dump(times[1:], file)
 """
 SPEC = """
 metric = {{ name = "accuracy", mode = "max" }}
 [train]
 script = "train.py"
 launcher = "python"
-env = {{ BENCH_OUT = "{out}" }}
 [space]
 lr = {{ low = 0.0, high = 1.0 }}
 [policy]
@@ -136,43 +136,29 @@ class Watched:
                         self._found[name] = child
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run of `seerd`, with when each of its lines came."""
-
-    folder: Path
-    lines: list[tuple[float, str]]
-    cpu: dict[str, Cpu]
-
-
-def tuned(folder: Path, script: str, trials: int, reports: int, slots: int) -> Run:
-    """Run this script as so many trials."""
+def asked(folder: Path, script: str, trials: int, reports: int, slots: int) -> list[str]:
+    """Write a spec that has this script run as so many trials; the arguments of the command."""
     (folder / "train.py").write_text(script)
-    told = SPEC.format(out=folder / "times", trials=trials, reports=reports, slots=slots)
+    told = SPEC.format(trials=trials, reports=reports, slots=slots)
     (folder / "spec.toml").write_text(told)
-    home = Path(tempfile.mkdtemp(dir=folder))
-    command = ["run", str(folder / "spec.toml"), "--home", str(home), "--json"]
-    with subprocess.Popen(
-        [sys.executable, "-c", "from seerd import cli; cli.main()", *command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        watched = Watched(process.pid)
-        lines = [(time.time(), line) for line in process.stderr or ()]
-    return Run(next(home.iterdir()), lines, watched.cpu)
+    home = tempfile.mkdtemp(dir=folder)
+    return ["run", str(folder / "spec.toml"), "--home", home, "--json"]
 
 
 def doing_nothing(folder: Path) -> dict[str, object]:
     """Milliseconds for each trial that does nothing."""
-    run = tuned(folder, NOTHING, TRIALS, 5, SLOTS)
-    with Journal.open(run.folder / "journal.db", read_only=True) as journal:
+    arguments = asked(folder, NOTHING, TRIALS, 5, SLOTS)
+    quiet = subprocess.DEVNULL
+    command = [sys.executable, "-c", "from seerd import cli; cli.main()", *arguments]
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
+        watched = Watched(process.pid)
+    with Journal.open(next(Path(arguments[3]).iterdir()) / "journal.db", read_only=True) as journal:
         entries, origin = list(journal.entries()), journal.origin
     starts = [e.event.at for e in entries if any(isinstance(c, StartTrial) for c in e.commands)]
     ends = [e.event.at for e in entries if isinstance(e.event, TrialExited)]
     begin, end = origin + starts[0], origin + ends[-1]
-    cpu_s = {name: cpu.between(begin, end) for name, cpu in run.cpu.items()}
-    cpu_s["trials"] = run.cpu["agent"].between(begin, end, children=True)
+    cpu_s = {name: cpu.between(begin, end) for name, cpu in watched.cpu.items()}
+    cpu_s["trials"] = watched.cpu["agent"].between(begin, end, children=True)
     each = {name: ms(seconds / len(ends)) for name, seconds in cpu_s.items()}
     alone = floor(folder)
     return {
@@ -208,22 +194,30 @@ def floor(folder: Path) -> dict[str, float]:
 
 
 def durable(folder: Path) -> dict[str, object]:
-    """Milliseconds from a trial's write of a report until the daemon has committed it, and says so
-    in a line.
-    """
-    before = fsyncs(folder)
-    run = tuned(folder, REPORTING, 1, REPORTS, 1)
-    after = fsyncs(folder)
-    said = [at for at, line in run.lines if " report " in line]
-    written = json.loads((folder / "times").read_text())
-    took = [there - at for there, at in zip(said, written, strict=True)]
-    disk = [*before, *after]
+    """Milliseconds from a trial's write of a report until the daemon has committed it."""
+    took: list[float] = []
+
+    def watch(state: State, now_s: float, entries: list[Entry]) -> None:
+        events = [entry.event for entry in entries]
+        took.extend(now_s - e.happened for e in events if isinstance(e, TrialReported))
+
+    disk = fsyncs(folder)
+    committing(asked(folder, REPORTING, 1, REPORTS, 1), watch)
+    disk += fsyncs(folder)
     return {
         "reports": len(took),
         "report_ms": spread(took),
         "fsync_ms": spread(disk),
         "ratio": round(statistics.median(took) / statistics.median(disk), 2),
     }
+
+
+def committing(arguments: list[str], watch: Watcher) -> None:
+    """Run the command in this process, with a watcher of our own."""
+    run.lines_to = lambda folder, out: watch  # type: ignore[attr-defined]
+    sys.argv = ["seerd", *arguments]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        cli.main()
 
 
 def fsyncs(folder: Path) -> list[float]:
