@@ -72,4 +72,5 @@ def _inotify() -> Any:
     """Return the C library of a Linux system, which has the calls of inotify(7)."""
     import ctypes
 
-    return ctypes.CDLL(None, use_errno=True)
+    # Calls that return at once are not worth giving up the interpreter for.
+    return ctypes.PyDLL(None)

@@ -45,6 +45,10 @@ from seerd.shell.stores.base import slot_number
 from seerd.shell.translate import event_of
 
 RENEW_S = 5.0
+ACK_S = 0.05
+"""Seconds that an acknowledgement may wait for the next. It must come before an agent flushes what
+has none (`seerd.agent.serve.FLUSH_S`).
+"""
 RETRY_S = 0.2
 GIVE_UP_S = 30.0
 ANSWER_S = 10.0
@@ -108,6 +112,8 @@ class Conversation:
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
         self._preparing: tuple[Prepare, asyncio.Future[Readiness]] | None = None
+        self._committed = 0
+        self._acking: asyncio.TimerHandle | None = None
         self._ending = False
         self._replaced = False
         self._last_order: Shutdown | None = None
@@ -180,8 +186,16 @@ class Conversation:
         self.say(Renew(*self._core.lease(), ends_in_s=self._core.ends_in()))
 
     def commit(self, seen: int) -> None:
-        """Acknowledge all facts up to number `seen`: they are in the journal."""
-        self.say(Ack(seen))
+        """Acknowledge all facts up to number `seen`: they are in the journal. What is committed
+        within `ACK_S` seconds is acknowledged together.
+        """
+        self._committed = seen
+        if self._acking is None:
+            self._acking = asyncio.get_running_loop().call_later(ACK_S, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._acking = None
+        self.say(Ack(self._committed))
 
     async def shut_down(self, token: str, spare_s: float = ANSWER_S) -> None:
         """Have the agent kill what still runs and end. Returns when it has closed the connection or
