@@ -106,6 +106,32 @@ def test_nothing_survives_an_attempt_that_is_stopped(rig):
     assert not any(map(lives, left(rig)))
 
 
+RESPAWNS = """
+import os, time
+while True:
+    time.sleep(0.002)
+    if os.fork():
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("environment", ["os.environ", "{}"], ids=["named", "nameless"])
+def test_what_keeps_starting_itself_anew_is_ended(rig, environment):
+    token = f"{RUN}-again"
+    does = f"daemon(sys.executable, '-c', {RESPAWNS!r}, {token!r}, env={environment})"
+    client = started(rig, does)
+    client.exit_of()
+    assert not [process for process in psutil.process_iter() if token in command_of(process)]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Its command line; empty if it is gone."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 WHOSE = f"""
 if json.load(open(os.environ["SEERD_DIR"] + "/trial.json"))["trial"] == "t1":
     daemon({SLEEP}, env={{}})
