@@ -10,6 +10,7 @@ that may be the attempt's. What cannot be told apart yet may be.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Callable, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
 
@@ -69,14 +70,14 @@ class Family:
 
     def is_gone(self) -> bool:
         """Tell whether nothing is left of it, as far as one look shows."""
-        if not self._launcher().ended or not host.lists_children():
+        if not self._launcher().ended or not host.finds_all_below():
             return False
         mine, unsettled = self._orphans()
         return not mine and not unsettled
 
     def members(self) -> Set[int]:
         """Return the ids of its processes, zombies excepted, as far as one look shows."""
-        if not host.lists_children():
+        if not host.finds_all_below():
             return host.members(self._name, self._launcher().pid)
         return set(self._below(self._orphans()[0]))
 
@@ -87,7 +88,7 @@ class Family:
         not below it any more. A process in the middle of exec(2) is waited for, at most `SETTLE_S`
         seconds.
         """
-        if not host.lists_children():
+        if not host.finds_all_below():
             yield from host.each_member(self._name, self._launcher().pid)
             return
         yield from sorted(self._below(self._settled_orphans()), reverse=True)
@@ -98,7 +99,7 @@ class Family:
         Returns those that the kernel holds, as `host.kill` does. Of the launcher the exit status is
         left to whoever waits for it.
         """
-        looks = 1 if host.lists_children() else host.EMPTY_LOOKS
+        looks = 1 if host.finds_all_below() else host.EMPTY_LOOKS
         kept = set(spared)
         return host.kill(
             lambda: (pid for pid in self.each() if pid not in kept),
@@ -140,6 +141,8 @@ class Family:
         there = host.seen(orphan)
         if there is None or there.zombie:
             return False
+        if there.session == os.getsid(0):
+            return False  # nobody can come into our session from that of a launcher
         launcher = self._launcher().pid
         if launcher and there.group == launcher:
             return True

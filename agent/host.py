@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
-PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
+PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 15, 36, 37
 MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
@@ -53,13 +53,13 @@ class Life(NamedTuple):
 class Process(NamedTuple):
     """A process, as proc_pid_stat(5) shows it.
 
-    parent, group  ids of its parent and of its process group
-    zombie         whether it has ended
-    born           when it started, in ticks since boot
+    group, session  ids of its process group and of its session
+    zombie          whether it has ended
+    born            when it started, in ticks since boot
     """
 
-    parent: int
     group: int
+    session: int
     zombie: bool
     born: int
 
@@ -70,6 +70,13 @@ def adopt_orphans() -> None:
     """
     if sys.platform == "linux":
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def finds_all_below() -> bool:
+    """Tell whether whatever we start stays below us, and can be found there: we adopt orphans, and
+    the system lists the children of a process.
+    """
+    return lists_children() and _adopts_orphans()
 
 
 def show_as(name: str) -> None:
@@ -136,7 +143,7 @@ def seen(pid: int) -> Optional[Process]:
     told = _stat(pid)
     if told is None:
         return None
-    return Process(int(told[1]), int(told[2]), told[0] in "ZX", int(told[19]))
+    return Process(int(told[2]), int(told[3]), told[0] in "ZX", int(told[19]))
 
 
 def attempt_of(pid: int) -> Optional[str]:
@@ -288,6 +295,14 @@ def kill(
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return set()
+
+
+def _adopts_orphans() -> bool:
+    import ctypes
+
+    found = ctypes.c_int()
+    told = ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0)
+    return told == 0 and found.value == 1
 
 
 def _prctl(option: int, value: Union[int, bytes]) -> None:

@@ -173,7 +173,8 @@ GUARDED = {
     },
     "agent/host.py": {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
-        "_prctl: ctypes",  # called where the system is Linux
+        "_adopts_orphans: ctypes",
+        "_prctl: ctypes",  # both called where the system is Linux
         "ticks: time.CLOCK_BOOTTIME",  # elsewhere there are none
     },
     "agent/file_events.py": {"_inotify: ctypes"},  # elsewhere nothing is told

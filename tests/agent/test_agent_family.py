@@ -4,9 +4,10 @@ nothing of another attempt does.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -207,11 +208,16 @@ BORN = 1000
 
 
 @pytest.fixture
-def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Has /proc show one child of ours, as it is said to be."""
 
     def show(
-        environ: bytes, env_start: int, env_end: int, cmdline: bytes = b"sleep\0", group: int = 1
+        environ: bytes,
+        env_start: int,
+        env_end: int,
+        cmdline: bytes = b"sleep\0",
+        group: int = 1,
+        session: int = 1,
     ) -> None:
         us, it = tmp_path / f"{os.getpid()}", tmp_path / f"{ORPHAN}"
         for folder in (us / f"task/{os.getpid()}", it / f"task/{ORPHAN}"):
@@ -223,13 +229,15 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         (it / f"task/{ORPHAN}/children").write_text("")
         (it / "environ").write_bytes(environ)
         (it / "cmdline").write_bytes(cmdline)
-        fields = ["S", str(os.getpid()), str(group), *["0"] * 46]
+        fields = ["S", str(os.getpid()), str(group), str(session), *["0"] * 45]
         fields[19], fields[47], fields[48] = str(BORN), str(env_start), str(env_end)
         (it / "stat").write_text(f"{ORPHAN} (a b) {' '.join(fields)}\n")
 
     monkeypatch.setattr(host, "PROC", tmp_path)
     monkeypatch.setattr(family, "SETTLE_S", 0.05)
-    return show
+    host.adopt_orphans()
+    yield show
+    ctypes.CDLL(None).prctl(host.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def ended(*rivals: int, since: int = BORN - 1) -> Family:
@@ -268,6 +276,11 @@ def test_what_is_in_the_middle_of_exec_is_of_nobody_yet_and_is_looked_at_again(s
 
 def test_our_own_child_that_is_about_to_become_something_is_no_orphan(shown):
     shown(b"PATH=/bin\0", 10, 50, cmdline=b"agent\0")
+    assert ended().is_gone()
+
+
+def test_what_is_in_our_own_session_is_ours(shown):
+    shown(b"PATH=/bin\0", 10, 50, session=os.getsid(0))
     assert ended().is_gone()
 
 

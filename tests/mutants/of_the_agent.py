@@ -164,11 +164,19 @@ OBEYING = (
         (f"{FAMILY}::test_a_nameless_orphan_ends_with_the_last_attempt_that_may_have_started_it",),
     ),
     Mutant(
+        "what an agent has started for itself is ended with an attempt",
+        "no attempt is hurt by the end of another",
+        "Family._is_mine",
+        "there.session == os.getsid(0)",
+        "False",
+        (f"{FAMILY}::test_what_is_in_our_own_session_is_ours",),
+    ),
+    Mutant(
         "what is in the middle of exec is another's",
         "no GPU is given to two trials",
         "Family._is_mine",
-        "return None",
-        "return False",
+        "if name is None:\n    return None",
+        "if name is None:\n    return False",
         (f"{FAMILY}::test_nothing_is_left_only_if_no_child_may_be_of_the_attempt",),
     ),
     Mutant(
