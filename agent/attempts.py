@@ -44,10 +44,6 @@ second, but more on an overloaded machine.
 """
 STACK_S = 1.0
 """Seconds that a rank that hangs has to write its Python stack."""
-GATHER_S = 0.01
-"""Seconds from one look at the output to the next, while the attempt runs: what a trial writes in
-quick succession is told together.
-"""
 LOOK_S = 0.5
 """Seconds from one look at the size of an output whose growth the system tells by itself."""
 SAME_S = 0.1
@@ -103,7 +99,7 @@ class LocalAttempt:
         self._wake = asyncio.Event()
         self._out = places.attempt / "out.jsonl"
         self._watch = -1
-        self._looked_at = self._drained_at = 0.0
+        self._looked_at = 0.0
         self._drained_to = 0
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
@@ -324,7 +320,6 @@ class LocalAttempt:
             self._wake.clear()
             if self._killing is not None and self._killing.done():
                 self._killing.result()
-            await self._gather(exited)
             self._tell(await self._drained())
             self._store_beside()
         if self._killing is not None:
@@ -336,15 +331,8 @@ class LocalAttempt:
         await self._store_last()
         return await proving
 
-    async def _gather(self, exited: asyncio.Future[int]) -> None:
-        """Wait until the last look at the output was `GATHER_S` ago, or the launcher has ended."""
-        rest_s = self._drained_at + GATHER_S - time.monotonic()
-        if rest_s > 0:
-            await asyncio.wait({exited}, timeout=rest_s)
-
     async def _drained(self) -> List[Maker]:
         """Return facts of what has been written, read in a thread if it is much."""
-        self._drained_at = time.monotonic()
         size = plainfile.size(self._out)
         is_little = size - self._drained_to <= LITTLE
         self._drained_to = min(size, self._drained_to + MOST_AT_ONCE)

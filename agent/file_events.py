@@ -1,5 +1,6 @@
-"""Tells at once when a file has been written (Linux, inotify(7)). Elsewhere, and where the system
-has no more watches to give, nothing is told, and whoever wants to know looks by himself.
+"""Tells when a file has been written (Linux, inotify(7)): at once, but the more are written
+the more of them together. Elsewhere, and where the system has no more watches to give, nothing is told, and
+whoever wants to know looks by himself.
 
 The one rule: what is told is only a reason to look. Events may be lost, and come for nothing.
 """
@@ -11,13 +12,18 @@ import contextlib
 import os
 import struct
 import sys
+import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 IN_MODIFY = 0x2
 EVENT = struct.Struct("iIII")
 """The fixed part of an event: watch, mask, cookie, length of the name that follows."""
 AT_ONCE = 1 << 16
+GATHER_S, MOST_S = 0.02, 0.1
+"""Seconds until the next word, for each file that the last one was about, and at most: each word
+costs a message to the daemon, and a commit there.
+"""
 
 
 class FileEvents:
@@ -27,6 +33,7 @@ class FileEvents:
         self._libc = _inotify() if sys.platform == "linux" else None
         self._queue = -1
         self._watches: Dict[int, Tuple[bytes, Callable[[], None]]] = {}
+        self._next_at = 0.0
 
     def watch(self, path: Path, call: Callable[[], None]) -> int:
         """Call `call` whenever this file is written, which need not be there yet; its folder must.
@@ -53,19 +60,33 @@ class FileEvents:
         return self._queue >= 0
 
     def _hear(self) -> None:
+        """Have told what has been written, and is until then. Nothing is heard meanwhile: whoever
+        writes all the time must not wake us all the time.
+        """
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._queue)
+        loop.call_later(max(0.0, self._next_at - time.monotonic()), self._tell)
+
+    def _tell(self) -> None:
+        written = self._written()
+        self._next_at = time.monotonic() + min(MOST_S, GATHER_S * len(written))
+        for call in written:
+            call()
+        asyncio.get_running_loop().add_reader(self._queue, self._hear)
+
+    def _written(self) -> List[Callable[[], None]]:
+        """Return whom to call, for each watched file that has been written."""
         data = b""
         with contextlib.suppress(OSError):
             data = os.read(self._queue, AT_ONCE)
-        written = set()
+        found: Set[int] = set()
         at = 0
         while at < len(data):
             watch, _, _, length = EVENT.unpack_from(data, at)
             at += EVENT.size + length
-            written.add((watch, data[at - length : at].rstrip(b"\0")))
-        for watch, name in written:
-            wanted, call = self._watches.get(watch, (None, None))
-            if call is not None and name == wanted:
-                call()
+            if self._watches.get(watch, (b"",))[0] == data[at - length : at].rstrip(b"\0"):
+                found.add(watch)
+        return [self._watches[watch][1] for watch in found]
 
 
 def _inotify() -> Any:
