@@ -1,6 +1,6 @@
 """Tells when a file has been written (Linux, inotify(7)): at once, but the more are written
-the more of them together. Elsewhere, and where the system has no more watches to give, nothing is told, and
-whoever wants to know looks by himself.
+the more of them together. Elsewhere, and where the system has no more watches to give, nothing is
+told, and whoever wants to know looks by himself.
 
 The one rule: what is told is only a reason to look. Events may be lost, and come for nothing.
 """
@@ -84,7 +84,8 @@ class FileEvents:
         while at < len(data):
             watch, _, _, length = EVENT.unpack_from(data, at)
             at += EVENT.size + length
-            if self._watches.get(watch, (b"",))[0] == data[at - length : at].rstrip(b"\0"):
+            name = data[at - length : at].rstrip(b"\0")
+            if watch in self._watches and self._watches[watch][0] == name:
                 found.add(watch)
         return [self._watches[watch][1] for watch in found]
 

@@ -18,15 +18,25 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 class Told(list[str]):
     """The names of the files that something was told of."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = asyncio.Event()
+
     def of(self, name: str) -> Callable[[], None]:
         """Note that something was told of this file."""
-        return lambda: self.append(name)
+
+        def note() -> None:
+            self.append(name)
+            self._news.set()
+
+        return note
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait until that is so."""
         async with asyncio.timeout(20):
             while not true():
-                await asyncio.sleep(0.001)
+                await self._news.wait()
+                self._news.clear()
 
 
 def play(scenario: Callable[[FileEvents, Told], Awaitable[None]]) -> None:
