@@ -1,12 +1,13 @@
 """What commands and a run's own processes take on this machine, beside a bare `python -c pass`:
 prints JSON.
 
-`python bench/light.py [PART ...]`, all parts without one:
+`python bench/light.py [PART ...]`, all parts but the last without one:
 
 commands   CPU and wall seconds of commands, and of mistakes that are told
 first      from `seerd run` until the agent is ordered to start the first trial
 trials     resident memory in a run of 200 trials on two slots, and CPU per trial
 reports    CPU of a run with 64 trials that report once a second, and 1,000 times a second together
+rented     resident memory of a run of 200 trials on the rig's EC2; needs root
 
 Runs show the live view on a terminal of their own. A run's processes are told apart: `daemon` is
 the process of `seerd run` with what it has forked and waited for.
@@ -77,7 +78,8 @@ for epoch in range(1, reports + 1):
 def main() -> None:
     """Prints one JSON object with the parts that were asked for."""
     parts = {"commands": commands, "first": first, "trials": trials, "reports": reports}
-    told = {name: parts[name]() for name in sys.argv[1:] or parts}
+    asked = sys.argv[1:] or list(parts)
+    told = {name: {**parts, "rented": rented}[name]() for name in asked}
     print(json.dumps({"python": took(sys.executable, "-c", "pass"), **told}, indent=1))
 
 
@@ -226,6 +228,40 @@ def trials() -> dict[str, object]:
         "cpu_ms_per_trial": {name: round(1e3 * s / many, 1) for name, s in cpu.items()},
         "wall_ms_per_trial": round(1e3 * wall_s / many, 1),
     }
+
+
+def rented() -> dict[str, float]:
+    """The most resident memory of a run's daemon and policy on EC2, MB."""
+    sys.path.insert(0, str(ROOT))
+    from bench.testbed.ec2_world import MEASURED, Coordinator, Job
+    from bench.testbed.rig import Rig
+
+    job = Job(
+        deadline="10m",
+        budget="40gpu-min",
+        script="quick.py",
+        policy='name = "asha"\ntrials = 200\nmax_reports = 5',
+        limits="max_gpus = 4",
+    )
+    most: dict[str, float] = {}
+    with (
+        Rig.start() as rig,
+        tempfile.TemporaryDirectory() as folder,
+        Coordinator(rig, Path(folder)) as coordinator,
+    ):
+        script = coordinator.project / "quick.py"
+        words = SCRIPT.replace("int(sys.argv[1]), float(sys.argv[2])", "5, 0.0")
+        script.write_text(f"#!/usr/bin/env python3\n{words}")
+        script.chmod(0o755)
+        coordinator.write(job, MEASURED)
+        started = coordinator.start("run", str(coordinator.spec), "--plain")
+        daemon = psutil.Process(started.pid)
+        while started.poll() is None:
+            for name, process in parts_of(daemon).items():
+                with contextlib.suppress(psutil.Error):
+                    most[name] = max(most.get(name, 0.0), process.memory_info().rss / 1e6)
+            time.sleep(0.1)
+    return {name: round(mb, 1) for name, mb in most.items()}
 
 
 def reports() -> dict[str, object]:

@@ -48,17 +48,16 @@ def run(asked: SpecOptions, home: Home, shown: Shown) -> None:
     """
     spec = asked.complete()
     from seerd.runs import clusters, earlier
-    from seerd.shell.aside import aside
     from seerd.spec.clusters import Ec2Cluster
 
     spec = earlier.informed(spec, home)
     for line in offered(spec, home):
         print(line, file=sys.stderr)
-    place = aside(lambda: clusters.quoted(spec, home))
+    place = clusters.quoted(spec, home)
     if isinstance(spec.cluster, Ec2Cluster):
         from seerd.commands import sweep
 
-        for line in aside(lambda: sweep.before_a_run(home, spec.cluster.region, place.quote.owner)):
+        for line in sweep.before_a_run(home, spec.cluster.region, place.quote.owner):
             print(line, file=sys.stderr)
     _begin(*_create(spec, home, place, asked), shown)
 
@@ -106,7 +105,7 @@ def _create(
     from seerd.shell.aside import aside
 
     intended = aside(lambda: _intended(spec, place, asked))
-    aside(lambda: clusters.of(spec).check_quota(intended))
+    clusters.of(spec).check_quota(intended)
     return runs.create(spec, intended, home, STARTED, place.quote)
 
 
