@@ -62,6 +62,8 @@ QUICK_NAMES = (
     "the ClientToken of a launch is another one each time",
     "an instance has no tags",
     "an instance that powers itself off is only stopped",
+    # Starts by forks.
+    "a library takes the place of a module of the job",
     # Beside the trials.
     "the lease never ends",
     "a checkpoint's name may lead out of its folder",
