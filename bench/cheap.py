@@ -244,7 +244,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"p50": ms(statistics.median(ordered)), "p90": ms(ordered[len(ordered) * 9 // 10])}
 
 
-def peers() -> dict[str, object]:
+def peers(folder: Path) -> dict[str, object]:
     """What the others take, if they are there."""
     python = os.environ.get("PEERS")
     if not python:
@@ -254,6 +254,7 @@ def peers() -> dict[str, object]:
         capture_output=True,
         text=True,
         check=False,
+        cwd=folder,
     )
     told: dict[str, object] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
     return told
@@ -262,7 +263,7 @@ def peers() -> dict[str, object]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        told = {"nothing": doing_nothing(folder), "durable": durable(folder), **peers()}
+        told = {"nothing": doing_nothing(folder), "durable": durable(folder), **peers(folder)}
     print(json.dumps(told, indent=1))
 
 
