@@ -78,6 +78,7 @@ class LocalAttempt:
         self._is_crashing = False
         self._process: Optional[Launcher] = None
         self._wake = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
         self._storing: Optional[asyncio.Task[None]] = None
@@ -96,7 +97,9 @@ class LocalAttempt:
         if self.cause is not None:
             return
         self._make_ready(plan)
-        self._process = await warm.start(plan) or await self._spawned(plan)
+        self._process = await warm.start(plan, self._stopped)
+        if self._process is None and self.cause is None:
+            self._process = await self._spawned(plan)
 
     async def follow(self) -> None:
         """Tell the facts of the attempt until its end: that it has started, what it writes, and at
@@ -124,6 +127,7 @@ class LocalAttempt:
             self._is_crashing = self._has_lost_a_rank()
             self._end_if_hung()
         self.cause = self.cause or cause
+        self._stopped.set()
         kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if not self._marker:

@@ -128,6 +128,11 @@ class WarmPlan:
     modules: List[str]
     learns: bool
 
+    @property
+    def path(self) -> Path:
+        """The script's own path."""
+        return Path(self.source, self.script)
+
 
 def warm_plan(job: Job, places: Places, cuda: bool, outside: Dict[str, str]) -> Optional[WarmPlan]:
     """Plan from which process attempts of this job are to be forked; None: from none.

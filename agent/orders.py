@@ -299,10 +299,9 @@ class Orders:
         order = attempt.start
         places = self._here.places(order.trial, order.attempt)
         try:
-            warming = asyncio.ensure_future(self._warm.ready(self._warm_plan(job)))
+            self._warm_up(job)
             if speaks(order):
                 await in_thread(checkpoint_store.fetch, places.checkpoints, order.checkpoints)
-            await warming
             await attempt.begin(plan, self._warm)
         except (OSError, ValueError) as error:
             self._tell([_refused(order.id, _text(error))])

@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set
+from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Set
 
 from seerd.agent import host
 from seerd.agent.launch import LaunchPlan, WarmPlan
@@ -23,8 +23,10 @@ from seerd.agent.warm import identity
 PATIENCE_S = 300.0
 """Seconds that imports may take: a cold disk takes minutes."""
 FORK_S = 20.0
-DEATHS = 3
-"""So often the process may end by itself, until all starts are cold."""
+MOST_DEATHS, MOST_ODD = 3, 5
+"""So often the process may end by itself, and so many modules may be odd, until all starts are
+cold: starts wait while all is imported anew.
+"""
 MOST_BYTES = 1 << 22
 """The longest line that it may write."""
 AT_IMPORT = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_")
@@ -38,6 +40,10 @@ class RefusedError(Exception):
 
 class ColdError(Exception):
     """The warm process has failed, or does not answer; the text says why."""
+
+
+class SlowError(ColdError):
+    """The warm process has not answered in time."""
 
 
 class OddImportError(Exception):
@@ -117,23 +123,18 @@ class WarmStarts:
                 self._deaths, self._is_off = 0, False
             await self._is_ready()
 
-    async def start(self, plan: LaunchPlan) -> Optional[ForkedProcess]:
-        """Start an attempt. None: start it in the usual way, nothing of it is there."""
-        async with self._turn:
+    async def start(self, plan: LaunchPlan, stopped: asyncio.Event) -> Optional[ForkedProcess]:
+        """Start an attempt, unless it is stopped while others have their turn. None: nothing of it
+        is there; start it in the usual way.
+        """
+        if not await _came_before(self._turn.acquire(), stopped):
+            return None
+        try:
             if not self._may_be_warm() or not await self._is_ready():
                 return None
-            assert self._process is not None
-            try:
-                return ForkedProcess(await self._process.fork(plan))
-            except RefusedError as error:
-                self._tell(str(error))
-                return None
-            except ColdError as error:
-                self._count_death(error)
-            except OSError as error:
-                self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
-            await asyncio.to_thread(self._clear, plan.env[host.MARKER])
-            return None
+            return await self._forked(plan)
+        finally:
+            self._turn.release()
 
     async def learn(self, told: Path) -> None:
         """Learn from this file, which the first attempt has written when its training began, what
@@ -162,14 +163,11 @@ class WarmStarts:
         """Tell whether a start may be warm. A script that sets variables before it imports may mean
         them for what it imports. So its first start, from which that is learned, is not.
         """
-        return not self.learns or not _sets_variables(self._script())
-
-    def _script(self) -> Path:
-        assert self._plan is not None
-        return Path(self._plan.source, self._plan.script)
+        plan = self._plan
+        return plan is None or not self.learns or not _sets_variables(plan.path)
 
     def _wanted(self, plan: WarmPlan) -> List[str]:
-        guessed = _imports(self._script()) if self.learns and self._may_be_warm() else []
+        guessed = _imports(plan.path) if self.learns and self._may_be_warm() else []
         names = dict.fromkeys([*plan.modules, *guessed, *self._learned])
         return [name for name in names if name not in self._odd]
 
@@ -181,11 +179,15 @@ class WarmStarts:
             try:
                 if self._process is None or not self._process.lives():
                     self._process = await self._begun(self._plan)
-                await self._process.preload(self._wanted(self._plan), self._script().parent)
+                await self._process.preload(self._wanted(self._plan))
             except OddImportError as error:
                 self._odd.add(error.module)
                 self._drop()
                 self._tell(str(error))
+                if len(self._odd) > MOST_ODD:
+                    self._turn_off("too much of what they import cannot be imported beforehand")
+            except SlowError as error:
+                self._turn_off(str(error))
             except (ColdError, OSError) as error:
                 self._drop()
                 self._count_death(error)
@@ -193,19 +195,31 @@ class WarmStarts:
                 return True
         return False
 
+    async def _forked(self, plan: LaunchPlan) -> Optional[ForkedProcess]:
+        assert self._process is not None
+        process, mark = self._process, f"{self._mark}{self._count}"
+        try:
+            return ForkedProcess(await process.fork(plan))
+        except RefusedError as error:
+            self._tell(str(error))
+            return None
+        except ColdError as error:
+            self._drop()
+            self._count_death(error)
+        except OSError as error:
+            self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
+        # Whether there is a fork is not known; and it is marked only when it has begun.
+        attempt = plan.env[host.MARKER]
+        await asyncio.to_thread(host.kill, lambda: _marked(mark, attempt), {process.pid})
+        return None
+
     async def _begun(self, plan: WarmPlan) -> "_Process":
         self._count += 1
         return await _Process.begin(plan, f"{self._mark}{self._count}", self._folder / "warm.log")
 
-    def _clear(self, attempt: str) -> None:
-        """End what may be there of a start whose outcome is not known, and the process itself."""
-        mark = f"{self._mark}{self._count}"
-        self._drop()
-        host.kill(lambda: _marked(mark, attempt), set())
-
     def _count_death(self, error: Exception) -> None:
         self._deaths += 1
-        if self._deaths >= DEATHS:
+        if self._deaths >= MOST_DEATHS:
             self._turn_off(str(error))
 
     def _turn_off(self, why: str) -> None:
@@ -227,8 +241,11 @@ class WarmStarts:
 class _Process:
     """One warm process, and the conversation with it (`warm/server.py`)."""
 
-    def __init__(self, process: asyncio.subprocess.Process, wire: socket.socket, log: Path) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, wire: socket.socket, log: Path, beside: Path
+    ) -> None:
         self._process = process
+        self._beside = beside  # the folder of the script, from which trials import first
         self._wire = wire
         self._log = log
         self._imported: Set[str] = set()
@@ -250,19 +267,24 @@ class _Process:
                 start_new_session=True,
                 pass_fds=[there.fileno()],
             )
-        return cls(process, here, log)
+        return cls(process, here, log, plan.path.parent)
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        return self._process.pid
 
     def lives(self) -> bool:
         """Tell whether it has not ended."""
         return self._process.returncode is None
 
-    async def preload(self, names: List[str], beside: Path) -> None:
-        """Have it import these, if it has not, unless what lies in the folder `beside` has one of
-        these names. Raises `OddImportError`, `ColdError`.
+    async def preload(self, names: List[str]) -> None:
+        """Have it import these, if it has not, unless what lies beside the script has one of these
+        names. Raises `OddImportError`, `ColdError`.
         """
         if self._imported.issuperset(names):
             return
-        answer = await self._asked({"preload": names, "beside": str(beside)}, PATIENCE_S)
+        answer = await self._asked({"preload": names, "beside": str(self._beside)}, PATIENCE_S)
         if "odd" in answer:
             raise OddImportError(str(answer["odd"]), str(answer.get("why")))
         self._imported.update(names)
@@ -272,7 +294,13 @@ class _Process:
         """Start an attempt; return the id of its first process. Raises `RefusedError`,
         `ColdError`.
         """
-        request = {"argv": plan.argv, "env": plan.env, "cwd": plan.cwd, "log": str(plan.log)}
+        request = {
+            "argv": plan.argv,
+            "env": plan.env,
+            "cwd": plan.cwd,
+            "log": str(plan.log),
+            "beside": str(self._beside),
+        }
         answer = await self._asked(request, FORK_S)
         if "pid" not in answer:
             raise RefusedError(f"trials start in the usual way: {answer.get('failed')}")
@@ -302,7 +330,7 @@ class _Process:
             line = await asyncio.wait_for(self._line(loop), for_s)
             answer = json.loads(line)
         except asyncio.TimeoutError:
-            raise ColdError(f"no answer within {for_s:.0f} s") from None
+            raise SlowError(f"importing took longer than {for_s:.0f} s") from None
         except (OSError, ValueError) as error:
             raise ColdError(
                 f"the process that imports beforehand has failed, see {self._log}"
@@ -319,6 +347,14 @@ class _Process:
                 raise ConnectionError
             line += part
         return line
+
+
+async def _came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:
+    """Await this work, and tell whether it was done before the event; else it is cancelled."""
+    task, other = asyncio.ensure_future(work), asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
+    other.cancel()
+    return task.done() or not task.cancel()
 
 
 def can_fork() -> bool:

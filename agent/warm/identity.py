@@ -104,15 +104,3 @@ def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.current_process().authkey = os.urandom(32)
-
-
-def script_of(argv: Sequence[str]) -> str:
-    """Return the script among these arguments: of torchrun's, the first that is neither an option
-    nor an option's value; else the first.
-    """
-    if argv[1] != "-m":
-        return argv[1]
-    rest = list(argv[3:])
-    while rest[0].startswith("-"):
-        del rest[:2]
-    return rest[0]

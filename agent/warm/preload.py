@@ -76,13 +76,13 @@ class Imports:
         return {name: value for name, value in changed.items() if value is not None}
 
 
-def why_not(script: str) -> str:
-    """Say why this script cannot be run in a fork; empty if it can.
+def why_not(beside: str) -> str:
+    """Say why a script in this folder cannot be run in a fork; empty if it can.
 
-    Its folder comes first on its path. So a module there may have the name of one that was imported
+    The folder comes first on its path. So a module there may have the name of one that was imported
     from elsewhere.
     """
-    mine = _names_in(os.path.dirname(script))
+    mine = _names_in(beside)
     theirs = {name for name in sys.modules if "." not in name} - {"__main__"}
     taken = sorted(mine & theirs - set(sys.builtin_module_names))
     return f"{taken[0]} beside the script is imported from elsewhere by others" if taken else ""
@@ -105,7 +105,7 @@ def _names_in(folder: str) -> Set[str]:
     """List the modules that can be imported from a folder."""
     ends = importlib.machinery.all_suffixes()
     try:
-        entries = list(os.scandir(folder or "."))
+        entries = list(os.scandir(folder))
     except OSError:
         return set()
     folders = {one.name for one in entries if one.is_dir() and _is_package(one.path, ends)}

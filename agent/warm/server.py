@@ -7,7 +7,7 @@ One JSON object per line travels. From the agent:
 
     {"preload": [NAMES], "beside": FOLDER}     import these, unless what lies in the folder has one
                                                of these names
-    {"argv": [...], "env": {...}, "cwd": FOLDER, "log": FILE}      start this
+    {"argv": [...], "env": {...}, "cwd": FOLDER, "log": FILE, "beside": FOLDER}      start this
 
 To the agent: after imports `{"asked": [VARIABLES], "made": [VARIABLES]}`, those of the environment
 that modules asked for, and changed; or `{"odd": NAME, "why": TEXT}` if a module cannot be imported
@@ -67,7 +67,7 @@ def _started(control: socket.socket, request: Dict[str, Any]) -> Optional[Work]:
 
     The fork's parent ends at once, so that the agent becomes its parent: it is their subreaper.
     """
-    why = _why_not(request["argv"], request["cwd"])
+    why = _why_not(request["argv"], request["beside"])
     if why:
         _say(control, {"failed": why})
         return None
@@ -89,11 +89,11 @@ def _started(control: socket.socket, request: Dict[str, Any]) -> Optional[Work]:
     return None
 
 
-def _why_not(argv: List[str], cwd: str) -> str:
+def _why_not(argv: List[str], beside: str) -> str:
     """Say why this cannot be started by forks; empty if it can."""
     if torchrun.is_for(argv) and not torchrun.can_fork_ranks():
         return "its torchrun starts ranks in another way than is known here"
-    return preload.why_not(os.path.join(cwd, identity.script_of(argv)))
+    return preload.why_not(beside)
 
 
 def _in_the_middle(told: int, tells: int, request: Dict[str, Any]) -> Work:

@@ -81,8 +81,7 @@ def _meet_at_once() -> None:
     meeting: Any = sys.modules.get(MEETING)
     real = getattr(meeting, "_delay", None)
     if real is not None:
-        at_random = (tuple, list)
-        meeting._delay = lambda seconds: isinstance(seconds, at_random) or real(seconds)  # noqa: SLF001
+        vars(meeting)["_delay"] = lambda seconds: isinstance(seconds, tuple) or real(seconds)
 
 
 def _awaited(there: socket.socket) -> Script:

@@ -228,6 +228,20 @@ def test_one_that_dies_between_order_and_fork_costs_no_attempt(rig: Rig) -> None
     assert len(rig.processes_of("t2")) == 1
 
 
+@pytest.mark.parametrize("grace_s", [0.0, 600.0])
+def test_a_stop_need_not_wait_until_all_is_imported(rig: Rig, grace_s: float) -> None:
+    library = rig.source.parent / "library"
+    library.mkdir()
+    (library / "slow.py").write_text("import time\ntime.sleep(600)\n")
+    job = rig.job(SLEEPS, preload=["slow"], env={"PYTHONPATH": str(library)})
+    client = rig.ready(job)
+    client.start()
+    wait((rig.attempt() / "trial.json").exists)
+    client.say(Stop("stop", "t1", 1, checkpoint=grace_s > 0, grace_s=grace_s))
+    assert client.exit_of().cause == "asked"
+    assert not any(isinstance(fact, Started) for fact in client.facts)
+
+
 def test_it_ends_with_its_agent(rig: Rig) -> None:
     client = rig.ready(rig.job(SLEEPS))
     client.start()

@@ -68,8 +68,8 @@ WARM_STARTS = (
     Mutant(
         "a fork whose outcome is not known is left beside its second start",
         "an attempt is started once",
-        "WarmStarts.start",
-        "await asyncio.to_thread(self._clear, plan.env[host.MARKER])",
+        "WarmStarts._forked",
+        "await asyncio.to_thread(host.kill, lambda: _marked(mark, attempt), {process.pid})",
         "",
         (f"{WARM}::test_one_that_was_forked_and_not_told_is_ended",),
     ),
