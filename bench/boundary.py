@@ -51,6 +51,7 @@ script = "train.py"
 [space]
 x = { low = 0.0, high = 1.0 }
 [policy]
+name = "seer"
 eta = 2
 p_max = 2
 t_min = "27s"
