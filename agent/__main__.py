@@ -14,12 +14,11 @@ import logging
 import os
 import sys
 import time
-import zipfile
 from pathlib import Path
 from typing import Optional
 
 from seerd.agent import host
-from seerd.agent.launch import TRAINING_SIDE
+from seerd.agent import library as library_of
 from seerd.agent.lease import Lease
 from seerd.agent.orders import Here
 from seerd.agent.power import power_off
@@ -100,15 +99,6 @@ def _lock() -> bool:
             return True
 
 
-def _unpack_library(program: Path, library: Path) -> Path:
-    """Unpack the training side from our own zip into the folder `library`; return that folder."""
-    with zipfile.ZipFile(program) as bundle:
-        bundle.extractall(
-            library, [name for name in bundle.namelist() if name.startswith(TRAINING_SIDE)]
-        )
-    return library
-
-
 async def _live(
     options: argparse.Namespace, folder: Path, program: Path, library: Optional[Path]
 ) -> None:
@@ -119,7 +109,7 @@ async def _live(
     """
     try:
         forsaken = await _serve(
-            options, folder, library or _unpack_library(program, folder / "lib")
+            options, folder, library or library_of.unpack(program, folder / library_of.FOLDER)
         )
     except Exception:
         log.exception("the agent has to end")

@@ -236,9 +236,9 @@ class Orders:
         Raises `UnhealthyError` if the machine is at fault, `OSError` or `ValueError` if it is not.
         """
         job = self._here.resolved(order.job)
+        listing = await check_machine(order.expected, self._here.machine)
         if not job.setup:  # which may install what is to be imported
             self._warm_up(job)
-        listing = await check_machine(order.expected, self._here.machine)
         if not self._attempts:
             self._gpus.note(listing)
         problem = await self._set_up(job)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
 
 import seerd.agent
-from seerd.agent import host
+from seerd.agent import host, library
 from seerd.agent.printed import printed
 from seerd.agent.receive import Cache, FileEntry, PushError, build, checked, prune
 
@@ -141,15 +141,18 @@ def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
 def _spawn(task: Dict[str, Any], program: Path) -> int:
     """Start the agent as a copy of this process; return its process id.
 
-    A new Python would take a third of its start to import again what is imported here.
+    A new Python would take a third of its start to import again what is imported here. All files
+    are there before: an agent that has no room for them could tell nobody.
     """
     _place(program)
+    library.unpack(program, Path(library.FOLDER))
     argv = [
         str(Path("agent.pyz").resolve()),
         "--folder",
         str(Path.cwd()),
         *_shape(task),
         *task["options"],
+        *("--library", library.FOLDER),
     ]
     with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
         pid = os.fork()

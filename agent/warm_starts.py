@@ -258,7 +258,8 @@ class _Process:
         here.setblocking(False)
         with open(log, "ab") as out, there:
             process = await asyncio.create_subprocess_exec(
-                *(plan.python, "-u", plan.program, str(there.fileno()), " " * identity.ARGUMENTS),
+                *(plan.python, "-u", plan.program),
+                *(str(there.fileno()), str(os.getpid()), " " * identity.ARGUMENTS),
                 env={**plan.env, host.MARKER: identity.padded(mark)},
                 cwd=log.parent,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -179,6 +179,7 @@ GUARDED = {
         "remember: /proc/self/stat",
         "remember: ctypes",
         "_Region: ctypes",
+        "die_with: ctypes",
     },
     "agent/warm/preload.py": {
         "_Traces: /proc/self/task",

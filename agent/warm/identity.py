@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import Any, Dict, List, Sequence
 
 MARKER = "SEERD_ATTEMPT"
+PR_SET_PDEATHSIG = 1
 ARGUMENTS, VARIABLES = 4096, 65536
 """Bytes of padding."""
 ARG_START, ENV_START = 45, 47
@@ -41,6 +43,17 @@ class _Region:
 
 
 _regions: List[_Region] = []
+
+
+def die_with(agent: int) -> None:
+    """Have this process killed when its agent dies, in the middle of an import too. Forks do not
+    inherit that (prctl(2)).
+    """
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != agent:
+        sys.exit()
 
 
 def remember() -> None:

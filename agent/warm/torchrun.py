@@ -23,6 +23,10 @@ HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subproce
 """Where torchrun takes the class from that starts its ranks."""
 MEETING = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
 RANKS = "--nproc-per-node"
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that torchrun handles. So what it starts does not ignore them, even if torchrun's own
+parent does.
+"""
 LOOK_S = 0.01
 LONGEST = 1 << 20
 
@@ -87,6 +91,9 @@ def _meet_at_once() -> None:
 def _awaited(there: socket.socket) -> Script:
     """Wait until torchrun wants this rank, and return its script."""
     os.setsid()
+    for number in ENDING:
+        usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, usual)
     there.sendall(b"+")
     told, descriptors, _, _ = socket.recv_fds(there, LONGEST, 2)
     while told and not told.endswith(b"\n"):

@@ -242,6 +242,18 @@ def test_a_stop_need_not_wait_until_all_is_imported(rig: Rig, grace_s: float) ->
     assert not any(isinstance(fact, Started) for fact in client.facts)
 
 
+def test_it_ends_with_its_agent_in_the_middle_of_an_import(rig: Rig) -> None:
+    library = rig.source.parent / "library"
+    library.mkdir()
+    (library / "slow.py").write_text("import time\nprint('slow', flush=True)\ntime.sleep(600)\n")
+    rig.ready(rig.job(SLEEPS, preload=["slow"], env={"PYTHONPATH": str(library)}))
+    log = rig.folder / "warm.log"
+    wait(lambda: log.exists() and "slow" in log.read_text())
+    process = warm_process(rig)
+    rig.processes[-1].send_signal(signal.SIGKILL)
+    wait(lambda: not process.is_running())
+
+
 def test_it_ends_with_its_agent(rig: Rig) -> None:
     client = rig.ready(rig.job(SLEEPS))
     client.start()

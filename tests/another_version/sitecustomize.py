@@ -67,6 +67,7 @@ def known_then(line: bytes) -> bytes:
     if message.get("kind") == "prepare":
         message["job"].pop("max_reports", None)
         message["job"].pop("smooth", None)
+        message["job"].pop("preload", None)
     return json.dumps(message).encode() + b"\n"
 
 

@@ -34,6 +34,14 @@ WARM_STARTS = (
         (f"{WARM}::test_a_script_sees_the_same_however_it_was_started",),
     ),
     Mutant(
+        "it outlives its agent while it imports",
+        "nothing survives an agent but its trials",
+        "identity.die_with",
+        "signal.SIGKILL",
+        "0",
+        (f"{WARM}::test_it_ends_with_its_agent_in_the_middle_of_an_import",),
+    ),
+    Mutant(
         "threads are not looked for",
         ODD,
         "preload._why_odd",
@@ -61,7 +69,7 @@ WARM_STARTS = (
         "variables that a script sets come too late",
         SAME,
         "WarmStarts._may_be_warm",
-        "not self.learns or not _sets_variables(self._script())",
+        "plan is None or not self.learns or not _sets_variables(plan.path)",
         "True",
         (f"{WARM}::test_variables_that_a_script_sets_before_it_imports_count",),
     ),
