@@ -6,6 +6,7 @@ pass.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -239,7 +240,9 @@ class Rig:
             process.wait()
         for left in psutil.process_iter():
             if _marker(left).startswith(f"{RUN}/") and str(self.folder) in _place(left):
-                left.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    left.kill()
+                    left.wait(10.0)  # it may be writing into the folder
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -254,7 +257,8 @@ def _marker(process: psutil.Process) -> str:
 
 
 def _place(process: psutil.Process) -> str:
+    """Where it belongs; the warm process is of no attempt, and runs in the agent's folder."""
     try:
-        return process.environ().get("SEERD_DIR", "")
+        return process.environ().get("SEERD_DIR") or process.cwd()
     except (psutil.Error, OSError):
         return ""
