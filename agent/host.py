@@ -179,11 +179,12 @@ def kill(
     """Send SIGKILL to what `find` finds, each as soon as it is found, until it finds nothing.
 
     Returns what is still there after `spare_s` seconds (processes that the kernel holds). The exit
-    status of those in `waited_for` is left to whoever waits for it; of the others, our own children
-    are reaped.
+    status of those in `waited_for` is left to whoever waits for it. Of the others our own children
+    are reaped, and what children of `waited_for` had ended before: a launcher that is killed cannot
+    do that any more.
     """
     end = time.monotonic() + spare_s
-    killed: Set[int] = set()
+    killed = _ended_children(waited_for)
     empty = 0
     while empty < EMPTY_LOOKS:
         left = set()
@@ -200,6 +201,12 @@ def kill(
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
     return set()
+
+
+def _ended_children(parents: Set[int]) -> Set[int]:
+    """Find the zombies that these processes have not waited for."""
+    table = _processes() if parents else {}
+    return {pid for pid, (parent, _, ended) in table.items() if ended and parent in parents}
 
 
 def _prctl(option: int, value: Union[int, bytes]) -> None:

@@ -79,5 +79,21 @@ def test_attempts_that_start_together_have_ports_of_their_own_and_die_alone(rig)
     )
     assert all(rig.processes_of(trial) for trial in trials[1:])
     for trial in trials[1:]:
-        client.stop(trial)
+        client.stop(trial, grace_s=60.0)
     assert {client.exit_of(trial).cause for trial in trials[1:]} == {"asked"}
+
+
+def test_ranks_that_ended_before_torchrun_was_killed_leave_no_zombie(rig):
+    script = (
+        "import seerd, time\ntrial = seerd.trial()\n"
+        "while trial.running():\n    time.sleep(0.02)\n    trial.report(accuracy=0.5)\n"
+    )
+    client = rig.ready(rig.job(script, launcher="torchrun"))
+    (agent,) = rig.processes
+    for trial in ("t1", "t2", "t3"):
+        client.start(trial)
+        client.until(Reported, lambda fact, trial=trial: fact.trial == trial)
+        client.stop(trial, grace_s=60.0)
+        assert client.exit_of(trial).cause == "asked"
+    left = psutil.Process(agent.pid).children()
+    assert [one for one in left if one.status() == psutil.STATUS_ZOMBIE] == []
