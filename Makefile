@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 SEEDS ?= 200
-FAULTS ?= 150
+FAULTS ?= 80
 LAUNCHES ?= 200
 SECONDS ?= 300
 KILLS ?= 50
 MINUTES ?= 10
 GPUS := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 
-.PHONY: help setup demo test test-fast test-system check format bench gpu soak fuzz mutants rig guest violence docs man \
+.PHONY: help setup demo test test-fast test-system check format bench gpu soak fuzz mutants rig guest violence docs site man \
 	coverage wheel workflows clean
 
 help:  ## this list
@@ -62,7 +62,7 @@ format: setup  ## bring the code into shape
 	$(BIN)/ruff format .
 
 bench: setup  ## every benchmark; each prints JSON
-	@for file in $(filter-out $(addprefix bench/,account.py drawn.py eight.py gpu.py),$(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in $(filter-out $(addprefix bench/,account.py cheap_peers.py drawn.py eight.py gpu.py),$(wildcard bench/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 gpu: setup  ## what can only be seen where there is a GPU, in ten minutes, as JSON
 	@$(BIN)/python bench/gpu.py
@@ -80,7 +80,7 @@ mutants: setup  ## a test of the tests: deliberate mistakes, each of which must 
 	$(BIN)/python -m tests.mutants
 
 rig: setup  ## rented instances at length: make rig LAUNCHES=200
-	SEERD_STORM_LAUNCHES=$(LAUNCHES) SEERD_RIG_LONG=1 $(BIN)/python -m pytest tests/aws/test_ec2_storm.py tests/test_ec2_runs.py --timeout=0
+	SEERD_STORM_LAUNCHES=$(LAUNCHES) SEERD_RIG_LONG=1 $(BIN)/python -m pytest tests/aws/test_ec2_storm.py tests/aws/test_ec2_many.py tests/test_ec2_runs.py --timeout=0
 
 violence: setup  ## hurts real runs, here and on rented instances: make violence KILLS=50 MINUTES=10
 	$(BIN)/python -m tests.violence --kills $(KILLS) --minutes $(MINUTES)
@@ -99,8 +99,14 @@ man: setup  ## the manual page, from the commands: man -l build/seerd.1
 	@mkdir -p build
 	$(BIN)/python docs/man.py >build/seerd.1
 
-docs: setup  ## draw the diagrams in docs/ from the code
+docs: setup  ## what in docs/ is made from the code: diagrams, commands, Python, pictures
 	$(BIN)/python docs/diagrams.py
+	$(BIN)/python docs/commands.py
+	$(BIN)/python docs/python_page.py
+	$(BIN)/python docs/pictures.py
+
+site: setup  ## the documentation as a site that needs no network: build/site/index.html
+	$(BIN)/python docs/site.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -16,6 +16,13 @@ from seerd.commands import common as c
 # ------------------------------------------------------------ what several commands take
 
 SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
+SpecsArg = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="SPEC...",
+        help="The spec.toml to run; several, or a group.toml: they share the run.",
+    ),
+]
 RunArg = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`."),
@@ -75,6 +82,14 @@ SetOpt = Annotated[
         metavar="KEY=VALUE",
     ),
 ]
+DryRunOpt = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Only show what would be removed, and its size."),
+]
+YesOpt = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal."),
+]
 PlainOpt = Annotated[
     bool,
     typer.Option("--plain", help="One line per event instead of the live view."),
@@ -113,7 +128,7 @@ def seerd(
 
 @app.command()
 def run(
-    spec: SpecArg,
+    spec: SpecsArg,
     deadline: DeadlineOpt = None,
     budget: BudgetOpt = None,
     cost: CostOpt = None,
@@ -125,6 +140,13 @@ def run(
     like: LikeOpt = None,
     set_: SetOpt = None,
     ideal: IdealOpt = False,
+    unless_running: Annotated[
+        bool,
+        typer.Option(
+            "--unless-running",
+            help="Do nothing if a run of the same name in this home is running; for cron.",
+        ),
+    ] = False,
     home: HomeOpt = None,
     plain: PlainOpt = False,
     json: JsonOpt = False,
@@ -134,12 +156,15 @@ def run(
     Ctrl-C once ends the run in order: trials save, the best model so far is kept, everything is
     given back; `seerd resume` continues from there. Ctrl-C twice ends it at once, and still gives
     everything back.
+
+    Several specs share one deadline, one budget and the same machines: a GPU that one job cannot
+    use goes to the others, and each job hands back its own best model. A group.toml says more.
     """
     from seerd.commands import run as command
 
     command.run(
         c.SpecOptions(
-            spec,
+            spec[0],
             deadline,
             budget,
             cost,
@@ -151,9 +176,11 @@ def run(
             set_,
             minimize,
             ideal,
+            beside=spec[1:],
         ),
         c.home_of(home),
         command.Shown(plain, json),
+        unless_running=unless_running,
     )
 
 
@@ -176,7 +203,7 @@ def resume(
 
 @app.command()
 def plan(
-    spec: SpecArg,
+    spec: SpecsArg,
     deadline: DeadlineOpt = None,
     budget: BudgetOpt = None,
     cost: CostOpt = None,
@@ -199,7 +226,7 @@ def plan(
 
         command.plan(
             c.SpecOptions(
-                spec,
+                spec[0],
                 deadline,
                 budget,
                 cost,
@@ -211,6 +238,7 @@ def plan(
                 set_,
                 minimize,
                 ideal,
+                beside=spec[1:],
             ),
             c.home_of(home),
             json=json,
@@ -265,8 +293,12 @@ def profile(
 @app.command()
 def simulate(
     spec: Annotated[
-        Path | None,
-        typer.Argument(metavar="SPEC", help="Limits, cluster and policy are taken from it."),
+        list[Path] | None,
+        typer.Argument(
+            metavar="SPEC...",
+            help="Limits, cluster and policy are taken from it. Several, or a group.toml, share "
+            "the run: ways of sharing are compared.",
+        ),
     ] = None,
     curves: Annotated[
         Path | None,
@@ -352,7 +384,7 @@ def simulate(
             ideal,
             command.faults_of(stragglers, drops, spot),
         ),
-        spec,
+        spec or [],
         set_,
         plot,
         c.home_of(home),
@@ -362,26 +394,48 @@ def simulate(
 
 @app.command(name="list")
 def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
-    """List all runs, the newest last."""
+    """List all runs, the newest last: when they began, how they ended, and what they took of their
+    limits.
+    """
     from seerd.commands import show as command
 
     command.list_runs(c.home_of(home), json=json)
 
 
 @app.command()
-def show(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
+def show(
+    run: RunArg = "last",
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="List every trial, not only the best 20."),
+    ] = False,
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
     """Show what a run has tried, and its best model."""
     from seerd.commands import show as command
 
-    command.show(c.find(run, home), json=json)
+    command.show(c.find(run, home), every=every, json=json)
 
 
 @app.command()
-def watch(run: RunArg = "last", home: HomeOpt = None) -> None:
-    """Show the live view of a run, from any terminal. Ctrl-C ends the view, not the run."""
-    from seerd.view.watch import watch_run
+def watch(
+    run: RunArg = "last",
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="As it stood so long after its start, e.g. 5m; ← and → go on from there.",
+            metavar="TIME",
+        ),
+    ] = None,
+    home: HomeOpt = None,
+) -> None:
+    """Show the live view of a run, from any terminal, also back in time; ? shows its keys. q and
+    Ctrl-C end the view, not the run.
+    """
+    from seerd.commands import watch as command
 
-    watch_run(c.find(run, home))
+    command.watch(c.find(run, home), at)
 
 
 @app.command()
@@ -391,14 +445,35 @@ def logs(
         str | None,
         typer.Argument(metavar="TRIAL", help="One trial, e.g. t3."),
     ] = None,
+    lines: Annotated[
+        int,
+        typer.Option("--lines", "-n", help="The last lines of each file.", metavar="N", min=0),
+    ] = 20,
+    whole: Annotated[bool, typer.Option("--all", help="Whole files.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Go on with what is printed from now on, until the run is over.",
+        ),
+    ] = False,
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Only list the files, by trial, attempt and rank."),
+    ] = False,
     home: HomeOpt = None,
 ) -> None:
-    """Print what the trials have printed, by trial, attempt and rank; without TRIAL, list the log
-    files.
-    """
-    from seerd.commands import show as command
+    """Print the end of what the trials have printed: of each trial its newest attempt, of TRIAL all
+    attempts. The trial that has printed last comes last.
 
-    command.logs(c.find(run, home), trial)
+    What trials print on other machines is brought every half minute and when an attempt ends, also
+    for --follow. Ctrl-C ends --follow, not the run.
+    """
+    from seerd.commands import logs as command
+
+    wanted = command.LogsAsked(None if whole else lines, follow, files)
+    command.logs(c.find(run, home), trial, wanted)
 
 
 @app.command()
@@ -416,21 +491,191 @@ def best(
         Path | None,
         typer.Option(help="Copy checkpoint and configuration into this folder.", metavar="DIR"),
     ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(help="Whose model, where several jobs share the run.", metavar="JOB"),
+    ] = None,
     home: HomeOpt = None,
     json: JsonOpt = False,
 ) -> None:
-    """Show the best model of a run: its configuration and its checkpoint."""
-    from seerd.commands import show as command
+    """Show the best model of a run: its configuration and its checkpoint.
 
-    command.best(c.find(run, home), to, json=json)
+    While the run goes on it is the best so far, from the checkpoint store; --to copies that too.
+    """
+    from seerd.commands import best as command
+
+    command.best(c.find(run, home), to, json=json, job=job)
 
 
 @app.command()
-def stop(run: RunArg, home: HomeOpt = None) -> None:
-    """End a run in order, as Ctrl-C in its terminal does."""
+def stop(
+    run: RunArg,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", help="Of several jobs that share the run, only this one."),
+    ] = None,
+    home: HomeOpt = None,
+) -> None:
+    """End a run in order, as Ctrl-C in its terminal does.
+
+    With JOB, only this one of several jobs ends: its trials save, its best model is handed back,
+    and the others get its share.
+    """
+    if job is not None:
+        from seerd.commands import jobs
+
+        jobs.stop(c.find(run, home), job)
+        return
     from seerd.commands import stop as command
 
     command.stop(c.find(run, home))
+
+
+@app.command("set")
+def set_(
+    run: RunArg,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="One of the jobs that share the run.")],
+    what: Annotated[str, typer.Argument(metavar="weight=N", help="Its share beside the others'.")],
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Give one of the jobs that share a run another weight, while the run goes on."""
+    from seerd.commands import jobs
+
+    jobs.weigh(c.find(run, home), job, jobs.weight_of(what), json=json)
+
+
+@app.command()
+def pause(run: RunArg, home: HomeOpt = None) -> None:
+    """End a run in order, as stop does, and wait until nothing is held or billed any more.
+
+    That is all that it adds: a paused run is an interrupted one. Its clock stands still until
+    `seerd resume` goes on with the time and the budget that are left.
+    """
+    from seerd.commands import pause as command
+
+    command.pause(c.find(run, home))
+
+
+@app.command()
+def extend(
+    run: RunArg,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            help="A new deadline, e.g. 2h, or how much longer, e.g. +10m.", metavar="TIME"
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="A new budget, e.g. 600gpu-min, or how much more, e.g. +60gpu-min.",
+            metavar="GPU-TIME",
+        ),
+    ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(help="A new limit in money, e.g. '$40', or '+$10'.", metavar="MONEY"),
+    ] = None,
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Give a run that goes on a later deadline, a larger budget, or both.
+
+    What is left is planned anew, at once: the best trials go on, and the policy takes new ones if
+    it would. Limits are never lowered: `seerd stop` ends a run sooner. One that was interrupted
+    must be resumed first.
+    """
+    from seerd.commands import extend as command
+
+    command.extend(c.find(run, home), command.NewLimits(deadline, budget, cost), json=json)
+
+
+@app.command()
+def add(
+    run: RunArg,
+    spec: Annotated[
+        Path | None,
+        typer.Argument(metavar="SPEC", help="The spec.toml of a job that is to share the run."),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values, e.g. lr=0.1,momentum=0.9; what is left out is drawn. Repeatable.",
+            metavar="NAME=VALUE,...",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The job's name in the run; default: its spec's.")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="For whom the job is.")] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="The job's share beside the others'; default: 1.")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(help="The metric with which the job is over.")
+    ] = None,
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Add a configuration to a run that goes on, or a job to one that jobs share.
+
+    With --config, the policy takes the configuration as its next new trial.
+
+    It is refused if a value is not in the space, or if the policy begins no more trials. When it
+    begins is the policy's decision: where there is no place any more, it is not tried.
+
+    With SPEC, the job gets its share of what is left, at once, and hands back its own best model.
+    """
+    folder = c.find(run, home)
+    if spec is not None and not config:
+        from seerd.commands import jobs
+
+        jobs.add(folder, jobs.NewJob(spec, name, owner, weight, target), json=json)
+        return
+    from seerd.commands import add as command
+
+    command.add(folder, command.only_config(spec, config), json=json)
+
+
+@app.command()
+def rm(
+    run: RunArg,
+    dry_run: DryRunOpt = False,
+    yes: YesOpt = False,
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Remove a run from this disk: its journal, model, checkpoints and logs.
+
+    A run that a process runs is never removed. Checkpoints in S3 stay until the bucket's lifecycle
+    rule removes them.
+    """
+    from seerd.commands import tidy as command
+
+    command.rm(c.find(run, home), command.Consent(dry_run, yes, json))
+
+
+@app.command()
+def gc(
+    older_than: Annotated[
+        str,
+        typer.Option(help="Only runs that ended so long ago, e.g. 24h.", metavar="TIME"),
+    ] = "168h",
+    dry_run: DryRunOpt = False,
+    yes: YesOpt = False,
+    home: HomeOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Free what runs that are over need no more: checkpoints but the best model, and the folders of
+    their instances, with the logs.
+
+    Models, journals and specs stay: show, best, ledger and replay go on to work. A run that can
+    still be resumed is left as it is.
+    """
+    from seerd.commands import tidy as command
+
+    command.gc(c.home_of(home), c.seconds(older_than), command.Consent(dry_run, yes, json))
 
 
 @app.command()
@@ -464,6 +709,104 @@ def replay(
         from seerd.commands import replay as command
 
         command.replay(c.find(run, home), trial, at, json=json)
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="One run, or several to compare; default: last."),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="The page.", metavar="FILE", show_default="RUN.html"),
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(help="Put the pictures into this folder as PNG.", metavar="DIR"),
+    ] = None,
+    pdf: Annotated[
+        Path | None,
+        typer.Option(help="Put the pictures into this folder as PDF.", metavar="DIR"),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Write the page anew every 10 s, until the run is over."),
+    ] = False,
+    home: HomeOpt = None,
+) -> None:
+    """Write a page on a run: which trial won and why, what it cost, where the money went, and what
+    to try next.
+
+    It is one HTML file that needs no network: GPUs over time, learning curves of all metrics,
+    billing, hyperparameters and their importance, all trials, each decision with its reason. With
+    several runs it compares them. A run that goes on can be reported too.
+    """
+    with c.quickly():
+        from seerd.commands import report as command
+
+        folders = [c.find(run, home) for run in runs or ["last"]]
+        command.report(folders, command.ReportOptions(to, png, pdf, follow))
+
+
+@app.command()
+def export(
+    run: RunArg = "last",
+    csv: Annotated[
+        Path | None,
+        typer.Option(help="Tables as CSV, into this folder.", metavar="DIR"),
+    ] = None,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(help="The same tables as Parquet.", metavar="DIR"),
+    ] = None,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(help="TensorBoard's event files.", metavar="DIR"),
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(help="MLflow: a server, or a database of its own.", metavar="URI"),
+    ] = None,
+    optuna: Annotated[
+        str | None,
+        typer.Option(help="A study in a storage of Optuna's.", metavar="URL"),
+    ] = None,
+    wandb: Annotated[
+        Path | None,
+        typer.Option(help="Weights & Biases: a folder for `wandb sync`.", metavar="DIR"),
+    ] = None,
+    home: HomeOpt = None,
+) -> None:
+    """Write a run for other programs: tables of its trials, reports and charges, or what trackers
+    of experiments keep.
+
+    Exporting again adds what is missing and nothing twice, so a run that goes on can be exported
+    too; `[export]` in the spec does it as the run goes on.
+
+    seerd export last --csv tables
+
+    seerd export last --tensorboard tb
+
+    seerd export last --mlflow http://127.0.0.1:5000
+
+    seerd export last --optuna sqlite:///study.db
+    """
+    with c.quickly():
+        from seerd.commands import export as command
+
+        asked = {
+            "csv": csv,
+            "parquet": parquet,
+            "tensorboard": tensorboard,
+            "mlflow": mlflow,
+            "optuna": optuna,
+            "wandb": wandb,
+        }
+        targets = [
+            command.Destination(kind, str(to)) for kind, to in asked.items() if to is not None
+        ]
+        command.export(c.find(run, home), targets)
 
 
 @app.command()
@@ -506,6 +849,26 @@ def doctor(
         policy_only=policy,
         json=json,
     )
+
+
+@app.command()
+def machines(
+    spec: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SPEC]", help="Look at this spec's hosts.", show_default="this machine"
+        ),
+    ] = None,
+    set_: SetOpt = None,
+    json: JsonOpt = False,
+) -> None:
+    """Show who has which GPUs: on this machine, or on the hosts of a spec.
+
+    Runs of all users are shown. A machine's GPUs are listed once a run has counted them.
+    """
+    from seerd.commands import machines as command
+
+    command.machines(None if spec is None else c.SpecOptions(spec, set_=set_), json=json)
 
 
 @app.command()
@@ -581,6 +944,23 @@ def sweep(
     from seerd.commands import sweep as command
 
     command.sweep(c.home_of(home), region, older_than, dry_run=dry_run, json=json)
+
+
+@app.command()
+def init(
+    what: Annotated[
+        Path,
+        typer.Argument(metavar="[SCRIPT | FOLDER]", help="A script, or where to begin."),
+    ] = Path(),
+) -> None:
+    """Write a spec for a script of yours, as far as it can be read off the script; or, into a
+    folder, a small script with its spec that runs at once.
+
+    The script is read, not run. Guesses are marked. Nothing that is there is overwritten.
+    """
+    from seerd.commands.init import init as write
+
+    write(what)
 
 
 app.add_typer(image, name="image")

@@ -75,6 +75,12 @@ def _options() -> argparse.Namespace:
         help="power the machine off when nobody renews the lease",
     )
     parser.add_argument(
+        "--share",
+        type=float,
+        metavar="WEIGHT",
+        help="share the GPUs of this machine with other runs, by weight",
+    )
+    parser.add_argument(
         "--library", help="where `seerd` can be imported from; default: out of this zip"
     )
     return parser.parse_args()
@@ -114,7 +120,7 @@ async def _live(
     except Exception:
         log.exception("the agent has to end")
         if options.power_off:
-            host.kill(lambda: host.each_marked_with(f"{options.run}/"), set())
+            host.kill(lambda: host.each_of_run(options.run), set())
             power_off()
         raise
     if forsaken and options.power_off:
@@ -125,7 +131,7 @@ async def _serve(options: argparse.Namespace, folder: Path, library: Path) -> bo
     (folder / "agent.pid").write_text(str(os.getpid()))
     logging.basicConfig(filename="agent.log", level=logging.INFO, format="%(asctime)s %(message)s")
     host.adopt_orphans()
-    here = Here(options.run, options.gpus, options.cuda, folder, library)
+    here = Here(options.run, options.gpus, options.cuda, folder, library, options.share)
     lease = Lease(time.monotonic() + options.lease_s, options.grace_s)
     return await Agent(here, lease, spot=options.spot).serve()
 

@@ -12,15 +12,19 @@ import json
 import os
 import shutil
 import time
+from functools import partial
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple, Union
 
-from seerd.agent import host, postmortem
+from seerd.agent import host, plainfile, postmortem
+from seerd.agent.family import Ancestor, Family, Others
+from seerd.agent.file_events import FileEvents
 from seerd.agent.hangs import Stall
 from seerd.agent.journal import Maker
 from seerd.agent.launch import LaunchPlan, Places, speaks
+from seerd.agent.observing import END_FILE, Observing
 from seerd.agent.protocol import Exited, Noticed, Start, Started
 from seerd.agent.threads import in_thread
-from seerd.agent.trial_output import TrialOutput
+from seerd.agent.trial_output import MOST_AT_ONCE, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import Watchdog
 
@@ -43,24 +47,38 @@ second, but more on an overloaded machine.
 """
 STACK_S = 1.0
 """Seconds that a rank that hangs has to write its Python stack."""
-Launcher = Union[asyncio.subprocess.Process, ForkedProcess]
-"""The first process of an attempt."""
+LOOK_S = 0.5
+"""Seconds from one look at the size of an output whose growth the system tells by itself."""
+LITTLE = 1 << 14
+"""Bytes of output that are read faster than a thread is started for it."""
+FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
 Proof = Callable[[Set[int]], Awaitable[str]]
 
 
 class LocalAttempt:
-    """One attempt that has been ordered.
+    """One attempt of the run `run` that has been ordered.
 
     start  the order
     gpus   its GPUs, which it holds until `done` is set
+    since  when it was ordered, in ticks since boot
     done   set when the attempt is over
     cause  who asked it to end, "asked" or "lease"; None if nobody has
+    stopped  set when somebody has asked it to end
 
     `why_held` waits until the memory of GPUs is free; it returns what still holds it, or nothing.
+    `others` returns the other attempts here, and `file_events` tell of what is written.
     """
 
     def __init__(
-        self, start: Start, places: Places, output: TrialOutput, tell: Tell, why_held: Proof
+        self,
+        run: str,
+        start: Start,
+        places: Places,
+        output: TrialOutput,
+        tell: Tell,
+        why_held: Proof,
+        others: Callable[[], List[LocalAttempt]],
+        file_events: FileEvents,
     ) -> None:
         self.start = start
         self.gpus = set(start.gpus)
@@ -70,15 +88,24 @@ class LocalAttempt:
         self._output = output
         self._tell = tell
         self._why_held = why_held
+        self._others = others
+        self._file_events = file_events
+        self.since = host.ticks()
+        self._family = Family(f"{run}/{self.key}", self.since, lambda: self.launcher, self._rivals)
         self._watchdog = Watchdog(start, places, self.members, tell)
         self._hung: Optional[Stall] = None
         self._ends_at: Optional[float] = None
         self._marker = ""
         self._by_torchrun = False
         self._is_crashing = False
-        self._process: Optional[Launcher] = None
+        self._process: Optional[FirstProcess] = None
+        self._observing = Observing(places.attempt, self._end_unobserved)
         self._wake = asyncio.Event()
-        self._stopped = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self._out = places.attempt / "out.jsonl"
+        self._watch = -1
+        self._looked_at = 0.0
+        self._drained_to = 0
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
         self._storing: Optional[asyncio.Task[None]] = None
@@ -97,9 +124,11 @@ class LocalAttempt:
         if self.cause is not None:
             return
         self._make_ready(plan)
-        self._process = await warm.start(plan, self._stopped)
+        self._process = await warm.start(plan, self.stopped)
         if self._process is None and self.cause is None:
-            self._process = await self._spawned(plan)
+            self._process = await self._spawned(plan.argv, plan.cwd, plan)
+        if plan.observer is not None and self._process is not None:
+            await self._begin_observing(plan, plan.observer, self._process)
 
     async def follow(self) -> None:
         """Tell the facts of the attempt until its end: that it has started, what it writes, and at
@@ -112,7 +141,14 @@ class LocalAttempt:
             self._tell([self._exited(time.time(), None)])
             return
         self._tell([self._started(time.time(), self._process.pid)])
-        free_at, held = await self._until_gone(self._process)
+        if speaks(self.start):
+            self._output.begin()
+        self._watch = self._file_events.watch(self._out, self._wake.set)
+        self._wake.set()
+        try:
+            free_at, held = await self._until_gone(self._process)
+        finally:
+            self._file_events.forget(self._watch)
         unfit = [self._noticed(free_at, held)] if held else []
         self._tell([*unfit, self._exited(free_at, self._process.returncode)])
 
@@ -127,7 +163,7 @@ class LocalAttempt:
             self._is_crashing = self._has_lost_a_rank()
             self._end_if_hung()
         self.cause = self.cause or cause
-        self._stopped.set()
+        self.stopped.set()
         kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if not self._marker:
@@ -168,7 +204,7 @@ class LocalAttempt:
             time.monotonic() >= self._kill_at or self._only_torchrun_is_left()
         )
         if due and self._killing is None and self._process is not None:
-            self._end_by(self._kill(self._process))
+            self._end_by(self._kill())
         if (
             self._kill_at is not None
             and time.monotonic() >= self._kill_at
@@ -176,14 +212,23 @@ class LocalAttempt:
         ):
             # After a lease nobody waits, so a checkpoint under way may still get there.
             self._output.checkpoint_store.cut()
-        if self._output.has_grown() or (self._storing is None and self._output.can_store()):
+        self._output.look()
+        if self._has_grown() or (self._storing is None and self._output.can_store()):
             self._wake.set()
+
+    def _has_grown(self) -> bool:
+        """Tell whether there is new output. Where the system tells of it, this looks seldom."""
+        now = time.monotonic()
+        if self._watch >= 0 and now - self._looked_at < LOOK_S:
+            return False
+        self._looked_at = now
+        return self._output.has_grown()
 
     def _end_by(self, work: Coroutine[Any, Any, None]) -> None:
         self._killing = asyncio.ensure_future(work)
         self._killing.add_done_callback(lambda _: self._wake.set())
 
-    def _look_after(self, process: Launcher) -> None:
+    def _look_after(self, process: FirstProcess) -> None:
         """End the whole attempt if one of its ranks is gone, or hangs.
 
         On several nodes a hang is only told: the daemon, which hears all nodes, decides.
@@ -196,10 +241,10 @@ class LocalAttempt:
                 self._end_if_hung()
 
     def _end_if_hung(self) -> None:
-        stall, process = self._watchdog.hung, self._process
-        if stall is not None and self._killing is None and process is not None:
+        stall = self._watchdog.hung
+        if stall is not None and self._killing is None and self._process is not None:
             self._hung = stall
-            self._end_by(self._kill_hung(process, stall))
+            self._end_by(self._kill_hung(stall))
 
     def _only_torchrun_is_left(self) -> bool:
         """Tell whether torchrun runs without ranks, before they start or after they have gone. Its
@@ -214,7 +259,7 @@ class LocalAttempt:
             return True
         if self.start.node is not None:
             return False
-        return host.is_alone(self._marker, self._process.pid)
+        return self.members() == {self._process.pid}
 
     def _has_lost_a_rank(self) -> bool:
         """Tell whether this is one node of several, and one of the ranks started here is gone."""
@@ -224,14 +269,31 @@ class LocalAttempt:
             postmortem.ranks(self._places.logs)
         )
 
-    def members(self) -> Set[int]:
-        """Return the ids of its processes."""
-        return set(self.each_member())
+    def _launched(self) -> Set[int]:
+        """Return the ids of the processes that this agent has started for it and waits for."""
+        own = set() if self._process is None else {self._process.pid}
+        return own | self._observing.pids
 
     def each_member(self) -> Iterator[int]:
-        """Yield the ids of its processes one by one, as `host.each_member` does."""
-        return (
-            iter(()) if self._process is None else host.each_member(self._marker, self._process.pid)
+        """Yield the ids of its processes one by one, as `Family.each` does."""
+        return iter(()) if self._process is None else self._family.each()
+
+    def members(self) -> Set[int]:
+        """Return the ids of its processes."""
+        return set() if self._process is None else self._family.members()
+
+    @property
+    def launcher(self) -> Ancestor:
+        """The process that has started all others."""
+        process = self._process
+        return Ancestor(0, False) if process is None else _ancestor(process)
+
+    def _rivals(self) -> Others:
+        """Return what else runs here. Another attempt that is still to start may do so any time."""
+        others = self._others()
+        return Others(
+            frozenset(other.launcher.pid for other in others),
+            tuple(other.since for other in others if not other.launcher.ended),
         )
 
     def _make_ready(self, plan: LaunchPlan) -> None:
@@ -242,6 +304,7 @@ class LocalAttempt:
             "stop",
             "save",
             "out.jsonl",
+            END_FILE,
         ):  # of an agent that died before it could tell of this start
             with contextlib.suppress(FileNotFoundError):
                 (self._places.attempt / left_over).unlink()
@@ -252,19 +315,39 @@ class LocalAttempt:
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
 
-    async def _spawned(self, plan: LaunchPlan) -> asyncio.subprocess.Process:
+    async def _begin_observing(
+        self, plan: LaunchPlan, command: List[str], process: FirstProcess
+    ) -> None:
+        """Start what observes the script. Raises `OSError`, with nothing left, if that fails."""
+        argv = [*command, str(process.pid)]
+        try:
+            await self._observing.begin(
+                partial(self._spawned, argv, str(self._places.attempt), plan)
+            )
+        except OSError:
+            await self._kill()
+            raise
+
+    def _end_unobserved(self) -> None:
+        alive = self._process is not None and self._process.returncode is None
+        if alive and self._killing is None:
+            self._end_by(self._kill())
+
+    async def _spawned(
+        self, argv: List[str], cwd: str, plan: LaunchPlan
+    ) -> asyncio.subprocess.Process:
         with open(plan.log, "ab") as out:
             return await asyncio.create_subprocess_exec(
-                *plan.argv,
+                *argv,
                 env=plan.env,
-                cwd=plan.cwd,
+                cwd=cwd,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
             )
 
-    async def _until_gone(self, process: Launcher) -> Tuple[float, str]:
+    async def _until_gone(self, process: FirstProcess) -> Tuple[float, str]:
         """Tell what the attempt writes until it has ended.
 
         Returns since when nothing of it is left (seconds since 1970), and what still holds memory
@@ -277,16 +360,24 @@ class LocalAttempt:
             self._wake.clear()
             if self._killing is not None and self._killing.done():
                 self._killing.result()
-            self._tell(await asyncio.to_thread(self._output.drain))
+            self._tell(await self._drained())
             self._store_beside()
         if self._killing is not None:
             await self._killing
-        await self._kill(process)
+        await self._observing.see_end(process.returncode)
+        await self._end_rest()
         proving = asyncio.ensure_future(self._proved_free())
-        for makers in await asyncio.to_thread(lambda: list(self._output.drain_all())):
-            self._tell(makers)
+        while self._output.has_grown():
+            self._tell(await self._drained())
         await self._store_last()
         return await proving
+
+    async def _drained(self) -> List[Maker]:
+        """Return facts of what has been written, read in a thread if it is much."""
+        size = plainfile.size(self._out)
+        is_little = size - self._drained_to <= LITTLE
+        self._drained_to = min(size, self._drained_to + MOST_AT_ONCE)
+        return self._output.drain() if is_little else await asyncio.to_thread(self._output.drain)
 
     async def _proved_free(self) -> Tuple[float, str]:
         held = await self._why_held(self.gpus)
@@ -319,27 +410,25 @@ class LocalAttempt:
             else:
                 await asyncio.sleep(POLL_S)
 
-    async def _clear(self, process: Launcher) -> None:
+    async def _clear(self, process: FirstProcess) -> None:
         """End an attempt of which a rank has failed: kill the other ranks after `CLOSING_S`
         seconds, let torchrun log which rank it was, and kill torchrun.
         """
         await asyncio.sleep(CLOSING_S)
-        await asyncio.to_thread(
-            host.kill,
-            lambda: (pid for pid in self.each_member() if pid != process.pid),
-            {process.pid},
-        )
+        spared = self._launched()
+        await asyncio.to_thread(self._family.end, spared, spared)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
-        await self._kill(process)
+        # What observes the script still has to see its last words and its last checkpoint.
+        await asyncio.to_thread(self._family.end, self._observing.pids, spared)
 
-    async def _kill_hung(self, process: Launcher, stall: Stall) -> None:
+    async def _kill_hung(self, stall: Stall) -> None:
         """Kill an attempt that hangs, once the hung rank has written its Python stack to its log.
 
         Nothing can be saved, since all ranks save together.
         """
         await asyncio.to_thread(self._have_stack_written, stall)
-        await self._kill(process)
+        await self._kill()
 
     def _have_stack_written(self, stall: Stall) -> None:
         mark = stall.hung
@@ -357,8 +446,13 @@ class LocalAttempt:
         ):
             time.sleep(host.POLL_S)
 
-    async def _kill(self, process: Launcher) -> None:
-        left = await asyncio.to_thread(host.kill, self.each_member, {process.pid})
+    async def _end_rest(self) -> None:
+        """End what the launcher has left behind, if it has."""
+        if not self._family.is_gone():
+            await self._kill()
+
+    async def _kill(self) -> None:
+        left = await asyncio.to_thread(self._family.end, (), self._launched())
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
 
@@ -395,3 +489,7 @@ class LocalAttempt:
         ):
             return "asked"  # its ranks left because another node's were asked to
         return self.cause or ("finished" if code == 0 else "crashed")
+
+
+def _ancestor(process: FirstProcess) -> Ancestor:
+    return Ancestor(process.pid, process.returncode is not None)

@@ -32,11 +32,11 @@ def recover(here: Here, journal: AgentJournal) -> None:
     """
     ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
     ended = {key: time.time() if ran[key] else _last_sign(here, *key) for key in ran}
-    left = host.kill(lambda: host.each_marked_with(f"{here.run}/"), set())
+    left = host.kill(lambda: host.each_of_run(here.run), set())
     if left:
         raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
     for (trial, attempt), told in list(journal.open.items()):
-        job = journal.job
+        job = None if journal.prepared is None else journal.prepared.job_of(trial)
         store = job.store if job is not None else str(here.folder / "store")
         goal = Goal(job.metric, job.mode) if job is not None else Goal("", "max")
         output = here.output(store, goal, PresignedUrls(trial, attempt, lambda _: False))

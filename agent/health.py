@@ -104,8 +104,16 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
     return listing
 
 
-async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job: Job) -> None:
+async def check_torch(
+    expected: Optional[Expected],
+    machine: CheckedMachine,
+    job: Job,
+    free: Optional[List[str]] = None,
+) -> None:
     """Check that torch can use the GPUs, once the job's setup is done.
+
+    `free` are CUDA's names of those that nobody else uses, where somebody does: others are left
+    alone.
 
     Raises `UnhealthyError` if it cannot on this machine, `ValueError` or `OSError` if no machine
     with this setup could.
@@ -114,6 +122,9 @@ async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job
         return
     env = {**os.environ, **job.env, host.MARKER: machine.marker}
     env.pop("CUDA_VISIBLE_DEVICES", None)
+    least = expected.gpus
+    if free is not None:
+        env["CUDA_VISIBLE_DEVICES"], least = ",".join(free), min(least, len(free))
     look = Look([job.python, "-c", TORCH], env, job.source, TORCH_S)
     status, output, errors = await look.take(f"{job.python} with torch")
     if "No module named 'torch'" in errors:
@@ -133,10 +144,10 @@ async def check_torch(expected: Optional[Expected], machine: CheckedMachine, job
             f"torch cannot use the GPUs (exit status {status}): "
             f"{last_line(errors) or last_line(output)}{_fabric(errors)}"
         )
-    if found < expected.gpus:
+    if found < least:
         said = last_line(errors)
         raise UnhealthyError(
-            f"torch sees {found} GPUs where {expected.gpus} are "
+            f"torch sees {found} GPUs where {least} are "
             f"expected{': ' if said else ''}{said}{_fabric(errors)}"
         )
 

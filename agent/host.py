@@ -5,7 +5,8 @@ The one rule: an attempt has ended when no process of it is left, and that is lo
 assumed. On Linux every process with the attempt's SEERD_ATTEMPT in its environment belongs to it,
 whatever its session, group or parent (torchrun's workers have sessions of their own and outlive it
 when it is killed). On every system the launcher's descendants and its process group belong to it
-too.
+too. To find those of any parent, all processes of the machine are read; an agent that lives looks
+below itself alone (`family`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
-PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36
+PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 15, 36, 37
 MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
+KILLED_POLL_S = 0.001
 PART_BYTES = 65536
 MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
 EMPTY_LOOKS = 4
@@ -48,12 +50,33 @@ class Life(NamedTuple):
     moved_bytes: int
 
 
+class Process(NamedTuple):
+    """A process, as proc_pid_stat(5) shows it.
+
+    group, session  ids of its process group and of its session
+    zombie          whether it has ended
+    born            when it started, in ticks since boot
+    """
+
+    group: int
+    session: int
+    zombie: bool
+    born: int
+
+
 def adopt_orphans() -> None:
     """Become the parent of our processes whose parents die (Linux, prctl(2)), so that we can wait
     for them.
     """
     if sys.platform == "linux":
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def finds_all_below() -> bool:
+    """Tell whether whatever we start stays below us, and can be found there: we adopt orphans, and
+    the system lists the children of a process.
+    """
+    return lists_children() and _adopts_orphans()
 
 
 def show_as(name: str) -> None:
@@ -72,6 +95,74 @@ def boot_id() -> str:
         return (PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def ticks() -> int:
+    """Return the ticks since boot, as `Process.born` counts them (Linux; elsewhere 0)."""
+    if sys.platform != "linux":
+        return 0
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def lists_children() -> bool:
+    """Tell whether this system lists the children of a process (Linux, CONFIG_PROC_CHILDREN)."""
+    return sys.platform == "linux" and os.path.exists(f"{PROC}/self/task/{os.getpid()}/children")
+
+
+def adopted() -> List[int]:
+    """Return our own children: those that our first thread has started, and all orphans, which come
+    to it (Linux).
+
+    A child that is waited for while the list is read may hide the next one, so it is read until it
+    is twice the same.
+    """
+    before, found = None, _children_of_thread(os.getpid(), os.getpid())
+    while found != before:
+        before, found = found, _children_of_thread(os.getpid(), os.getpid())
+    return found
+
+
+def below(roots: Iterable[int]) -> List[int]:
+    """Return these processes and all their descendants, each after its parent (Linux)."""
+    found = list(roots)
+    for pid in found:
+        found.extend(_children(pid))
+    return found
+
+
+def each_below() -> Iterator[int]:
+    """Yield the ids of our descendants, the newest first, zombies excepted (Linux; elsewhere none
+    are adopted).
+    """
+    found = below(adopted()) if lists_children() else []
+    return (pid for pid in sorted(found, reverse=True) if is_there(pid))
+
+
+def seen(pid: int) -> Optional[Process]:
+    """Look at a process; None if it is gone (Linux)."""
+    told = _stat(pid)
+    if told is None:
+        return None
+    return Process(int(told[2]), int(told[3]), told[0] in "ZX", int(told[19]))
+
+
+def attempt_of(pid: int) -> Optional[str]:
+    """Return the SEERD_ATTEMPT of a process, empty if it has none (Linux).
+
+    Returns None if that cannot be told now: a process in the middle of exec(2) has no environment
+    for a moment, not even an empty one.
+    """
+    found = _proc_file(pid, "environ")
+    for value in _values_in(f"{MARKER}=".encode(), found):
+        return value
+    return "" if found or _has_empty_environment(pid) else None
+
+
+def is_our_fork(pid: int) -> bool:
+    """Tell whether a process still has our own command line: it was started a moment ago, and has
+    yet to become what we want (Linux).
+    """
+    return _proc_file(pid, "cmdline") == _proc_file(os.getpid(), "cmdline")
 
 
 def members(attempt: str, launcher: int) -> Set[int]:
@@ -96,16 +187,6 @@ def each_member(attempt: str, launcher: int) -> Iterator[int]:
     return _others(chain(marked, family))
 
 
-def is_alone(attempt: str, launcher: int) -> bool:
-    """Tell whether the launcher lives and no other process of the attempt does.
-
-    That costs little while there are others: the newest processes are looked at first, and those
-    that a launcher starts are newer than it is.
-    """
-    marked = each_marked_with(f"{attempt}\0")
-    return all(pid == launcher for pid in marked) and members(attempt, launcher) == {launcher}
-
-
 def marked_with(prefix: str) -> Set[int]:
     """Return the ids of all processes whose SEERD_ATTEMPT begins with `prefix` (Linux; elsewhere a
     dead agent's processes cannot be found).
@@ -116,6 +197,26 @@ def marked_with(prefix: str) -> Set[int]:
 def each_marked_with(prefix: str) -> Iterator[int]:
     """Yield the ids of `marked_with` one by one, the newest first."""
     return _others(_marked(f"{MARKER}={prefix}".encode()) if sys.platform == "linux" else ())
+
+
+def each_of_run(run: str) -> Iterator[int]:
+    """Yield the ids of all processes of a run, and of whatever these have started, one by one, as
+    `marked_with` finds them. Those that keep its leases of GPUs come only when no other is left.
+    """
+    keepers: List[int] = []
+    is_empty = True
+    for pid in each_marked_with(f"{run}/"):
+        if attempt_of(pid) == keeper_mark(run):
+            keepers.append(pid)
+            continue
+        is_empty = False
+        yield from filter(is_there, sorted(_others(below([pid])), reverse=True))
+    yield from keepers if is_empty else ()
+
+
+def keeper_mark(run: str) -> str:
+    """Return the SEERD_ATTEMPT of a process that keeps a run's leases of GPUs (`gpu_keeper`)."""
+    return f"{run}//keeper"
 
 
 def values_of(name: str, pids: Set[int]) -> Set[str]:
@@ -174,19 +275,22 @@ def is_stopped(pid: int) -> bool:
 
 
 def kill(
-    find: Callable[[], Iterable[int]], waited_for: Set[int], spare_s: float = 10.0
+    find: Callable[[], Iterable[int]],
+    waited_for: Set[int],
+    spare_s: float = 10.0,
+    looks: int = EMPTY_LOOKS,
 ) -> Set[int]:
-    """Send SIGKILL to what `find` finds, each as soon as it is found, until it finds nothing.
+    """Send SIGKILL to what `find` finds, each as soon as it is found, until it finds nothing, so
+    many `looks` in a row.
 
     Returns what is still there after `spare_s` seconds (processes that the kernel holds). The exit
     status of those in `waited_for` is left to whoever waits for it. Of the others our own children
-    are reaped, and what children of `waited_for` had ended before: a launcher that is killed cannot
-    do that any more.
+    are reaped, and what had ended below `waited_for` before: who is killed cannot do that any more.
     """
     end = time.monotonic() + spare_s
-    killed = _ended_children(waited_for)
+    killed = _ended_below(waited_for) if lists_children() else set()
     empty = 0
-    while empty < EMPTY_LOOKS:
+    while True:
         left = set()
         for pid in find():
             left.add(pid)
@@ -196,17 +300,39 @@ def kill(
         killed |= left
         if left and time.monotonic() > end:
             return left
-        time.sleep(POLL_S)
+        if empty >= looks:
+            break
+        time.sleep(POLL_S if empty else KILLED_POLL_S)
     for pid in killed - waited_for:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+        _reap(pid, end)
     return set()
 
 
-def _ended_children(parents: Set[int]) -> Set[int]:
-    """Find the zombies that these processes have not waited for."""
-    table = _processes() if parents else {}
-    return {pid for pid, (parent, _, ended) in table.items() if ended and parent in parents}
+def _ended_below(launchers: Set[int]) -> Set[int]:
+    """Find the zombies below these processes, for which their parents have not waited."""
+    return {pid for pid in below(launchers) if pid not in launchers and not is_there(pid)}
+
+
+def _reap(pid: int, give_up_at: float) -> None:
+    """Wait for a process that has ended, if it is our child, or its parent is about to end: a
+    parent of several threads is a zombie before its children are ours.
+    """
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+            return
+        told = _stat(pid)
+        if told is None or is_there(int(told[1])) or time.monotonic() > give_up_at:
+            return
+        time.sleep(KILLED_POLL_S)
+
+
+def _adopts_orphans() -> bool:
+    import ctypes
+
+    found = ctypes.c_int()
+    told = ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0)
+    return told == 0 and found.value == 1
 
 
 def _prctl(option: int, value: Union[int, bytes]) -> None:
@@ -229,9 +355,38 @@ def _marked(entry: bytes) -> Iterator[int]:
 
 
 def _values(entry: bytes, pid: int) -> Iterator[str]:
-    for item in _proc_file(pid, "environ").split(b"\0"):
-        if item.startswith(entry):
-            yield item[len(entry) :].decode(errors="replace")
+    return _values_in(entry, _proc_file(pid, "environ"))
+
+
+def _values_in(entry: bytes, environment: bytes) -> Iterator[str]:
+    entry, environment = b"\0" + entry, b"\0" + environment
+    at = environment.find(entry)
+    while at >= 0:  # without a list of all: the forks of a warm process show 65,536 zeros
+        end = environment.find(b"\0", at + 1)
+        value = environment[at + len(entry) : end if end >= 0 else None]
+        yield value.decode(errors="replace")
+        at = environment.find(entry, at + 1)
+
+
+def _has_empty_environment(pid: int) -> bool:
+    """Tell whether the environment of a process begins and ends at the same address, which it does
+    not have before exec(2) has put it there (proc_pid_stat(5), env_start and env_end).
+    """
+    told = _stat(pid)
+    return told is not None and told[47] == told[48] != "0"
+
+
+def _children(pid: int) -> List[int]:
+    """Return the children of a process, whichever of its threads has started them."""
+    try:
+        threads = os.listdir(f"{PROC}/{pid}/task")
+    except OSError:
+        return []
+    return [child for thread in threads for child in _children_of_thread(pid, int(thread))]
+
+
+def _children_of_thread(pid: int, thread: int) -> List[int]:
+    return list(map(int, _proc_file(pid, f"task/{thread}/children").split()))
 
 
 def _stat(pid: int) -> Optional[List[str]]:

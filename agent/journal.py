@@ -1,9 +1,11 @@
 """The agent's journal, which holds what it must not forget: orders that it has taken, facts that it
 has told, and which of these the daemon has.
 
-The one rule: a line is on the disk before anything follows from it. The file holds nothing but
-lines of the protocol. A last line that a crash tore apart was never told, and is dropped; a damaged
-line before that is an error.
+The one rule: an order is on the disk before anything follows from it. A fact is in the file before
+it is told, and soon on a disk: on the daemon's, which acknowledges it then, or flushed to this one.
+If the machine ends before that, its boot id says that nothing here goes on. The file holds nothing
+but lines of the protocol. A last line that a crash tore apart was never told, and is dropped; a
+damaged line before that is an error.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from seerd.agent.protocol import (
     FACTS,
     Ack,
     Checkpointed,
+    Complained,
     Exited,
     Fact,
-    Job,
     Message,
     Noticed,
     Prepare,
@@ -26,6 +28,7 @@ from seerd.agent.protocol import (
     ProtocolError,
     Refused,
     Reported,
+    Shared,
     Start,
     Started,
     Stop,
@@ -46,19 +49,22 @@ class AgentJournal:
     """The file at `path`, opened for one agent. Raises `AgentJournalError` if it is damaged.
 
     last     number of the newest fact; 0: none
-    job      that of the last `Prepare` that succeeded
+    prepared  the last `Prepare` that succeeded
     noticed  every `what` of a `Noticed` that any agent of this folder has told
+    share    how many GPUs the run may use, as the last `Shared` has told; None: none has
     open     facts of attempts that an earlier agent had started and not ended, by trial and attempt
     """
 
     def __init__(self, path: Path) -> None:
         self.last = 0
-        self.job: Optional[Job] = None
+        self.prepared: Optional[Prepare] = None
         self.noticed: Set[str] = set()
+        self.share: Optional[int] = None
         self.open: Dict[Tuple[str, int], List[Fact]] = {}
         self._path = path
         self._acked = 0
-        self._waiting: List[Fact] = []
+        self._waiting: List[bytes] = []
+        self._flushed = True
         self._orders: Dict[str, Order] = {}
         self._settled: Set[str] = set()
         good = self._load() if path.exists() else 0
@@ -85,16 +91,32 @@ class AgentJournal:
         """Give these facts their numbers, and keep them. Raises `AgentJournalError` if they cannot
         be written.
         """
-        made = [make(self.last + offset) for offset, make in enumerate(facts, 1)]
-        self._write(b"".join(map(encode, made)))
-        for fact in made:
-            self._remember(fact)
+        self.note(facts)
+        self.flush()
 
-    def after(self, seen: int) -> List[Fact]:
-        """Return the facts with numbers above `seen`."""
+    def note(self, facts: Iterable[Maker]) -> None:
+        """Give these facts their numbers, and write them down. They survive our own end, and that
+        of the machine once `flush` has returned.
+
+        Raises `AgentJournalError` if they cannot be written.
+        """
+        made = [make(self.last + offset) for offset, make in enumerate(facts, 1)]
+        lines = [encode(fact) for fact in made]
+        self._write(b"".join(lines), sync=False)
+        self._flushed = False
+        for fact, line in zip(made, lines):
+            self._remember(fact, line)
+
+    def flush(self) -> None:
+        """Have on the disk what has not been acknowledged. Raises `AgentJournalError`."""
+        if not self._flushed:
+            self._write(b"")
+
+    def lines_after(self, seen: int) -> List[bytes]:
+        """Return the facts with numbers above `seen`, as they are sent."""
         if seen >= self._acked:
             return self._waiting[seen - self._acked :]
-        return facts_after(self._path, seen)
+        return [encode(fact) for fact in facts_after(self._path, seen)]
 
     def acknowledge(self, seen: int) -> None:
         """Note that the daemon has committed the facts up to the number `seen`, and drop them from
@@ -102,10 +124,12 @@ class AgentJournal:
         """
         if self._acked < seen <= self.last:
             self._write(encode(Ack(seen)), sync=False)
+            self._flushed = self._flushed or seen == self.last
             self._trim(seen)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, with everything on the disk."""
+        self.flush()
         self._file.close()
 
     def _load(self) -> int:
@@ -117,7 +141,7 @@ class AgentJournal:
                     raise AgentJournalError(
                         f"{self._path}: fact {message.seq} comes after fact {self.last}"
                     )
-                self._remember(message)
+                self._remember(message, encode(message))
                 self._sort(message)
             elif isinstance(message, (Prepare, Start, Stop)):
                 self._take_back(message)
@@ -139,7 +163,7 @@ class AgentJournal:
             self._settled.add(fact.id)
         if isinstance(fact, Started):
             self.open[fact.trial, fact.attempt] = []
-        elif isinstance(fact, (Training, Reported, Checkpointed)):
+        elif isinstance(fact, (Training, Reported, Checkpointed, Complained)):
             self.open.get((fact.trial, fact.attempt), []).append(fact)
         elif isinstance(fact, Exited):
             self.open.pop((fact.trial, fact.attempt), None)
@@ -147,14 +171,16 @@ class AgentJournal:
                 name for name, order in self._orders.items() if _starts(order, fact)
             )
 
-    def _remember(self, fact: Fact) -> None:
+    def _remember(self, fact: Fact, line: bytes) -> None:
         self.last = fact.seq
-        self._waiting.append(fact)
+        self._waiting.append(line)
         if isinstance(fact, Noticed):
             self.noticed.add(fact.what)
+        if isinstance(fact, Shared):
+            self.share = fact.gpus
         order = self._orders.get(fact.id) if isinstance(fact, Prepared) else None
         if isinstance(order, Prepare):
-            self.job = order.job
+            self.prepared = order
 
     def _trim(self, seen: int) -> None:
         self._waiting = self._waiting[seen - self._acked :]
@@ -165,8 +191,9 @@ class AgentJournal:
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
-            if sync and data:
+            if sync:
                 os.fsync(self._file.fileno())
+                self._flushed = True
         except OSError as error:
             raise AgentJournalError(f"{self._path} cannot be written: {error.strerror}") from error
 

@@ -7,9 +7,11 @@ The one rule: everything that decides how a trial's processes come to be is in t
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
+from seerd.agent.arguments import CHECKPOINT, filled
 from seerd.agent.protocol import Job, Node, Start
 from seerd.agent.record import record
 
@@ -32,11 +34,15 @@ DROPPED = {
 }
 
 TRAINING_SIDE = (
-    *("seerd/__init__.py", "seerd/training/"),
+    *("seerd/__init__.py", "seerd/lightning.py", "seerd/transformers.py", "seerd/training/"),
     *("seerd/agent/__init__.py", "seerd/agent/warm/"),
+    *("seerd/agent/folders.py", "seerd/agent/manifest.py", "seerd/agent/plainfile.py"),
+    *("seerd/agent/protocol.py", "seerd/agent/record.py"),
 )
 """What runs in the processes of trials: how the names of these files in the agent's zip begin."""
 WARM = "seerd/agent/warm/__main__.py"
+OBSERVER = "seerd.training.observer"
+"""What observes a script that does not import seerd."""
 TORCHRUN = (
     *("torch", "torch.distributed.run"),
     "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler",
@@ -88,6 +94,11 @@ class Places:
         """Folder of the progress marks, one file for each rank."""
         return self.attempt / "marks"
 
+    @property
+    def work(self) -> Path:
+        """Folder in which a script runs that does not import seerd."""
+        return self.attempt / "work"
+
 
 @record
 class LaunchPlan:
@@ -98,6 +109,7 @@ class LaunchPlan:
     cwd    its working folder
     log    file for the launcher's own output
     about  what trial.json is to say
+    observer  the command that observes a script that does not import seerd; None: it does
     """
 
     argv: List[str]
@@ -105,6 +117,7 @@ class LaunchPlan:
     cwd: str
     log: Path
     about: Dict[str, Any]
+    observer: Optional[List[str]] = None
 
 
 @record
@@ -172,11 +185,14 @@ def launch_plan(
     agent itself has; `learns` has the attempt tell what it has imported.
     """
     attempt = f"{run}/{start.trial}/{start.attempt}"
+    if job.names:
+        job = replace(job, args=filled(job.args, start.config))
     return LaunchPlan(
         argv=_argv(job, start, run, places),
         env=_env(job, attempt, start.gpus, places, cuda, outside),
-        cwd=job.source,
+        cwd=job.source if job.observed is None else str(places.work),
         log=places.launcher_log,
+        observer=None if job.observed is None else [sys.executable, "-m", OBSERVER],
         about={
             "version": 1,
             "run": run,
@@ -192,9 +208,41 @@ def launch_plan(
             "checkpoint_every_s": job.checkpoint_every_s,
             "max_reports": job.max_reports,
             "smooth": job.smooth,
+            "constraints": job.constraints,
             "learns": learns,
+            **_observed(job, places),
         },
     )
+
+
+def going_on(plan: LaunchPlan, job: Job, start: Start, name: str, at: str) -> LaunchPlan:
+    """Plan the same attempt of a script that does not import seerd, but from the checkpoint of this
+    name, which lies at the path `at`.
+    """
+    if job.observed is None or not at:
+        return plan
+    told = {**plan.about["observed"], "checkpoint_name": name, "checkpoint_at": at}
+    more = filled(job.observed.resume, {**start.config, CHECKPOINT: at})
+    return replace(plan, argv=[*plan.argv, *more], about={**plan.about, "observed": told})
+
+
+def on_devices(plan: LaunchPlan, names: List[str], cuda: bool) -> LaunchPlan:
+    """Plan the same attempt on these devices, by CUDA's names."""
+    env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names) if cuda else ""}
+    return replace(plan, env=env)
+
+
+def _observed(job: Job, places: Places) -> Dict[str, Any]:
+    if job.observed is None:
+        return {}
+    told = {
+        "report": job.observed.report,
+        "checkpoint": job.observed.checkpoint,
+        "work": str(places.work),
+        "logs": str(places.logs),
+        "by_torchrun": job.launcher == "torchrun",
+    }
+    return {"observed": told}
 
 
 def why_not_nodes(job: Job, node: Optional[Node]) -> str:
@@ -205,6 +253,11 @@ def why_not_nodes(job: Job, node: Optional[Node]) -> str:
         return (
             f'launcher = "{job.launcher}" starts one process on one instance; only '
             f'"torchrun" can span {node.count}'
+        )
+    if job.observed is not None and job.observed.checkpoint:
+        return (
+            "a script that does not import seerd saves on one instance, so it cannot span "
+            f"{node.count}; p_max in [policy] bounds the GPUs of a trial"
         )
     if (
         not 0 <= node.rank < node.count

@@ -31,6 +31,17 @@ class Lease:
         self.ends_at = now + told.for_s
         self.grace_s, self.last_s = told.grace_s, told.last_s
 
+    def grace_left_s(self, now: float) -> float:
+        """Return how many seconds trials have to save and exit from now on. Who could not look in
+        time, since it was frozen, has less: what is paid for goes by the clock.
+        """
+        return min(self.grace_s, max(0.0, self.ends_at + self.grace_s - now))
+
+    def last_left_s(self, now: float) -> float:
+        """Return within how many seconds all must be over, also storing what was saved."""
+        most_s = self.grace_s + self.last_s
+        return min(most_s, max(0.0, self.ends_at + most_s - now))
+
     def ended(self, now: float) -> bool:
         """Tell whether nobody has renewed it in time."""
         return now >= self.ends_at

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Dict, Optional, Set
 
@@ -23,6 +24,7 @@ LARGEST_CHECKPOINT = 5 << 40
 (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html).
 """
 MOST_METRICS = 64
+MOST_VERSIONS = 16
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -40,6 +42,7 @@ class Manifest:
              (`Job.smooth`); None: not a finite number
     sha256   checksum of its bytes, in hex
     size     number of its bytes
+    versions of what wrote it, by name; empty: it does not say
     """
 
     name: str
@@ -47,6 +50,7 @@ class Manifest:
     metrics: Dict[str, Optional[float]]
     sha256: str
     size: int
+    versions: Dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "Manifest":
@@ -65,7 +69,8 @@ class Manifest:
         try:
             told = json.loads(raw)
             reports, metrics = count_of(told["epoch"]), metrics_of(told["metrics"])
-            made = cls(told["name"], reports, metrics, told["sha256"], told["size"])
+            versions = versions_of(told.get("versions", {}))
+            made = cls(told["name"], reports, metrics, told["sha256"], told["size"], versions)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"this is no manifest of {what}: {error}") from None
         named = made.name == name if name is not None else is_safe(made.name)
@@ -130,8 +135,19 @@ def metrics_of(value: Any) -> Dict[str, Optional[float]]:
     return {_text(name): _finite(number) for name, number in value.items()}
 
 
+def versions_of(value: Any) -> Dict[str, str]:
+    """Return versions by name. Raises `ValueError` if the value is no table of texts, or has too
+    many.
+    """
+    if not isinstance(value, dict) or len(value) > MOST_VERSIONS:
+        raise ValueError("versions are no table, or too many")
+    if not all(isinstance(version, str) for version in value.values()):
+        raise ValueError("a version is no text")
+    return {_text(name): _text(version) for name, version in value.items()}
+
+
 def _text(name: str) -> str:
-    """Return the first 64 characters of a name, with `?` for halves of characters (surrogates),
+    """Return the first 64 characters of a text, with `?` for halves of characters (surrogates),
     which no file can hold.
     """
     return name[:64].encode("utf-8", "replace").decode()

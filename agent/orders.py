@@ -15,11 +15,25 @@ import time
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Callable, Coroutine, Dict, Iterator, List, Optional, Union
+from typing import (
+    Any,
+    Callable,
+    Coroutine,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Union,
+)
 
-from seerd.agent import host
+from seerd.agent import host, workplace
 from seerd.agent.attempts import LocalAttempt, Tell
 from seerd.agent.downloads import JobData
+from seerd.agent.file_events import FileEvents
+from seerd.agent.gpu_leases import RunHere, cpu_slots, cuda_devices
+from seerd.agent.gpu_sharing import Listener, SharedGpus, WholeMachine, shared_or_whole
 from seerd.agent.gpus import Gpus
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
 from seerd.agent.journal import AgentJournal, Maker, Order
@@ -28,7 +42,9 @@ from seerd.agent.launch import (
     Places,
     WarmPlan,
     devices,
+    going_on,
     launch_plan,
+    on_devices,
     speaks,
     warm_plan,
     why_not_nodes,
@@ -46,6 +62,7 @@ from seerd.agent.protocol import (
     Prepare,
     Prepared,
     Refused,
+    Shared,
     Start,
     Stop,
 )
@@ -70,6 +87,7 @@ class Here:
     cuda     whether they are CUDA devices; otherwise CPU slots
     folder   the agent's own
     library  folder that holds the training side
+    weight   the run's share beside other runs on this machine; None: it is this run's alone
     """
 
     run: str
@@ -77,6 +95,7 @@ class Here:
     cuda: bool
     folder: Path
     library: Path
+    weight: Optional[float] = None
 
     def resolved(self, job: Job) -> Job:
         """Complete the job for this instance: its source becomes an absolute path, and each rank
@@ -116,7 +135,7 @@ class Orders:
     """The orders of this instance, and the attempts that they have started.
 
     Facts go through `tell`, questions to the daemon through `ask`; `beside` runs work in the
-    background.
+    background. `devices` are the names of all GPUs that it may come to use, as CUDA has them.
     """
 
     def __init__(
@@ -128,18 +147,44 @@ class Orders:
         self._beside = beside
         self._urls = PresignedUrlsByAttempt(ask)
         self._data = JobData()
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        self._gpus = Gpus(here.machine, lambda gpus: devices(gpus, visible))
+        self._visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        there = cuda_devices(here.gpus, self._visible) if here.cuda else cpu_slots(here.gpus)
+        self.devices = [device.name for device in there]
+        self._ours: Union[SharedGpus, WholeMachine] = WholeMachine(
+            lambda gpus: devices(gpus, self._visible)
+        )
+        self._gpus = Gpus(here.machine, self._names)
         self._attempts: Dict[str, LocalAttempt] = {}
+        self._file_events = FileEvents()
         self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
-        self._warm = WarmStarts(f"{here.run}//warm-", here.folder, self._note_cold)
-        self._learning: Optional[Path] = None
+        self._warm: Dict[str, WarmStarts] = {}
+        self._learning: Dict[str, Path] = {}
 
     @property
     def attempts(self) -> List[str]:
         """Attempts that run or are about to, as "trial/attempt"."""
         return sorted(self._attempts)
+
+    def come(self) -> None:
+        """Share the GPUs of this machine from now on with other runs, if it is not ours alone."""
+        here = self._here
+        if here.weight is None:
+            return
+        was = here.gpus if self._journal.share is None else self._journal.share
+        run = RunHere(here.run, here.weight, here.gpus, 0, 1, [], time.time(), {})
+        told = Listener(self._tell_share, self._note_cold)
+        self._ours = shared_or_whole(run, here.cuda, self._visible, was, told)
+        if self._journal.prepared is not None:
+            self._need(self._journal.prepared)
+
+    def _need(self, order: Prepare) -> None:
+        sizes = (gpus for job in order.jobs or [order.job] for gpus in job.allocations)
+        self._ours.need(min(sizes, default=1))
+
+    def leave(self) -> None:
+        """Use nothing of this machine any more: nothing of ours is left."""
+        self._ours.close()
 
     def carry_out(self, order: Order) -> None:
         """Begin to carry out this order. Its outcome is told as a fact."""
@@ -177,11 +222,11 @@ class Orders:
 
     def look(self) -> None:
         """Have every attempt do what is due. This is called often."""
+        self._ours.look()
         for attempt in self._attempts.values():
             attempt.look()
-        if self._learning is not None and self._learning.exists():
-            self._beside(self._warm.learn(self._learning))
-            self._learning = None
+        for name in [name for name, told in self._learning.items() if told.exists()]:
+            self._beside(self._warm[name].learn(self._learning.pop(name)))
 
     async def end_all(self, cause: str, grace_s: float) -> None:
         """Have every attempt save and exit within `grace_s` seconds; return when none is left."""
@@ -193,7 +238,8 @@ class Orders:
 
     def close(self) -> None:
         """Begin no more attempts."""
-        self._warm.close()
+        for warm in self._warm.values():
+            warm.close()
 
     def kill_all(self) -> None:
         """Kill everything of ours at once, without telling any fact.
@@ -205,8 +251,9 @@ class Orders:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
 
     def _each_process(self) -> Iterator[int]:
+        """Yield whatever runs under the run's name, and all that is below us."""
         members = [attempt.each_member() for attempt in list(self._attempts.values())]
-        return chain(host.each_marked_with(f"{self._here.run}/"), *members)
+        return chain(host.each_of_run(self._here.run), host.each_below(), *members)
 
     async def _prepare(self, order: Prepare) -> None:
         """Make the instance ready for the job, and tell the outcome. Several such orders go one by
@@ -235,20 +282,30 @@ class Orders:
 
         Raises `UnhealthyError` if the machine is at fault, `OSError` or `ValueError` if it is not.
         """
-        job = self._here.resolved(order.job)
+        self._need(order)
         listing = await check_machine(order.expected, self._here.machine)
-        if not job.setup:  # which may install what is to be imported
-            self._warm_up(job)
         if not self._attempts:
             self._gpus.note(listing)
-        problem = await self._set_up(job)
-        if not problem:
+        await in_thread(self._data.fetch, self._here.folder / order.job.source)
+        for job in map(self._here.resolved, order.jobs or [order.job]):
+            if not job.setup:  # which may install what is to be imported
+                self._warm_up(job)
+            problem = await self._set_up(job)
+            if problem:
+                return f"{job.id}: {problem}" if job.id else problem
             self._warm_up(job)
-            await check_torch(order.expected, self._here.machine, job)
+            await check_torch(order.expected, self._here.machine, job, self._ours.left())
         return problem
 
     def _warm_up(self, job: Job) -> None:
-        self._beside(self._warm.ready(self._warm_plan(job)))
+        self._beside(self._warm_of(job).ready(self._warm_plan(job)))
+
+    def _warm_of(self, job: Job) -> WarmStarts:
+        """Return the warm process of a job: each job imports what it needs."""
+        if job.id not in self._warm:
+            mark = f"{self._here.run}//warm-" + (f"{job.id}-" if job.id else "")
+            self._warm[job.id] = WarmStarts(mark, self._here.folder, self._note_cold)
+        return self._warm[job.id]
 
     def _warm_plan(self, job: Job) -> Optional[WarmPlan]:
         outside = dict(os.environ)
@@ -262,8 +319,21 @@ class Orders:
         at = time.time()
         self._tell([lambda seq: Noticed(seq, at, "cold", None, why)])
 
+    def _names(self, gpus: Iterable[int]) -> List[str]:
+        return self._ours.names(gpus)
+
+    def by_number(self, shares: Sequence[Optional[float]]) -> List[Optional[float]]:
+        """Sort what is known of each of `devices` by the daemon's numbers of GPUs."""
+        known = dict(zip(self.devices, shares))
+        return [known.get(name) for name in self._ours.shown(range(self._here.gpus))]
+
+    def _tell_share(self, gpus: int, why: str) -> None:
+        at = time.time()
+        self._tell([lambda seq: Shared(seq, at, gpus, why)])
+
     def _start(self, order: Start) -> None:
-        job, why = self._journal.job, self._why_not(order)
+        prepared, why = self._journal.prepared, self._why_not(order)
+        job = None if prepared is None else prepared.job_of(order.trial)
         if job is not None:
             job, why = self._here.resolved(job), why or why_not_nodes(job, order.node)
         if why or job is None:
@@ -272,20 +342,30 @@ class Orders:
         places = self._here.places(order.trial, order.attempt)
         urls = self._urls.of(order.trial, order.attempt)
         output = self._here.output(job.store, Goal(job.metric, job.mode), urls)
-        attempt = LocalAttempt(order, places, output, self._tell, self._gpus.why_held)
+        attempt = LocalAttempt(
+            *(self._here.run, order, places, output, self._tell, self._gpus.why_held),
+            others=lambda: [one for one in self._attempts.values() if one is not attempt],
+            file_events=self._file_events,
+        )
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
         plan = launch_plan(
-            job, order, self._here.run, places, self._here.cuda, outside, self._is_to_learn(places)
+            job,
+            order,
+            self._here.run,
+            places,
+            self._here.cuda,
+            outside,
+            self._is_to_learn(job, places),
         )
         self._beside(self._run(attempt, plan, job, output.checkpoint_store))
 
-    def _is_to_learn(self, places: Places) -> bool:
-        """Have one attempt at a time tell what it has imported, until that is known."""
-        if not self._warm.learns:
+    def _is_to_learn(self, job: Job, places: Places) -> bool:
+        """Have one attempt of a job at a time tell what it has imported, until that is known."""
+        if not self._warm_of(job).learns:
             return False
-        self._learning = places.modules
+        self._learning[job.id] = places.modules
         return True
 
     async def _run(
@@ -300,16 +380,26 @@ class Orders:
         places = self._here.places(order.trial, order.attempt)
         try:
             self._warm_up(job)
+            name = None
             if speaks(order):
-                await in_thread(checkpoint_store.fetch, places.checkpoints, order.checkpoints)
-            await attempt.begin(plan, self._warm)
+                name = await in_thread(
+                    checkpoint_store.fetch, places.checkpoints, order.checkpoints
+                )
+            if job.observed is not None:
+                plan = await in_thread(_placed, plan, job, order, places, name)
+            if await self._ours.take(attempt.key, order.gpus, attempt.stopped):
+                plan = on_devices(plan, self._ours.names(order.gpus), self._here.cuda)
+            await attempt.begin(plan, self._warm_of(job))
         except (OSError, ValueError) as error:
             self._tell([_refused(order.id, _text(error))])
         else:
             await attempt.follow()
         self._urls.forget(order.trial, order.attempt)
+        self._ours.give_back(attempt.key)
         del self._attempts[attempt.key]
         attempt.done.set()
+        if job.observed is not None:  # afterwards, since its GPUs are free as soon as it has ended
+            await in_thread(workplace.remove_saved, places.work, job.observed.checkpoint)
 
     def _stop(self, order: Stop) -> None:
         """End an attempt, if it is not over: one that is over has told so already."""
@@ -330,15 +420,14 @@ class Orders:
         return ""
 
     async def _set_up(self, job: Job) -> str:
-        """Fetch the data, and run the setup commands unless the same ones have succeeded here
-        before.
+        """Run the setup commands unless the same ones have succeeded here before.
 
         Returns what went wrong; empty if nothing did.
         """
-        await in_thread(self._data.fetch, Path(job.source))
+        commands = [job.id, *job.setup] if job.id else job.setup
         done = (
             self._here.folder
-            / f"setup-{hashlib.sha256(json.dumps(job.setup).encode()).hexdigest()[:16]}.done"
+            / f"setup-{hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]}.done"
         )
         if not job.setup or done.exists():
             return ""
@@ -362,6 +451,18 @@ class Orders:
                 )
         done.touch()
         return ""
+
+
+def _placed(
+    plan: LaunchPlan, job: Job, order: Start, places: Places, name: Optional[str]
+) -> LaunchPlan:
+    """Lay out the folder in which a script runs that does not import seerd, with the checkpoint of
+    this name at its place; return how it is to be started. Raises `OSError`, `ValueError`.
+    """
+    assert job.observed is not None
+    workplace.lay_out(Path(job.source), places.work, job.observed.checkpoint)
+    at = workplace.put_back(places.checkpoints, name, places.work)
+    return going_on(plan, job, order, name or "", at)
 
 
 def _refused(order: str, why: str, unhealthy: bool = False) -> Maker:

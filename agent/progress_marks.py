@@ -71,14 +71,14 @@ def read(folder: Path) -> Dict[int, ProgressMark]:
     """Read the marks in this folder, by local rank, up to the first that is missing."""
     found: Dict[int, ProgressMark] = {}
     for local in range(MOST_RANKS):
-        mark = _read(folder / str(local))
+        mark = _read(f"{folder}/{local}")
         if mark is None:
             break
         found[local] = mark
     return found
 
 
-def _read(path: Path) -> Optional[ProgressMark]:
+def _read(path: str) -> Optional[ProgressMark]:
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:

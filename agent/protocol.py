@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from seerd.agent.record import record
 
-VERSION = 5
+VERSION = 8
 MAX_LINE = 1 << 20
 LARGEST = 1 << 53
 """Larger integers change in some readers of JSON (RFC 8259, section 6), and those beyond 64 bits
@@ -36,7 +36,7 @@ DURATION = (0.0, 1e9)
 BOUNDS: Dict[str, Tuple[float, float]] = {
     **dict.fromkeys(("at", "now", "by", "silent"), MOMENT),
     **dict.fromkeys(("unit_s", "save_s", "over_s", "waited_s"), DURATION),
-    **dict.fromkeys(("seq", "size", "units", "ticks"), (0, LARGEST)),
+    **dict.fromkeys(("seq", "size", "free", "units", "ticks"), (0, LARGEST)),
     "epoch": (0, MOST_REPORTS),
 }
 """The smallest and the largest value of fields with these names, in any message. Arithmetic with
@@ -69,6 +69,22 @@ class Hello:
 
 
 @record
+class ObservedScript:
+    """How a script takes part that does not import seerd: it is observed from outside.
+
+    report      for each metric a regular expression, whose first group is its value
+    checkpoint  path of the file or folder that it saves to, relative to the folder in which it
+                runs; `*`, `?` and `[...]` stand for parts of names; empty: it saves nothing
+    resume      arguments that it gets when it is to go on from a checkpoint, whose path takes the
+                place of `{checkpoint}`
+    """
+
+    report: Dict[str, str]
+    checkpoint: str = ""
+    resume: List[str] = field(default_factory=list)
+
+
+@record
 class Job:
     """What all trials of the run have in common on this instance.
 
@@ -88,8 +104,14 @@ class Job:
     checkpoint_every_s  seconds from one checkpoint to the next
     max_reports         reports of a whole training, as in `[policy]`; None: not known
     smooth              checkpoints are compared by the mean of so many last reports
+    constraints         what else must hold of a model that is to be the best, as
+                        "metric < number", with "<", "<=", ">" or ">="
     preload             modules that are imported before trials start; None: that is learned; none
                         of them: trials start in the usual way
+    names               hyperparameters whose values take the place of their names in braces in
+                        `args`; without any, braces mean nothing there
+    observed            for a script that does not import seerd: how it is observed
+    id                  which of the jobs it is that share the run; empty: the run is one job
     """
 
     source: str
@@ -108,6 +130,10 @@ class Job:
     max_reports: Optional[int] = None
     smooth: int = 1
     preload: Optional[List[str]] = None
+    constraints: List[str] = field(default_factory=list)
+    names: List[str] = field(default_factory=list)
+    observed: Optional[ObservedScript] = None
+    id: str = ""
 
 
 @record
@@ -129,6 +155,9 @@ class Prepare:
     """Make this instance ready for the job: check its health (if `expected` says what to expect),
     fetch the data that was granted, and run the setup commands, once.
 
+    Where several jobs share the run it is made ready for `jobs`, and of `job` only `source` counts:
+    the data is fetched to there, and each of `jobs` has its own source below.
+
     Outcome: `Prepared` or `Refused`.
     """
 
@@ -136,6 +165,14 @@ class Prepare:
     id: str
     job: Job
     expected: Optional[Expected] = None
+    jobs: List[Job] = field(default_factory=list)
+
+    def job_of(self, trial: str) -> Optional[Job]:
+        """Return the job of a trial, whose id begins with the job's and a point where several share
+        the run; None: there is none.
+        """
+        name = trial.rpartition(".")[0]
+        return next((job for job in self.jobs or [self.job] if job.id == name), None)
 
 
 @record
@@ -435,6 +472,7 @@ class Checkpointed:
     sha256   checksum of its bytes, in hex
     size     number of its bytes
     save_s   seconds that it took to save and store it
+    free     bytes that are free now on the disk of the store; None: that is not known
     """
 
     kind: ClassVar[str] = "checkpointed"
@@ -448,6 +486,7 @@ class Checkpointed:
     sha256: str
     size: int
     save_s: float
+    free: Optional[int] = None
 
 
 @record
@@ -479,6 +518,25 @@ class Exited:
     silent: Optional[float] = None
     signal: Optional[int] = None
     waited_s: Optional[float] = None
+
+
+@record
+class Complained:
+    """Something may be wrong with an attempt. Each kind but "quiet" is told once for an attempt.
+
+    what  "output": a line of `out.jsonl` cannot be read; "not-stored": a checkpoint cannot be put
+          into the store, now or ever; "untracked": its checkpoints hold no state; "warning": its
+          training side warns of something; "quiet": it has run for a while and not reported
+    why   the reason, for people
+    """
+
+    kind: ClassVar[str] = "complained"
+    seq: int
+    at: float
+    trial: str
+    attempt: int
+    what: str
+    why: str
 
 
 @record
@@ -539,9 +597,51 @@ class Noticed:
     why: str = ""
 
 
+@record
+class Computed:
+    """How busy the GPUs of this instance were of late. Told when that has changed, at most twice in
+    a minute, and only where NVIDIA's driver says it.
+
+    shares  for each of its GPUs the share of the time, from 0 to 1, in which it computed; None:
+            that is not known
+    """
+
+    kind: ClassVar[str] = "computed"
+    seq: int
+    at: float
+    shares: List[Optional[float]]
+
+
+@record
+class Shared:
+    """How many GPUs of this instance the run may use from now on, beside other runs.
+
+    gpus  their number, at least 1: those with lower numbers than this
+    why   the reason, for people
+    """
+
+    kind: ClassVar[str] = "shared"
+    seq: int
+    at: float
+    gpus: int
+    why: str
+
+
 Order = Union[Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown]
 Fact = Union[
-    Prepared, Refused, Started, Training, Reported, Checkpointed, Exited, Stalled, Waited, Noticed
+    Prepared,
+    Refused,
+    Started,
+    Training,
+    Reported,
+    Checkpointed,
+    Complained,
+    Exited,
+    Stalled,
+    Waited,
+    Noticed,
+    Computed,
+    Shared,
 ]
 Message = Union[Order, Welcome, Ask, Fact]
 
@@ -553,8 +653,11 @@ FACTS = (
     Training,
     Reported,
     Checkpointed,
+    Complained,
     Exited,
     Stalled,
     Waited,
     Noticed,
+    Computed,
+    Shared,
 )

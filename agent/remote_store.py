@@ -52,6 +52,10 @@ class RemoteStore:
         """Tell whether there is a place for the next checkpoint."""
         return self._urls.place() is not None
 
+    def free(self) -> Optional[int]:
+        """Return None: the store is elsewhere."""
+        return None
+
     def last_call(self) -> None:
         """Note that what is put from now on is the last."""
         self._urls.last_call()

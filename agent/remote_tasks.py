@@ -22,6 +22,8 @@ from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
 
 import seerd.agent
 from seerd.agent import host, library
+from seerd.agent.gpu_leases import LeaseFolderError
+from seerd.agent.gpu_report import report
 from seerd.agent.printed import printed
 from seerd.agent.receive import Cache, FileEntry, PushError, build, checked, prune
 
@@ -53,11 +55,13 @@ def carry_out(task: Dict[str, Any], program: str, stream: BinaryIO, say: Say) ->
             say({"done": _end(task["run"], folder)})
         elif task["do"] == "end-agent":
             say({"done": _end_foreign(task["run"], folder, task["grace_s"])})
+        elif task["do"] == "gpus":
+            say({"done": report()})
         elif task["do"] == "printed":
             say({"done": printed(folder, task["after"])})
         else:
             say({"done": _left(task["run"], folder)})
-    except (OSError, PushError, EndError, ValueError) as error:
+    except (OSError, PushError, EndError, LeaseFolderError, ValueError) as error:
         say({"failed": str(error)})
 
 
@@ -262,7 +266,7 @@ def _end(run: str, folder: Path) -> Dict[str, Any]:
     if folder.is_dir():
         os.chdir(folder)
         _end_agent(run)
-    left = host.kill(lambda: host.each_marked_with(f"{run}/"), set())
+    left = host.kill(lambda: host.each_of_run(run), set())
     if left:
         raise EndError(f"the processes {sorted(left)} cannot be killed")
     if folder.is_dir():

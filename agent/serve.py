@@ -2,8 +2,8 @@
 when nobody renews its lease.
 
 The one rule: what it is told and what it does survive the daemon, a lost connection and its own
-death. Orders and facts are in its journal before anything follows from them, and a new agent in the
-same folder cleans up after the old one before it takes orders.
+death. Orders are on the disk and facts in its journal before anything follows from them, and a new
+agent in the same folder cleans up after the old one before it takes orders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import os
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Coroutine, List, Optional, Set
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Coroutine, Deque, List, Optional, Set
 
 from seerd.agent.crash_recovery import PULSE_S, recover
 from seerd.agent.journal import AgentJournal, AgentJournalError, Maker
@@ -25,6 +27,7 @@ from seerd.agent.protocol import (
     MAX_LINE,
     Ack,
     Ask,
+    Computed,
     Downloads,
     Grant,
     Message,
@@ -33,6 +36,7 @@ from seerd.agent.protocol import (
     Prepare,
     ProtocolError,
     Renew,
+    Reported,
     Shutdown,
     Start,
     Stop,
@@ -44,6 +48,16 @@ if TYPE_CHECKING:
 
 SOCKET = "agent.sock"
 LOOK_S = 0.1
+NEAR_S = 0.1
+"""Two ends of training that are nearer than so many seconds are the same."""
+MANY = 30
+"""From so many reports in a second on, they are kept and sent together: many trials then take few
+messages, and few commits of the daemon. Fewer are each sent at once.
+"""
+TOGETHER_S = 0.3
+"""Seconds from the last facts until many reports are kept and sent again."""
+FLUSH_S = 0.1
+"""Seconds after which facts are on our own disk if they are not on the daemon's."""
 DESERTED_S = 10.0
 """Seconds that an instance that will be taken away waits for a daemon that moves its trials."""
 log = logging.getLogger("agent")
@@ -60,14 +74,21 @@ class Agent:
         self._lease = lease
         self._journal = AgentJournal(here.folder / "journal.jsonl")
         self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
+        self._ends_at: Optional[float] = None
+        self._untold: List[Maker] = []
+        self._kept_at = -TOGETHER_S
+        self._reported_at: Deque[float] = deque(maxlen=MANY)
+        self._keeping: Optional[asyncio.TimerHandle] = None
         self._tasks: Set[asyncio.Task[None]] = set()
         self._talk: Optional[Talk] = None
         self._spot = spot
         self._doomed = False
         self._alone_since = self._shown_at = time.monotonic()
+        self._computed: List[Optional[float]] = []
         self._forsaken = False
         self._ending = False
         self._ended = asyncio.Event()
+        self._flushing = False
         self._failure: Optional[BaseException] = None
 
     async def serve(self) -> bool:
@@ -78,6 +99,7 @@ class Agent:
         """
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(recover, self._here, self._journal)
+        self._orders.come()
         server = await asyncio.start_unix_server(
             self._converse, sock=private_socket(), limit=MAX_LINE
         )
@@ -88,11 +110,21 @@ class Agent:
             from seerd.agent.spot import watch
 
             watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
+        if self._here.cuda:
+            from seerd.agent import nvml  # ctypes, which CPU slots have no use for
+
+            nvml.watch(
+                self._orders.devices,
+                lambda shares: self._loop.call_soon_threadsafe(self._tell_computed, shares),
+            )
         self._beside(self._keep_looking())
         await self._ended.wait()
         server.close()
         self._orders.close()
         await asyncio.to_thread(self._orders.kill_all)
+        self._orders.leave()
+        if self._failure is None:
+            self._keep_soon()
         if self._talk is not None:
             await self._talk.farewell()
         self._journal.close()
@@ -127,7 +159,7 @@ class Agent:
             self._journal.acknowledge(message.seen)
         elif isinstance(message, Renew):
             self._lease.renew(time.monotonic(), message)
-            self._orders.expect_end(message.ends_in_s)
+            self._expect_end(message.ends_in_s)
         elif isinstance(message, Shutdown):
             self._forsaken = False
             self._end("asked", 0.0)
@@ -139,11 +171,63 @@ class Agent:
             log.info("order %s: %s", message.id, message.kind)
             self._orders.carry_out(message)
 
+    def _expect_end(self, in_s: Optional[float]) -> None:
+        """Hand on when training ends, unless that has been said: each renewal of the lease says it,
+        and every trial has a file for it.
+        """
+        at = None if in_s is None else time.time() + in_s
+        said = self._ends_at
+        if at is None or said is None or abs(at - said) >= NEAR_S:
+            self._ends_at = at
+            self._orders.expect_end(in_s)
+
     def _tell(self, makers: List[Maker]) -> None:
+        """Note these facts, and have them sent. One of many reports waits a moment for more;
+        whatever else is told takes them along.
+
+        Those that the daemon has not acknowledged soon are flushed: a disk of its own has the rest.
+        """
+        if not makers:
+            return
+        self._untold += makers
+        wait_s = self._kept_at + TOGETHER_S - time.monotonic()
+        if not all(map(_is_report, makers)) or not self._has_many() or wait_s <= 0:
+            self._keep_untold()
+        elif self._keeping is None:
+            self._keeping = self._loop.call_later(wait_s, self._keep_soon)
+
+    def _has_many(self) -> bool:
+        """Note that reports are there; tell whether there are many now."""
+        now = time.monotonic()
+        self._reported_at.append(now)
+        return len(self._reported_at) == MANY and now - self._reported_at[0] < 1.0
+
+    def _keep_soon(self) -> None:
+        try:
+            self._keep_untold()
+        except AgentJournalError as error:
+            self._fail(error)
+
+    def _keep_untold(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            self._keeping = None
+        makers, self._untold = self._untold, []
         if makers:
-            self._journal.add(makers)
+            self._kept_at = time.monotonic()
+            self._journal.note(makers)
             if self._talk is not None:
                 self._talk.tell()
+            if not self._flushing:
+                self._flushing = True
+                self._loop.call_later(FLUSH_S, self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        try:
+            self._journal.flush()
+        except AgentJournalError as error:
+            self._fail(error)
 
     def _ask(self, question: Ask) -> bool:
         """Send a question to the daemon, from any thread; return whether a daemon is connected."""
@@ -166,6 +250,13 @@ class Agent:
 
     async def _tell_of(self, notice: Notice, at: float) -> None:
         self._tell([lambda seq: Noticed(seq, at, notice.what, notice.by)])
+
+    def _tell_computed(self, shares: List[Optional[float]]) -> None:
+        """Tell how busy this run's GPUs are, unless what has changed are others'."""
+        ours, at = self._orders.by_number(shares), time.time()
+        if not self._ended.is_set() and ours != self._computed:
+            self._computed = ours
+            self._tell([lambda seq: Computed(seq, at, ours)])
 
     async def _keep_looking(self) -> None:
         """Look at everything that has to be looked at all the time. It is in one place so that an
@@ -199,16 +290,18 @@ class Agent:
         return ""
 
     def _end(self, cause: str, grace_s: Optional[float]) -> None:
-        """Let every trial save and exit within `grace_s` seconds (None: the lease's grace period),
-        then end.
+        """Let every trial save and exit within `grace_s` seconds (None: what is left of the
+        lease's grace period), then end.
 
         A later call can only shorten the time.
         """
         self._ending = True
-        self._beside(self._end_all(cause, self._lease.grace_s if grace_s is None else grace_s))
+        now = time.monotonic()
+        limit_s = self._lease.last_left_s(now) if cause == "lease" else None
+        left_s = self._lease.grace_left_s(now) if grace_s is None else grace_s
+        self._beside(self._end_all(cause, left_s, limit_s))
 
-    async def _end_all(self, cause: str, grace_s: float) -> None:
-        limit_s = grace_s + self._lease.last_s if cause == "lease" else None
+    async def _end_all(self, cause: str, grace_s: float, limit_s: Optional[float]) -> None:
         try:
             await asyncio.wait_for(self._orders.end_all(cause, grace_s), limit_s)
         except asyncio.TimeoutError:
@@ -230,6 +323,10 @@ class Agent:
     def _fail(self, error: BaseException) -> None:
         self._failure = error
         self._ended.set()
+
+
+def _is_report(make: Maker) -> bool:
+    return isinstance(make, partial) and make.func is Reported
 
 
 def private_socket() -> socket.socket:

@@ -18,7 +18,7 @@ from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome
 from seerd.agent.wire import decode, encode
 
-DRAIN_EVERY = 256
+AT_ONCE = 256
 FAREWELL_S = 2.0
 AGENT = "1"
 log = logging.getLogger("agent")
@@ -91,7 +91,7 @@ class Talk:
         """
         if self._sending is not None:
             self._sending.cancel()
-        self._writer.write(b"".join(map(encode, self._journal.after(self._sent))))
+        self._writer.write(b"".join(self._journal.lines_after(self._sent)))
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), FAREWELL_S)
@@ -113,12 +113,10 @@ class Talk:
         try:
             while True:
                 self._news.clear()
-                for fact in self._journal.after(self._sent):
-                    self._writer.write(encode(fact))
-                    self._sent = fact.seq
-                    if self._sent % DRAIN_EVERY == 0:
-                        await self._writer.drain()
-                await self._writer.drain()
+                while lines := self._journal.lines_after(self._sent)[:AT_ONCE]:
+                    self._writer.write(b"".join(lines))
+                    self._sent += len(lines)
+                    await self._writer.drain()
                 await self._news.wait()
         except OSError as error:
             log.info("facts cannot be sent any more: %s", error)

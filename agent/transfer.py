@@ -50,6 +50,9 @@ class CheckpointStore(Protocol):
         is none. Raises `OSError`.
         """
 
+    def free(self) -> Optional[int]:
+        """Return how many bytes are free in the store; None if nobody can say."""
+
     def last_call(self) -> None:
         """Note that what is put from now on is the last."""
 
@@ -90,6 +93,13 @@ class Directory:
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
         """Fetch as `CheckpointStore.fetch` says."""
         return fetch(self.folder, local, names)
+
+    def free(self) -> Optional[int]:
+        """Return the free bytes of the directory's disk; None if it cannot be asked."""
+        try:
+            return shutil.disk_usage(self.folder).free
+        except OSError:
+            return None
 
     def last_call(self) -> None:
         """Do nothing: there is always room for one more."""

@@ -6,8 +6,8 @@ stored any more, unless it is better than those that are stored and than the new
 first, so that the store has them in the order of their age.
 
 The one rule: the trial's output is not trusted. Whatever is not a well-formed line of
-docs/training-side.md is dropped with a word in the agent's log. Nothing in it can name a path, stop
-the agent or be told twice.
+docs/training-side.md is dropped with a word in the agent's log, and the first is told. Nothing in
+it can name a path, stop the agent or be told twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import logging
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
@@ -31,7 +32,7 @@ from seerd.agent.manifest import (
     metrics_of,
     needed,
 )
-from seerd.agent.protocol import Checkpointed, Fact, Reported, Training
+from seerd.agent.protocol import Checkpointed, Complained, Fact, Reported, Training
 from seerd.agent.transfer import CheckpointStore, NotNowError
 
 MOST_AT_ONCE = 1 << 20
@@ -42,6 +43,12 @@ anybody could ever read, and the end of an attempt waits for its last line.
 LONGEST_LINE = 1 << 16
 
 MOST_COMPLAINTS = 20
+QUIET_S = 20.0
+FAILURES_TOLD = 3
+"""After so many failures in a row to store a checkpoint that is told: one may be a moment's."""
+SHOWN = 60
+"""Characters of a line that are told."""
+LONGEST_COMPLAINT = 1000
 NEVER_AGAIN = 1 << 62
 log = logging.getLogger("agent")
 
@@ -76,6 +83,11 @@ class TrialOutput:
         self._offset = 0
         self._read_to = 0
         self._complaints = 0
+        self._line = 0
+        self._quiet_since: Optional[float] = None
+        self._quiet_s = QUIET_S
+        self._failures = 0
+        self._untold: List[Maker] = []
         self._told: Set[Tuple[str, Any]] = set()
 
     def forget_nothing(self, facts: List[Fact]) -> None:
@@ -88,9 +100,27 @@ class TrialOutput:
             elif isinstance(fact, Checkpointed):
                 self._told.add(("checkpoint", fact.name))
                 self._has_stored(self._goal.worth(fact.metrics))
+            elif isinstance(fact, Complained):
+                self._told.add(("complaint", fact.what))
+
+    def begin(self) -> None:
+        """Note that the attempt runs from now on."""
+        self._quiet_since = time.monotonic()
+
+    def look(self) -> None:
+        """Have it told if the attempt has run for `QUIET_S` seconds without a report, and again
+        whenever that time has tripled.
+        """
+        if self._quiet_since is None or time.monotonic() - self._quiet_since < self._quiet_s:
+            return
+        self._quiet_s *= 3
+        self._tell_later("quiet", "")
 
     def has_grown(self) -> bool:
         """Tell whether there is something that `drain` has not looked at."""
+        return bool(self._untold) or self._has_lines()
+
+    def _has_lines(self) -> bool:
         return plainfile.size(self._path) > self._read_to
 
     def drain_all(self) -> Iterator[List[Maker]]:
@@ -102,9 +132,8 @@ class TrialOutput:
         """Return facts for the whole lines that have come since the last time, at most
         `MOST_AT_ONCE` bytes of them. Their checkpoints wait for `store`.
         """
-        return [
-            maker for line in self._lines() for maker in [self._fact(line)] if maker is not None
-        ]
+        found = [self._fact(line) for line in self._lines()] if self._has_lines() else []
+        return [maker for maker in (*found, *self._complaints_to_tell()) if maker is not None]
 
     def can_store(self) -> bool:
         """Tell whether `store` has something to do, and can do it."""
@@ -115,8 +144,8 @@ class TrialOutput:
         return bool(self._waiting)
 
     def store(self) -> List[Maker]:
-        """Put the next checkpoint that waits into the store; return the fact, or nothing if that
-        has failed.
+        """Put the next checkpoint that waits into the store; return the fact. If that has failed,
+        return what is to be said of it, or nothing if it was said before.
 
         A damaged one is dropped, so that the next call takes the one before. This takes long;
         `drain` may be called meanwhile.
@@ -130,11 +159,15 @@ class TrialOutput:
             log.info(
                 "%s/%s: checkpoint %s has to wait: %s", self._trial, self._attempt, name, error
             )
-            return []
+            self._failures += 1
+            if self._failures >= FAILURES_TOLD:
+                self._tell_once("not-stored", str(error))
+            return self._complaints_to_tell()
         except CheckpointError as error:
-            self._complain(error)
+            self._complain("not-stored", error)
             self._wait_only_for(lambda other: other != name)
-            return []
+            return self._complaints_to_tell()
+        self._failures = 0
         self._told.add(("checkpoint", name))
         self._has_stored(worths[name])
         overtaken = list(waiting)[: list(waiting).index(name) + 1]
@@ -165,7 +198,8 @@ class TrialOutput:
                 raise ValueError("it has written too much, and nothing more of it is read")
         except (OSError, ValueError) as error:
             if self._offset or not isinstance(error, FileNotFoundError):
-                self._complain(error)  # without a file it was stopped before it said anything
+                # Without a file it was stopped before it said anything.
+                self._complain("output", error)
             self._read_to = NEVER_AGAIN
             return
         whole = data.rfind(b"\n") + 1
@@ -176,25 +210,45 @@ class TrialOutput:
         yield from data[:whole].splitlines()
 
     def _fact(self, line: bytes) -> Optional[Maker]:
+        self._line += 1
         try:
             told = json.loads(line) if len(line) <= LONGEST_LINE else None
             if not isinstance(told, dict):
                 raise ValueError("not an object, or too long")
             return self._known(told)
         except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
-            self._complain(error)
+            text = line.decode(errors="replace")[:SHOWN]
+            self._complain("output", error, f"line {self._line} of its out.jsonl ({text}): ")
             return None
 
-    def _complain(self, error: Exception) -> None:
-        """Log what is wrong, but only `MOST_COMPLAINTS` times: a trial must not fill the disk with
-        our log.
+    def _complain(self, what: str, error: Exception, where: str = "") -> None:
+        """Tell what is wrong, and log it, but only `MOST_COMPLAINTS` times: a trial must not fill
+        the disk with our log.
         """
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        self._tell_once(what, f"{where}{reason}")
         self._complaints += 1
         if self._complaints <= MOST_COMPLAINTS:
             last = " (no more is said of later ones)" if self._complaints == MOST_COMPLAINTS else ""
             log.warning(
                 "%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last
             )
+
+    def _tell_once(self, what: str, why: str) -> None:
+        """Have it told, unless something of this kind was told of this attempt."""
+        if ("complaint", what) in self._told:
+            return
+        self._told.add(("complaint", what))
+        self._tell_later(what, why)
+
+    def _tell_later(self, what: str, why: str) -> None:
+        at, text = time.time(), why[:LONGEST_COMPLAINT]
+        self._untold.append(lambda seq: Complained(seq, at, self._trial, self._attempt, what, text))
+
+    def _complaints_to_tell(self) -> List[Maker]:
+        with self._lock:
+            untold, self._untold = self._untold, []
+        return untold
 
     def _known(self, told: Dict[str, Any]) -> Optional[Maker]:
         kind = told["kind"]
@@ -204,6 +258,11 @@ class TrialOutput:
             return self._once(kind, count_of(told["epoch"]), self._report, told)
         if kind == "checkpoint":
             self._saved(_name(told["name"]), _seconds(told.get("save_s", 0.0)))
+            if told.get("tracked") == []:
+                self._tell_once("untracked", "")
+            return None
+        if kind == "warning":
+            self._tell_once("warning", str(told["why"]))
             return None
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
@@ -227,7 +286,16 @@ class TrialOutput:
             _seconds(told.get("unit_s", 0.0)),
         )
         metrics = metrics_of(told["metrics"])
-        return lambda seq: Reported(seq, at, self._trial, self._attempt, epoch, metrics, unit_s)
+        self._quiet_since = None
+        return partial(
+            Reported,
+            at=at,
+            trial=self._trial,
+            attempt=self._attempt,
+            epoch=epoch,
+            metrics=metrics,
+            unit_s=unit_s,
+        )
 
     def _saved(self, name: str, save_s: float) -> None:
         """Have this checkpoint stored. Only those wait that are `needed`, since the trial itself
@@ -251,6 +319,7 @@ class TrialOutput:
         began = time.monotonic()
         there, manifest = self.checkpoint_store.put(self._local, name)
         at, save_s = time.time(), wrote_s + time.monotonic() - began
+        free = self.checkpoint_store.free()
         return lambda seq: Checkpointed(
             seq=seq,
             at=at,
@@ -262,6 +331,7 @@ class TrialOutput:
             sha256=manifest.sha256,
             size=manifest.size,
             save_s=save_s,
+            free=free,
         )
 
 

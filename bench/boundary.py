@@ -2,9 +2,9 @@
 and what seerd adds). Prints JSON.
 
 Six trials whose metric is their configuration, so that the best start on one GPU and move to two;
-between reports they sleep. The floors of a move are measured in the same run: bare `torchrun` of
-the same script from the same checkpoints, as many at once as have moved; and what of that is not
-the start of processes and their imports.
+between reports they sleep. Once with a state of 4 MB, once with one of 200 MB. The floors of a move
+are measured in the same run: bare `torchrun` of the same script from the same checkpoints, as many
+at once as have moved; and what of that is not the start of processes and their imports.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from seerd.core.events import (
 from seerd.shell.journal import Entry, Journal
 
 ROUNDS = 3
+SIDES = {4: 1000, 200: 7000}
 SCRIPT = """
 import os, time
 import seerd, torch
 with open(os.path.join(os.environ["SEERD_DIR"], "imported"), "w") as file:
     file.write(str(time.time()))
 trial = seerd.trial()
-model = torch.nn.Linear(1000, 1000)
+model = torch.nn.Linear(SIDE, SIDE)
 trial.track(model=model)
 while trial.running():
-    time.sleep(0.2)
+    time.sleep(0.05)
     trial.report(accuracy=trial.config["x"])
 """
 SPEC = """
@@ -65,8 +66,13 @@ gpus = 8
 
 
 def main() -> None:
+    print(json.dumps({f"{mb} MB": measured(side) for mb, side in SIDES.items()}, indent=1))
+
+
+def measured(side: int) -> dict[str, object]:
+    """One run, with so many inputs and outputs of the trials' one layer."""
     with tempfile.TemporaryDirectory() as project, tempfile.TemporaryDirectory() as home:
-        (Path(project) / "train.py").write_text(SCRIPT)
+        (Path(project) / "train.py").write_text(SCRIPT.replace("SIDE", str(side)))
         (Path(project) / "spec.toml").write_text(SPEC)
         command = [
             sys.executable,
@@ -98,17 +104,12 @@ def main() -> None:
         }
         for name, cost in moved.items()
     }
-    print(
-        json.dumps(
-            {
-                "moved": rows,
-                "floor_save_start_restore_s": round(floor_s, 3),
-                "floor_save_restore_s": round(least_s, 3),
-                "unmoved": pauses(entries),
-            },
-            indent=1,
-        )
-    )
+    return {
+        "moved": rows,
+        "floor_save_start_restore_s": round(floor_s, 3),
+        "floor_save_restore_s": round(least_s, 3),
+        "unmoved": pauses(entries),
+    }
 
 
 def stops(entries: list[Entry]) -> dict[str, float]:

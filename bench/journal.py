@@ -91,11 +91,7 @@ def read(world: simulated.World) -> dict[str, Any]:
 def show(world: simulated.World) -> dict[str, Any]:
     """CPU seconds of `seerd show`, beside those of a command that reads nothing."""
     with tempfile.TemporaryDirectory() as home:
-        folder = Path(home) / "asha-20260101-000000-0000"
-        folder.mkdir()
-        (folder / "spec.toml").write_text("")
-        with Journal.create(folder / "journal.db", time.time()) as journal:
-            journal.append([Entry(seq, *entry) for seq, entry in enumerate(world.journal, 1)])
+        folder = kept(world, Path(home))
         return {
             "trials": len(world.state.trials),
             "events": len(world.journal),
@@ -104,10 +100,20 @@ def show(world: simulated.World) -> dict[str, Any]:
         }
 
 
-def cpu_s(*command: str) -> float:
-    """The least of five."""
+def kept(world: simulated.World, home: Path) -> Path:
+    """The run's folder, as a daemon leaves it."""
+    folder = home / "asha-20260101-000000-0000"
+    folder.mkdir()
+    (folder / "spec.toml").write_text("")
+    with Journal.create(folder / "journal.db", time.time()) as journal:
+        journal.append([Entry(seq, *entry) for seq, entry in enumerate(world.journal, 1)])
+    return folder
+
+
+def cpu_s(*command: str, rounds: int = 5) -> float:
+    """The least of so many."""
     found = []
-    for _ in range(5):
+    for _ in range(rounds):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
             [sys.executable, "-m", "seerd.cli", *command],

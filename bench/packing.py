@@ -20,7 +20,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.drawn import Drawn, draw
-from seerd.core.placement import Demand, Node, place
+from seerd.core.packing import Demand, PackingNode
+from seerd.core.placement import place
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import Outline
 from seerd.planning.planned import plan_for
@@ -96,7 +97,9 @@ def walked(outline: Outline, size: int, rng: random.Random) -> Packed:
         f"t{i:04}"
         for i in range(max(sum(g.trials for g in stage.groups) for stage in outline.stages))
     ]
-    nodes = [Node(f"i-{i:04}", size) for i in range(2 * outline.peak_gpus // size + len(trials))]
+    nodes = [
+        PackingNode(f"i-{i:04}", size) for i in range(2 * outline.peak_gpus // size + len(trials))
+    ]
     held, before, made = {}, {}, Packed(0.0, 0.0, 0, 0)
     for stage in outline.stages:
         gpus = [group.gpus_per_trial for group in stage.groups for _ in range(group.trials)]

@@ -272,6 +272,9 @@ class Search:
         if "names" in values:
             prefix, offset, width = items(values["names"], 3)
             self._names = Names(text(prefix), integer(offset, -sum(self._drawn)), integer(width, 1))
+        elif view.trials:
+            # The width follows from the limits, which may have been extended since.
+            self._names = names(len(next(iter(view.trials))) - 1)
         remembered = [(key, value) for key, value in values.items() if key.startswith(AT)]
         at = {key.removeprefix(AT): read_place(value, brackets) for key, value in remembered}
         self._changes = {}

@@ -99,7 +99,7 @@ def _require_optuna() -> None:
     It is not imported for that: the import takes longer than all of `seerd plan` may.
     """
     if find_spec("optuna") is None:
-        raise NeedsPackageError('the policy bohb needs Optuna: pip install "seerd[bohb]"')
+        raise NeedsPackageError("the policy bohb needs Optuna", "bohb")
 
 
 @contextmanager
@@ -211,6 +211,7 @@ class FromModel:
         self._seed = problem.params.seed
         self._draws = draws(problem)
         self._guesses = len(problem.params.start)
+        self._added = {number for number, _ in problem.added}
         self._table = Table(problem.space.table)
         self._results: dict[int, dict[str, float | None]] = {}
         self._points: dict[str, Point] = {}
@@ -220,6 +221,8 @@ class FromModel:
     def draw(self, number: int, mode: Mode) -> Config:
         """Draw from the model with the most reports that has enough results, or at random."""
         config, reports = self._draws[number], self.modelled_at()
+        if number in self._added:
+            return config
         rng = random.Random(f"{self._seed} {number}")
         if number >= self._guesses and rng.random() >= AT_RANDOM and reports is not None:
             seed = random.Random(f"{self._seed} {reports} {number}").getrandbits(32)

@@ -28,10 +28,19 @@ class Draws:
     _drawn: list[Config] = field(default_factory=list)
 
     def __getitem__(self, number: int) -> Config:
-        """Return draw number `number`, counted from 0."""
+        """Return draw number `number`, counted from 0: what the person has added for it, if
+        anything.
+        """
+        if (added := added_for(self._problem, number)) is not None:
+            return added
         while len(self._drawn) <= number:
             self._drawn.append(self._problem.space.sample(self._rng))
         return self._drawn[number]
+
+
+def added_for(problem: Problem, number: int) -> Config | None:
+    """Return the configuration that the person has added for a draw; None: none."""
+    return next((config for at, config in problem.added if at == number), None)
 
 
 @per_problem

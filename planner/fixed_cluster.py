@@ -85,8 +85,13 @@ def counted_with(problem: Problem) -> tuple[Limits, ...]:
     What is set aside of a budget shall cost time rather than a GPU, so that is the person's own
     budget. What is planned with counts if the time would be too short otherwise, and where whole
     instances are paid, since then the time before they are ready is not planned with either.
+    Once the limits were extended, the person's own are those of the whole run, not of what is left.
     """
-    return (problem.planned,) if problem.whole else (problem.limits, problem.planned)
+    return (
+        (problem.planned,)
+        if problem.whole or problem.extended
+        else (problem.limits, problem.planned)
+    )
 
 
 def _paid(limits: Limits, params: PolicyParams) -> int:

@@ -21,7 +21,10 @@ VALUES = 5
 MOST_POINTS = 100_000
 
 
-def _grid(problem: Problem) -> list[Config]:
+def grid_points(problem: Problem) -> list[Config]:
+    """List the grid's points, the first `MOST_POINTS`. Raises `NoConfigurationError` if none meets
+    the constraints.
+    """
     points = list(problem.space.grid(VALUES, MOST_POINTS))
     if not points:
         raise NoConfigurationError(
@@ -32,7 +35,7 @@ def _grid(problem: Problem) -> list[Config]:
 
 
 def _points(problem: Problem, count: int) -> Iterable[Config]:
-    points = _grid(problem)
+    points = grid_points(problem)
     rng = random.Random(problem.params.seed)
     return points if len(points) == count else rng.sample(points, count)
 
@@ -42,7 +45,7 @@ def _tracks(problem: Problem) -> list[Track] | Impossible:
     if isinstance(cluster, Impossible):
         return cluster
     beside = cluster.gpus // params.p_min
-    points = min(len(_grid(problem)), params.trials or MOST_POINTS)
+    points = min(len(grid_points(problem)), params.trials or MOST_POINTS)
     time_s = cluster.end_s - cluster.start_s
     waves = max(1, min(-(-points // beside), int(time_s / params.t_min_s)))
     points = min(points, waves * beside)

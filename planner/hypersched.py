@@ -51,7 +51,7 @@ a trial has run, before its id.
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrialRun:
     """A trial's time on one number of GPUs.
 
     number    later runs have larger ones
@@ -85,10 +85,10 @@ class Run:
         ]
 
 
-def read_run(remembered: Json) -> Run:
+def read_run(remembered: Json) -> TrialRun:
     """Read a run from JSON. Raises `ValueError` if it is no run."""
     number, trial, gpus, since_s, before_s, grows_at, ended_at = items(remembered, 7)
-    return Run(
+    return TrialRun(
         integer(number, 1),
         text(trial),
         integer(gpus, 1),
@@ -139,7 +139,7 @@ class Stopwatch:
         self._reports_s: list[float] = []
         self._firsts_s: dict[int, list[float]] = {}
 
-    def observe(self, run: Run, trial: TrialView) -> None:
+    def observe(self, run: TrialRun, trial: TrialView) -> None:
         """Note the reports that a run has made since it was last looked at.
 
         A report whose number is not larger than the last one's (the trial restarted by itself)
@@ -154,7 +154,7 @@ class Stopwatch:
                 break
             self._note(run, seen, report)
 
-    def counts(self, run: Run) -> bool:
+    def counts(self, run: TrialRun) -> bool:
         """Tell whether a run is used to estimate how long things take."""
         seen = self._seen.get(run.number)
         return seen is not None and seen.counts
@@ -167,11 +167,11 @@ class Stopwatch:
             self._leave_out(self._seen[gone[-1]])
         return gone
 
-    def forget(self, run: Run) -> None:
+    def forget(self, run: TrialRun) -> None:
         """Forget a run that has ended and does not count."""
         self._seen.pop(run.number, None)
 
-    def _note(self, run: Run, seen: Seen, report: Report) -> None:
+    def _note(self, run: TrialRun, seen: Seen, report: Report) -> None:
         if seen.last is None:
             seen.first_s, seen.counts = report.at_s - run.since_s, True
             insort(self._firsts_s.setdefault(run.gpus, []), seen.first_s)
@@ -303,8 +303,8 @@ class DeadlineSchedule:
     """ASHA's search, the runs of its trials, and how long things take.
 
     It remembers what the search remembers, the longest time that a trial has run which no longer
-    runs, and `Run`s, each in a slot: those under way, and those used to estimate how long things
-    take. What is in other slots no longer counts; the smallest of these is used next.
+    runs, and `TrialRun`s, each in a slot: those under way, and those used to estimate how long
+    things take. What is in other slots no longer counts; the smallest of these is used next.
     """
 
     def __init__(self, setting: SearchSetting) -> None:
@@ -312,8 +312,8 @@ class DeadlineSchedule:
         self.pace = MeasuredPace()
         self._setting = setting
         self._watch = Stopwatch(setting.problem.scaling)
-        self._present: dict[str, Run] = {}
-        self._ended: dict[int, Run] = {}
+        self._present: dict[str, TrialRun] = {}
+        self._ended: dict[int, TrialRun] = {}
         self._slots: dict[int, int] = {}
         self._free: list[int] = []
         self._newest = 0
@@ -358,7 +358,7 @@ class DeadlineSchedule:
         self._look(self._present.values(), view)
         self.pace = self._watch.pace()
 
-    def run_of(self, name: str) -> Run | None:
+    def run_of(self, name: str) -> TrialRun | None:
         """Return the trial's present run; None if it has none."""
         return self._present.get(name)
 
@@ -367,7 +367,7 @@ class DeadlineSchedule:
         runs = self._present.values()
         return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in runs)])
 
-    def worth(self, run: Run, gpus: int, left_s: float) -> bool:
+    def worth(self, run: TrialRun, gpus: int, left_s: float) -> bool:
         """Tell whether a running trial should be restarted on more GPUs."""
         speed = self._setting.problem.scaling.speed
         on_more = speed(gpus) * (left_s - self.pace.startup_s)
@@ -381,10 +381,10 @@ class DeadlineSchedule:
         larger = (size for size in allowed if size > run.gpus and self.worth(run, size, left_s))
         return max([run.gpus, *larger])
 
-    def begin(self, name: str, gpus: int, now_s: float, grows_at: int = 0) -> Run:
+    def begin(self, name: str, gpus: int, now_s: float, grows_at: int = 0) -> TrialRun:
         """Begin a run: a trial is given GPUs."""
         self._newest += 1
-        run = Run(self._newest, name, gpus, now_s, self._trained_s.get(name, 0.0), grows_at)
+        run = TrialRun(self._newest, name, gpus, now_s, self._trained_s.get(name, 0.0), grows_at)
         self._slots[run.number] = heapq.heappop(self._free) if self._free else len(self._slots)
         self._present[name] = run
         self._remember(run)
@@ -409,7 +409,7 @@ class DeadlineSchedule:
         for name in [name for name in self._present if name not in running]:
             self.end(name, now_s, view)
 
-    def _look(self, runs: Iterable[Run], view: View) -> None:
+    def _look(self, runs: Iterable[TrialRun], view: View) -> None:
         for run in runs:
             trial = view.trials.get(run.trial)
             if trial is not None:
@@ -418,12 +418,12 @@ class DeadlineSchedule:
             if number in self._ended:
                 self._forget(self._ended[number])
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: TrialRun) -> None:
         self._watch.forget(run)
         del self._ended[run.number]
         heapq.heappush(self._free, self._slots.pop(run.number))
 
-    def _remember(self, run: Run) -> None:
+    def _remember(self, run: TrialRun) -> None:
         self._changes[f"{RUN}{self._slots[run.number]}"] = run.remembered
 
     def _remember_longest(self, longest_s: float) -> None:

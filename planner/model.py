@@ -8,14 +8,18 @@ only what a policy needs to know of it; where its GPUs are is the core's busines
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import ge, gt, le, lt
 from typing import Literal, NamedTuple, Protocol
 
 from seerd.planner.scaling import LINEAR, Scaling
 from seerd.planner.space import Config, Space
 
 Mode = Literal["max", "min"]
+SIGNS = {"<": lt, "<=": le, ">": gt, ">=": ge}
 BillingKind = Literal["held", "rented"]
+Sharing = Literal["fair", "greedy", "round-robin", "hybrid"]
+"""How several jobs share a run, see `seerd.planner.jobs`."""
 
 TrialStatus = Literal["live", "finished", "eliminated", "failed"]
 """live: may run on; finished: its script ended by itself, and its model counts; eliminated and
@@ -46,6 +50,29 @@ class Limits:
         if self.cost_usd is None or usd_per_gpu_h == 0:
             return self.budget_gpu_s
         return min(self.budget_gpu_s, self.cost_usd / usd_per_gpu_h * 3600)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricConstraint:
+    """What must hold of a metric for a model to be the best.
+
+    metric  name of the metric
+    sign    how it must compare with `limit`
+    limit   the number that it is compared with
+    """
+
+    metric: str
+    sign: Literal["<", "<=", ">", ">="]
+    limit: float
+
+    def __str__(self) -> str:
+        """Write it as a spec has it."""
+        return f"{self.metric} {self.sign} {self.limit:.12g}"
+
+    def holds(self, metrics: Mapping[str, float | None]) -> bool:
+        """Return whether it holds; it does not for a metric that is missing or not finite."""
+        value = metrics.get(self.metric)
+        return value is not None and SIGNS[self.sign](value, self.limit)
 
 
 class Report(NamedTuple):
@@ -165,6 +192,13 @@ class Problem:
     start_s            when the first stage begins, seconds since the run began: until then
                        instances boot
     adjusted           what was set aside, and why, one sentence each
+    added              configurations that the person has added while the run went on, each with the
+                       number of its draw, from 0: that one is tried then, whoever draws
+    jobs               the jobs that share the run, in the order in which they came; empty: the run
+                       is one job
+    sharing            how they share it
+    extended           how often the limits were extended while the run went on. What is then
+                       planned with is what was left at that time, and `start_s` is that time
     """
 
     limits: Limits
@@ -176,11 +210,36 @@ class Problem:
     whole: bool = False
     start_s: float = 0.0
     adjusted: tuple[str, ...] = ()
+    extended: int = 0
+    added: tuple[tuple[int, Config], ...] = ()
+    jobs: tuple[PlannedJob, ...] = ()
+    sharing: Sharing = "fair"
 
     @property
     def planned(self) -> Limits:
         """The limits that a policy plans with."""
         return self.limits if self.within is None else self.within
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """One of the jobs that share a run.
+
+    id       its name in the run; ids of its trials begin with it, see `seerd.planner.trial_ids`
+    problem  what its own policy plans; its limits are its own where they are narrower than the
+             run's
+    mode     whether more or less of its metric is better
+    metric   the metric's name: results of jobs that have the same one are compared as they are
+    weight   its share beside the others', above 0
+    over     it gets nothing any more: it was stopped, or has all that it was to have
+    """
+
+    id: str
+    problem: Problem
+    mode: Mode
+    metric: str = ""
+    weight: float = 1.0
+    over: bool = False
 
 
 class Tried(Protocol):
@@ -243,13 +302,15 @@ class View:
     """The run at one moment.
 
     now_s   seconds since the run began
-    mode    whether more or less of the metric is better
+    mode    whether more or less of the metric is better; where jobs share the run each has its own
     trials  every trial that the policy has asked for, by id
+    spent   job -> GPU-seconds for which its trials have held GPUs; empty where the run is one job
     """
 
     now_s: float
     mode: Mode
     trials: Mapping[str, TrialView]
+    spent: Mapping[str, float] = field(default_factory=dict)
 
     def with_new(self, new: Sequence[NewTrial]) -> View:
         """Add trials that are only now asked for.
@@ -257,7 +318,7 @@ class View:
         If the first plan comes late, the stage of such trials may be over already.
         """
         return (
-            View(self.now_s, self.mode, {**self.trials, **{trial.id: trial for trial in new}})
+            replace(self, trials={**self.trials, **{trial.id: trial for trial in new}})
             if new
             else self
         )
@@ -446,4 +507,12 @@ class Impossible:
 
 
 class NeedsPackageError(Exception):
-    """A policy needs a package that is not installed; the text says how to get it."""
+    """A policy needs a package that is not installed.
+
+    needs  the policy and the package, in one sentence
+    extra  the extra of seerd's that has the package
+    """
+
+    def __init__(self, needs: str, extra: str) -> None:
+        super().__init__(needs)
+        self.extra = extra

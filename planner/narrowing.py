@@ -64,14 +64,15 @@ class ElasticRound:
 def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
     """Divide time and GPUs into rounds; none if one cluster for the whole time is as good.
 
-    It is where idle GPUs cost nothing, where there is much time, and where the budget pays for all
-    GPUs that there may be, or for hardly any.
+    It is where idle GPUs cost nothing, where there is much time, where the budget pays for all GPUs
+    that there may be, or for hardly any, and where a job has only a part of an instance.
     """
     limits, params = problem.planned, problem.params
     enough = limits.max_gpus is not None and (
         limits.budget_gpu_s >= limits.max_gpus * limits.deadline_s
     )
-    if not problem.whole or enough or limits.deadline_s >= SHORT * params.t_min_s:
+    part = limits.max_gpus is not None and limits.max_gpus < problem.gpus_per_instance
+    if not problem.whole or enough or part or limits.deadline_s >= SHORT * params.t_min_s:
         return ()
     lengths = _lengths(problem)
     made = tuple(_rounds(problem, lengths)) if lengths else ()

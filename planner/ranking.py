@@ -8,6 +8,8 @@ run can be repeated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import median
 
 from seerd.planner.model import Compared, Mode, TrialView, Tried
 
@@ -44,6 +46,19 @@ def metric_at(trial: Tried, reports: int) -> float | None:
             return after.metric if after is not None and nearer else report.metric
         after = report
     return None if after is None else after.metric
+
+
+def seconds_per_report(trial: Tried, reports: int) -> float | None:
+    """Return the median time of its reports up to number `reports`, seconds; a pause or a move in
+    between does not count. None: there are fewer than two.
+    """
+    made = [report for report in trial.history if report.reports <= reports]
+    paces = [
+        (after.at_s - before.at_s) / (after.reports - before.reports)
+        for before, after in pairwise(made)
+        if after.reports > before.reports
+    ]
+    return median(paces) if paces else None
 
 
 def standing_at(trial: TrialView, reports: int, mode: Mode) -> Standing:

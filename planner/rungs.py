@@ -23,7 +23,7 @@ from fractions import Fraction
 
 from seerd.planner.memory import Json, integer, items
 from seerd.planner.model import Allocation, Compared, Mode, PolicyParams, TrialView, View
-from seerd.planner.ranking import Standing, metric_at, standing
+from seerd.planner.ranking import Standing, metric_at, seconds_per_report, standing
 
 MAX_REPORTS = 256
 """R, unless the spec says how many reports a whole training has."""
@@ -161,12 +161,14 @@ class RungJob:
 class Arrival:
     """A trial has come to a rung.
 
-    job     the job that brought it there
-    metric  its metric there; None: not finite
+    job      the job that brought it there
+    metric   its metric there; None: not finite
+    seconds  how long a report took it, in the middle; None: it made one alone
     """
 
     job: RungJob
     metric: float | None
+    seconds: float | None = None
 
 
 class Ladders:
@@ -312,7 +314,9 @@ class Ladders:
         waiting = [name for name in places if _waits(places[name], number, view.trials[name])]
         rung.arrive_all(list(at.values()), [at[name] for name in waiting])
         for name, metric in metrics.items():
-            self._arrivals.append(Arrival(self._job(name, bracket, number, PAUSED), metric))
+            job = self._job(name, bracket, number, PAUSED)
+            seconds = seconds_per_report(view.trials[name], rung.reports)
+            self._arrivals.append(Arrival(job, metric, seconds))
 
     def _job(self, name: str, bracket: int, rung: int, number: int) -> RungJob:
         until = self._brackets[bracket][rung].reports
@@ -347,7 +351,7 @@ class Ladders:
             job.trial, metric, mode, waits=trial.status == "live"
         )
         self.places[job.trial] = RungPlace(job.bracket, job.rung + 1, PAUSED)
-        self._arrivals.append(Arrival(job, metric))
+        self._arrivals.append(Arrival(job, metric, seconds_per_report(trial, job.until)))
 
 
 def _waits(at: RungPlace, number: int, trial: TrialView) -> bool:

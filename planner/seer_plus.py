@@ -37,7 +37,7 @@ from functools import partial
 from seerd.planner.asha import HOPELESS, TRAINS_S, fixed_outline, places, sizes
 from seerd.planner.caching import per_problem
 from seerd.planner.draft import Draft, diverged
-from seerd.planner.draws import draws
+from seerd.planner.draws import added_for, draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import FORGOTTEN, Memory, recall
 from seerd.planner.model import (
@@ -184,7 +184,8 @@ def _new(draft: Draft) -> NewTrial | None:
     results = _results(draft)
     first = sum(result.rung == 0 for result in results)
     at_random = random.Random(f"{params.seed} {diary.drawn}").random() < AT_RANDOM
-    if first >= LEARNS and not at_random and diary.drawn >= len(params.start):
+    given = diary.drawn < len(params.start) or added_for(draft.problem, diary.drawn) is not None
+    if first >= LEARNS and not at_random and not given:
         seen: Sequence[Tried] = (*params.earlier, *view.trials.values(), *draft.new)
         tried = [trial.config for trial in seen]
         chosen, diary.kernel = propose(draft.problem, tried, results, diary.drawn, diary.kernel)

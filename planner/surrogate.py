@@ -172,7 +172,7 @@ def propose(
     scores = scored(_most_telling(results))
     if not known or not fresh or not scores:
         return None, kernel
-    with _one_thread():
+    with one_thread():
         model = _model(known, configs, scores)
         usual = Kernel(0, (USUAL,) * len(known))
         kernel = kernel if kernel is not None and len(kernel.scales) == len(known) else usual
@@ -358,6 +358,7 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _one_thread() -> AbstractContextManager[object]:
+def one_thread() -> AbstractContextManager[object]:
+    """Have linear algebra run on one thread meanwhile, so that it is the same on any machine."""
     limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
     return limited

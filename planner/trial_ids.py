@@ -1,6 +1,7 @@
 """Ids of trials.
 
-The one rule: they sort in the order in which trials were asked for.
+The one rule: they sort in the order in which trials were asked for. Where jobs share a run, the id
+of a trial is that of its job, a point, and the id that the job's own policy has given it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,25 @@ class Names:
         return f"{self.prefix}{self.offset + number:0{self.width}d}"
 
 
+POINT = "."
+"""What separates a job's id, which has none, from the rest."""
+
+
+def job_of(trial: str) -> str:
+    """Return the job of a trial; empty where the run is one job."""
+    return trial.rpartition(POINT)[0]
+
+
+def in_job(job: str, own: str) -> str:
+    """Return a trial's id in the run; `own`: the id that its job's policy has given it."""
+    return f"{job}{POINT}{own}"
+
+
+def own_id(trial: str) -> str:
+    """Return the id that a trial's own policy has given it."""
+    return trial.rpartition(POINT)[2]
+
+
 def names(width: int = 4) -> Names:
     """Make a run's ids; `width`: digits of the largest number."""
     return Names("t", 0, max(4, width))
@@ -51,7 +71,7 @@ def trial_name(number: int, width: int = 4) -> str:
 
 def trial_number(name: str) -> int:
     """Return the number of the trial with this id; 0 if the id does not tell."""
-    digits = name.removeprefix("t")
+    digits = own_id(name).removeprefix("t")
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
@@ -67,9 +87,10 @@ def highest(names: Iterable[str]) -> int:
 
 def same_trial(name: str, said: str) -> bool:
     """Tell whether a person who writes `said` means the trial of this id: t3 is t0003, and so is
-    3.
+    3; where jobs share the run, JOB.t3 is JOB.t0003.
     """
     if name == said:
         return True
-    digits = said.lstrip("t").lstrip("0")
-    return bool(digits) and name.lstrip("t").lstrip("0") == digits
+    digits = own_id(said).lstrip("t").lstrip("0")
+    same = bool(digits) and own_id(name).lstrip("t").lstrip("0") == digits
+    return same and job_of(name) == job_of(said)

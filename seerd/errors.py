@@ -19,6 +19,16 @@ class SeerdError(Exception):
 
     exit_code = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text and the attributes: what a class makes its text of is not kept."""
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(cls: type[SeerdError], args: tuple[Any, ...], kept: dict[str, Any]) -> SeerdError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(kept)
+    return error
+
 
 class JournalError(SeerdError):
     """A journal cannot be read or written."""
@@ -37,6 +47,17 @@ class ImpossibleEventError(JournalError):
             f"this run: {type(error).__name__}: {error}.\n"
             "The run was made by another version of seerd, or its journal was changed; the "
             f"{seq - 1} events before it can be replayed."
+        )
+
+
+class RunRemovedError(JournalError):
+    """The folder of a run was removed while it ran."""
+
+    def __init__(self, run: str, folder: Any) -> None:
+        super().__init__(
+            f"{run} has ended without a result, because its folder {folder} was removed while it "
+            "ran, and with it its journal, its scripts and its checkpoints. The script is not at "
+            "fault: start the run anew, and remove runs only once they are over"
         )
 
 
@@ -132,6 +153,10 @@ class StoreError(SeerdError):
         self.damaged = damaged
 
 
+class ExportError(SeerdError):
+    """A run could not be exported; what came there stays, and exporting again adds the rest."""
+
+
 class UsageError(SeerdError):
     """What was asked for is not possible: for example a wrong option, or an unknown run."""
 
@@ -156,7 +181,8 @@ class Mistake:
     allowed  what is allowed
     hint     what may have been meant; empty: not known
     line     the line in the file, from 1; None: not known
-    option   the option of the command line that has it; empty: it is in the file
+    option   the option of the command line, or the argument of the call, that has it; empty: it is
+             in the file
     """
 
     path: str
@@ -181,7 +207,10 @@ class SpecError(UsageError):
     def __init__(self, file: str, problems: Sequence[Mistake]) -> None:
         self.problems = tuple(problems)
         count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        where = "the command line" if all(problem.option for problem in problems) else file
+        said = [problem.option for problem in problems if problem.option]
+        where = file
+        if said and len(said) == len(problems):
+            where = "the command line" if said[0].startswith("-") else "the call"
         super().__init__(
             f"{where} has {count}:\n" + "\n".join(f"  {problem}" for problem in problems)
         )

@@ -85,5 +85,15 @@ def format_money(usd: float) -> str:
     return f"${math.ceil(round(usd * 100, 6)) / 100:.2f}"
 
 
+def format_size(count: int) -> str:
+    """Write bytes as `parse_size` reads them, to three digits: 1234567 -> "1.23MB"; less than a
+    MB in KB.
+    """
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count / 1e3:.3g}KB"
+
+
 def _plain(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from bench.testbed.rig.fixtures import rig, session_rig
+from seerd.agent.gpu_leases import ELSEWHERE
 from seerd.core.events import RunFacts
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
@@ -17,6 +22,9 @@ from tests import tiers
 __all__ = ["rig", "session_rig"]
 
 MakeFacts = Callable[..., RunFacts]
+
+settings.register_profile("any machine", deadline=None)  # how long an example takes, load decides
+settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,8 +43,26 @@ NOT_HERE = pytest.StashKey[set[str]]()
 """Lines about tests that this machine cannot run: of this process, and of its workers."""
 
 
+MACHINES = count()
+LEASES = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[NOT_HERE] = set()
+    config.stash[LEASES] = tempfile.TemporaryDirectory(prefix="seerd-gpus-")
+    os.environ[ELSEWHERE] = str(Path(config.stash[LEASES].name, "shared"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[LEASES].cleanup()
+
+
+@pytest.fixture(autouse=True)
+def leases(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runs of this test lease GPUs: each test is a machine of its own."""
+    folder = Path(pytestconfig.stash[LEASES].name, str(next(MACHINES)))
+    monkeypatch.setenv(ELSEWHERE, str(folder))
+    return folder
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,6 +8,8 @@ it.
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ PLANNER = sorted((ROOT / "planner").rglob("*.py"))
 AGENT = sorted((ROOT / "agent").rglob("*.py"))
 TRAINING_SIDE = [
     ROOT / "seerd" / "__init__.py",
-    *sorted((ROOT / "seerd" / "training").glob("*.py")),
+    *sorted((ROOT / "seerd" / "training").rglob("*.py")),
 ]
 
 
@@ -173,8 +175,13 @@ GUARDED = {
     },
     "agent/host.py": {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
-        "_prctl: ctypes",  # called where the system is Linux
+        "_adopts_orphans: ctypes",
+        "_prctl: ctypes",  # both called where the system is Linux
+        "ticks: time.CLOCK_BOOTTIME",  # elsewhere there are none
     },
+    "agent/nvml.py": {"the module: ctypes"},  # where GPUs are CUDA devices
+    "agent/gpu_leases.py": {"the module: /proc/driver/nvidia/gpus"},  # its absence is an answer
+    "agent/warm/ending.py": {"_flush_c: ctypes"},  # of a fork, on Linux alone
     "agent/warm/identity.py": {  # in the warm process alone, which is there on Linux alone
         "remember: /proc/self/stat",
         "remember: ctypes",
@@ -189,10 +196,13 @@ GUARDED = {
     },
     "agent/warm_starts.py": {"ForkedProcess: os.pidfd_open"},  # of a warm process
     "seerd/training/imports.py": {"_changed: /proc/self/environ"},  # its absence is an answer
+    "seerd/training/observer/__main__.py": {"_children: /proc/"},  # none is found elsewhere
+    "seerd/training/observer/saved.py": {"the module: /proc"},  # that is asked for first
+    "agent/file_events.py": {"_inotify: ctypes"},  # elsewhere nothing is told
     "agent/network.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
     "agent/power.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
     "seerd/training/marks.py": {"_stack_signal: signal.SIGRTMIN"},  # if there is such a signal
-    "seerd/commands/study.py": {"_cores: os.sched_getaffinity"},  # if there is such a function
+    "seerd/commands/workers.py": {"_cores: os.sched_getaffinity"},  # if there is such a function
 }
 """What knows where it is: a local run and everything a laptop does works without it."""
 
@@ -319,7 +329,7 @@ def test_policies_do_not_know_who_pays_for_idle_gpus() -> None:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Attribute) and node.attr == "whole"
     }
-    assert reads == {"fixed_cluster", "narrowing", "remainder", "seer_capped"}
+    assert reads == {"fixed_cluster", "jobs", "narrowing", "remainder", "seer_capped"}
 
 
 @pytest.mark.parametrize("path", CORE + PLANNER, ids=named)
@@ -336,9 +346,14 @@ def test_the_agent_uses_only_the_standard_library(path: Path) -> None:
 def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_when_asked(
     path: Path,
 ) -> None:
-    tree = tree_of(path)
+    """What is for a framework also uses that framework: who has it not does not import it."""
+    tree, framework = tree_of(path), path.stem.removeprefix("for_")
+    asked = {n.split(".")[0] for n in beyond_stdlib(imports(tree), "seerd")}
+    if path.stem.startswith("for_"):
+        assert asked == {framework}
+        return
     assert beyond_stdlib(imports_on_load(tree), "seerd") == []
-    assert {n.split(".")[0] for n in beyond_stdlib(imports(tree), "seerd")} <= {"torch", "numpy"}
+    assert asked <= {"torch", "numpy"}
 
 
 @pytest.mark.parametrize("path", ADAPTERS, ids=named)
@@ -441,11 +456,24 @@ def test_every_planted_use_of_linux_is_found() -> None:
 
 
 def test_no_two_different_things_have_one_name() -> None:
-    """`Trial` is the core's and the one that scripts see: both are the trial."""
+    """`Trial` is the core's and the one that scripts see: both are the trial. Each framework has its
+    `Callback`, as scripts call it.
+    """
     found = Counter(
         node.name
         for path in EVERYTHING
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef)
     )
-    assert {name for name, times in found.items() if times > 1} == {"Trial"}
+    assert {name for name, times in found.items() if times > 1} == {"Trial", "Callback"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bench").glob("*.py")), ids=named)
+def test_benches_import_only_what_is_there(path: Path) -> None:
+    """No test runs most of them whole."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("seerd", "bench")):
+            home = importlib.import_module(node.module or "")
+            for name in (alias.name for alias in node.names):
+                found = hasattr(home, name) or importlib.util.find_spec(f"{node.module}.{name}")
+                assert found, f"{node.module} has no {name}"

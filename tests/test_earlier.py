@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, problem
 from bench.testbed.policy_world import World as PolicyWorld
-from seerd.commands.run import offered
+from seerd.commands.beginning import offered
 from seerd.core.events import RunFacts
 from seerd.core.state import State
 from seerd.planner.draws import draws

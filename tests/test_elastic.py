@@ -19,9 +19,9 @@ from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.elastic import Minimize, elastic_plan
-from seerd.planning.facts import Quote
+from seerd.planning.facts import Place, Quote
 from seerd.planning.planned import Planned
-from seerd.planning.plans import Place, of_spec
+from seerd.planning.plans import of_spec
 from seerd.sim.setting import Outcome, Setting, behaviour_of, run
 from seerd.sim.synthetic import synthetic
 from seerd.sim.world import World

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -358,12 +359,14 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 ) -> None:
     command = project('launcher = "command"')
     taken: Any = client(rig, "ec2").describe_images(ImageIds=[rig.image])["Images"][0]["Name"]
-    for more, why in (
-        (["--name", "x"], "EC2 takes 3 to 128"),
-        (["--name", taken], "of the name"),
-        (["--data"], "no train.data"),
-        (["--instance-type", "m5.large"], "has no GPU"),
-    ):
-        ended = build(rig, [*command, *more])
+    refused = {
+        "EC2 takes 3 to 128": ["--name", "x"],
+        "of the name": ["--name", taken],
+        "no train.data": ["--data"],
+        "has no GPU": ["--instance-type", "m5.large"],
+    }
+    with ThreadPoolExecutor(len(refused)) as beside:
+        every = beside.map(lambda more: build(rig, [*command, *more]), refused.values())
+    for (why, more), ended in zip(refused.items(), every, strict=True):
         assert (ended.returncode, why in ended.stderr) == (2, True), (more, ended.stderr)
     assert rig.calls.get("ec2:RunInstances") is None

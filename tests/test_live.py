@@ -1,25 +1,45 @@
-"""The live view fits its screen whatever happens, says what matters, and is cheap to draw."""
+"""The live view fits its screen whatever happens, says what matters, does what its keys say, and is
+cheap to draw.
+"""
 
 from __future__ import annotations
 
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
 
 from seerd.core.events import RunFacts
-from seerd.core.state import State
+from seerd.core.lifecycle import InstancePhase
+from seerd.core.metrics import names_of
+from seerd.live.board import Board, ShownInstance, board_of
+from seerd.live.frame import frame
+from seerd.live.heard import Heard
+from seerd.live.look import LiveLook, press
+from seerd.live.strip import strip
+from seerd.live.table import sparkline
+from seerd.live.trial_page import TrialLife, plot
+from seerd.live.weights import share
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
+from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.live import sparkline, view
-from seerd.view.plain import line_of
 from seerd.view.summary import summary
 
+FIRST = LiveLook()
 MakeFacts = Callable[..., RunFacts]
+SPACE = Space(
+    (
+        Parameter("width", choices=(64,)),
+        Parameter("dropout", low=0.0, high=0.5),
+        Parameter("lr", low=1e-4, high=1.0, log=True),
+    )
+)
+"""The first does not vary, the second does not matter."""
 
 
 def metric(config, epoch):
@@ -36,30 +56,70 @@ def world(facts: RunFacts, until_s: float) -> World:
     return made
 
 
-def drawn(state: State, now_s: float, size: tuple[int, int], recent: list[str]) -> list[str]:
-    out = io.StringIO()
-    console = Console(
-        file=out, width=size[0], height=size[1], color_system=None, legacy_windows=False
+def heard(made: World) -> Heard:
+    told = Heard()
+    told.hear([Entry(seq, *one) for seq, one in enumerate(made.journal, 1)], made.state)
+    return told
+
+
+def board(made: World) -> Board:
+    return board_of(made.state, made.now, heard(made))
+
+
+def asha(until_s: float) -> World:
+    """Thirty trials that are compared by reports, on 4 GPUs."""
+    params = PolicyParams(name="asha", trials=30, max_reports=16, t_min_s=1.0, seed=1)
+    facts = RunFacts(
+        run="rungs",
+        name="rungs",
+        metric="accuracy",
+        mode="max",
+        problem=Problem(Limits(2000.0, 9000.0, 4), SPACE, params),
+        cluster=ClusterFacts("held", 4, max_instances=1),
     )
-    console.print(view(state, now_s, recent, size))
+    made = World(facts, Behaviour(metric=metric, unit_s=lambda config, epoch, gpus: 10.0))
+    made.begin()
+    while made.now < until_s:
+        made.turn()
+    return made
+
+
+@pytest.fixture(scope="module")
+def rungs() -> Board:
+    return board(asha(100.0))
+
+
+def drawn(
+    shown: Board,
+    look: LiveLook = FIRST,
+    size: tuple[int, int] = (100, 30),
+    life: TrialLife | None = None,
+) -> list[str]:
+    made = frame(shown, look, size, lambda trial: life or TrialLife())
+    out = io.StringIO()
+    console = Console(file=out, width=size[0], color_system=None, legacy_windows=False)
+    console.print(Group(*made.lines))
     return out.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (60, 20), (40, 12)])
-@pytest.mark.parametrize("until_s", [0.1, 1.0, 15.0, 25.0, 70.0])
-def test_it_fits_the_screen(facts: MakeFacts, size: tuple[int, int], until_s: float) -> None:
-    made = world(facts(), until_s)
-    recent = [
-        line for event, _ in made.journal if (line := line_of(event, made.state)) is not None
-    ][-12:]
-    lines = drawn(made.state, made.now, size, recent)
-    assert len(lines) <= size[1]
-    assert all(len(line.rstrip()) <= size[0] for line in lines)
+# ------------------------------------------------------------ frames
+
+
+@pytest.mark.parametrize("size", [(200, 50), (120, 40), (80, 24), (60, 20), (40, 12), (20, 5)])
+@pytest.mark.parametrize("until_s", [0.0, 0.1, 1.0, 15.0, 25.0, 70.0])
+@pytest.mark.parametrize("page", ["run", "trial", "help"])
+def test_it_fits_the_screen(
+    facts: MakeFacts, size: tuple[int, int], until_s: float, page: str
+) -> None:
+    shown = board(world(facts(), until_s))
+    cursor = shown.rows[0].id if shown.rows else ""
+    lines = drawn(shown, LiveLook(page=page, cursor=cursor), size)  # type: ignore[arg-type]
+    assert len(lines) == size[1]
+    assert all(len(line) <= size[0] for line in lines)
 
 
 def test_it_says_what_matters(facts: MakeFacts) -> None:
-    made = world(facts(), 25.0)
-    text = "\n".join(drawn(made.state, made.now, (100, 30), []))
+    text = "\n".join(drawn(board(world(facts(), 25.0))))
     for part in (
         "deadline",
         "budget",
@@ -67,11 +127,60 @@ def test_it_says_what_matters(facts: MakeFacts) -> None:
         "running",
         "out",
         "failed",
-        "best",
+        "best saved t00",
         "lr=",
-        "m2.0:",
+        "m2.0: 0",
+        "trials 1-6 of 6, by last accuracy",
+        "Enter open",
+        "? keys",
     ):
         assert part in text, part
+
+
+def test_a_trial_says_why(rungs: Board) -> None:
+    words = {(row.word, row.why) for row in rungs.rows}
+    assert ("running", "to report 1") in words
+    assert any(word == "running" and why.startswith("promoted, to report ") for word, why in words)
+    assert any(word == "waiting" and " of " in why and "at report" in why for word, why in words)
+
+
+def test_a_comparison_is_told_only_while_it_is_what_decided(facts: MakeFacts) -> None:
+    made, names = asha(1.0), set()
+    while not made.state.finished:
+        made.turn()
+        for row in board(made).rows if made.now > 60.0 else ():
+            names.add(row.word)
+            assert " of 1 at " not in row.why, "of one trial its place says nothing"
+            if " at report " in row.why:
+                assert row.word != "running"
+                assert row.id not in made.state.plan.order
+    assert "waiting" in names
+    whys = {row.why for row in board(made).rows}
+    assert "fully trained" in whys
+    assert any(" at report 4" in why for why in whys)
+    ended = {row.id: row.why for row in board(world(facts(), 1e6)).rows}
+    assert ended["t0004"] == "stopped at the end", "it was compared before, and went on"
+    assert ended["t0003"] == "3rd of 4 at report 17", "that is why it is out"
+
+
+def test_why_can_be_read_at_eighty_columns(rungs: Board) -> None:
+    text = "\n".join(drawn(rungs, size=(80, 24)))
+    assert "2nd of 4 at rep 4" in text
+    assert "promoted, to rep 16" in text or "promoted, to rep 4" in text
+
+
+def test_hyperparameters_that_vary_and_matter_come_first(rungs: Board) -> None:
+    assert rungs.weighty == ("lr", "dropout", "width")
+    head = next(line for line in drawn(rungs, size=(80, 24)) if line.startswith(" trial"))
+    assert head.split()[-2:] == ["lr", "why"] or head.split()[-3:] == ["lr", "dropout", "why"]
+
+
+def test_what_is_best_is_the_best_saved_checkpoint(rungs: Board) -> None:
+    assert rungs.best is not None
+    saved = [row.saved for row in rungs.rows if row.saved is not None]
+    assert rungs.best.metric == max(saved)
+    line = next(line for line in drawn(rungs) if line.startswith("best saved"))
+    assert line.startswith(f"best saved {rungs.best.trial} accuracy {rungs.best.metric:.5g} after")
 
 
 def test_a_frame_of_a_large_run_is_cheap() -> None:
@@ -89,11 +198,64 @@ def test_a_frame_of_a_large_run_is_cheap() -> None:
     while made.now < 30:
         made.turn()
     assert len(made.state.trials) > 50
-    drawn(made.state, made.now, (80, 24), [])
+    told = heard(made)
+    drawn(board_of(made.state, made.now, told))
     began = time.process_time()
     for _ in range(10):
-        drawn(made.state, made.now, (80, 24), [])
+        drawn(board_of(made.state, made.now, told), size=(80, 24))
     assert (time.process_time() - began) / 10 < 0.1
+
+
+def test_trials_are_shown_with_the_metric_that_is_asked_for(facts: MakeFacts) -> None:
+    made = world(facts(), 25.0)
+    trial = next(trial for trial in made.state.trials.values() if trial.history)
+    made.state.signs.names["latency_ms"] = None
+    trial.others[trial.reports] = {"latency_ms": 17.25}
+    assert names_of(made.state) == ["accuracy", "latency_ms"]
+    shown = board(made)
+    assert "17.25" not in "\n".join(drawn(shown))
+    look, _ = press(LiveLook(), "m", shown, 10)
+    text = "\n".join(drawn(shown, look))
+    assert "by last latency_ms" in text
+    assert "17.25" in text
+    assert press(look, "m", shown, 10)[0].metric_of(shown) == "accuracy"
+
+
+def test_instances_say_in_words_what_they_do(rungs: Board) -> None:
+    machines = (
+        ShownInstance("m1.0", InstancePhase.READY, 4, {0: "t0001", 1: "t0001", 2: "t0002"}, {}),
+        ShownInstance("m1.1", InstancePhase.LEAVING, 2, {}, {1: "t0003"}),
+        ShownInstance("m1.2", InstancePhase.REQUESTED, 4, {}, {}),
+    )
+    shown = replace(rungs, machines=machines)
+    assert [line.plain for line in strip(shown, 80, 5)] == [
+        "instances: 1 booting, 1 ready, 1 leaving; GPUs: 3 lent to trials, 3 idle",
+        "m1.0: 0-1 t0001, 2 t0002, 3 idle",
+        "m1.1 (leaving: the cloud takes it): 0 idle, 1 idle (for t0003)",
+    ]
+    assert [line.plain for line in strip(shown, 80, 2)][1:] == ["and 2 more"]
+    computing = replace(machines[0], busy=(0.97, 0.91, None, 0.0))
+    told = strip(replace(shown, machines=(computing,)), 80, 5)
+    assert told[1].plain == "m1.0: 0-1 t0001 94%, 2 t0002, 3 idle"
+    assert all(len(line.plain) <= 50 for line in strip(shown, 50, 9)[1:])
+    assert strip(replace(shown, machines=()), 80, 5)[0].plain == "instances: none yet"
+
+
+def test_of_a_thousand_reports_only_those_are_told_that_are_the_best_so_far() -> None:
+    told = list(heard(asha(100.0)).told)
+    reports = [line for line in told if ": accuracy " in line]
+    assert reports
+    assert all(line.endswith(", the best so far") for line in reports)
+    values = [float(line.partition(": accuracy ")[2].split(",")[0]) for line in reports]
+    assert values == sorted(values)
+
+
+def test_reports_are_counted_per_second() -> None:
+    made = asha(100.0)
+    assert 0.2 < heard(made).rate(made.now) < 0.6, "4 trials that report every 10 s"
+
+
+# ------------------------------------------------------------ small parts
 
 
 def test_the_summary_tells_the_end(facts: MakeFacts) -> None:
@@ -118,3 +280,29 @@ def test_the_summary_tells_the_end(facts: MakeFacts) -> None:
 )
 def test_sparklines(values: list[float | None], width: int, line: str) -> None:
     assert sparkline(values, width) == line
+
+
+def test_a_curve_has_its_lowest_and_highest_value_at_the_axis() -> None:
+    lines = [line.plain for line in plot([1, 2, 3], [0.25, None, 0.75], "accuracy", 40)]
+    assert lines[0] == "accuracy by report"
+    assert lines[1].startswith("     0.75 ┤        ████")
+    assert lines[8] == "     0.25 ┤▁▁▁▁    ████"
+    assert lines[9].split() == ["1", "3"]
+    assert "no report yet" in plot([], [], "accuracy", 40)[1].plain
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "most"),
+    [
+        (list(range(40)), 0.9, 1.0),
+        ([1.0] * 40, 0.0, 0.0),
+        (["a"] * 20 + ["b"] * 20, 0.7, 0.8),
+        ([n * 7919 % 41 for n in range(40)], 0.0, 0.15),
+        ([abs(n - 20) for n in range(40)], 0.0, 1.0),
+        ([], 0.0, 0.0),
+    ],
+)
+def test_what_a_hyperparameter_explains_of_the_places(
+    values: list[float | str], least: float, most: float
+) -> None:
+    assert least <= share(values) <= most

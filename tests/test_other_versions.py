@@ -120,13 +120,17 @@ def killed(facts: MakeFacts, policy: str) -> World:
 
 
 def said(state: State) -> str:
-    """What the reading commands print as JSON, but for forecasts of what is not over."""
+    """What the reading commands print as JSON, but for forecasts of what is not over, and for how
+    long the reader's own rules would let trials save.
+    """
     told = [
         run_json.result(state, "read"),
         run_json.details(state, "read"),
         run_json.ledger(state, state.now),
         run_json.best(state),
     ]
+    for key in ("release_s", "grace_s"):
+        told[2].pop(key)
     if not state.finished:
         told[2].pop("committed_gpu_min")
     return json.dumps(told)

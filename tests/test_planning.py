@@ -275,6 +275,10 @@ def test_the_others_are_planned_with_the_same_limits() -> None:
         assert planned.outline == alone.outline
 
 
+BY_RESULTS = {"gp-ucb"}
+"""What it tries next follows from results: what it begins with is all that can be shown."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_configurations_that_are_shown_are_tried_in_that_order(name: str, seed: int) -> None:
@@ -284,14 +288,14 @@ def test_the_configurations_that_are_shown_are_tried_in_that_order(name: str, se
     tried = [trial.config for trial in world.state.trials.values()][:CONFIGS]
     shown = first_configs(made, "max")
     assert shown[: len(tried)] == tried
-    assert len(shown) == CONFIGS
+    assert len(shown) == CONFIGS or (name in BY_RESULTS and 0 < len(shown) < CONFIGS)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_shown_is_as_trials_would_get_it(name: str) -> None:
     made = replace(problem(20, 40, per_instance=2, max_gpus=2, name=name), space=MIXED)
     shown = first_configs(made, "max")
-    assert len(shown) == CONFIGS
+    assert len(shown) == CONFIGS or (name in BY_RESULTS and 0 < len(shown) < CONFIGS)
     assert all(MIXED.allows(config) for config in shown)
     printed = io.StringIO()
     planned = plan_for(made, PER_TRIAL, assumed(rented=False))
@@ -307,14 +311,15 @@ def test_a_small_grid_shows_no_more_than_it_has() -> None:
     assert sorted(float(config["lr"]) for config in shown) == [0.1, 0.2, 0.3]
 
 
-def test_a_grid_of_which_no_point_is_allowed_is_refused() -> None:
+@pytest.mark.parametrize("name", ["grid", "gp-ucb"])
+def test_a_grid_of_which_no_point_is_allowed_is_refused(name: str) -> None:
     parameters = (Parameter("a", low=0.0, high=1.0), Parameter("b", low=0.0, high=1.0))
     space = Space(parameters, constraints=("a < b", "b < a + 0.1"))
-    made = replace(problem(20, 40, name="grid"), space=space)
+    made = replace(problem(20, 40, name=name), space=space)
     with pytest.raises(UsageError, match="no point of the grid meets the constraints"):
         plan_for(made, PER_TRIAL, assumed(rented=False))
     seer = replace(made, params=replace(made.params, name="seer"))
-    assert isinstance(others(seer, PER_TRIAL, assumed(rented=False))["grid"], Impossible)
+    assert isinstance(others(seer, PER_TRIAL, assumed(rented=False))[name], Impossible)
     assert all(space.allows(config) for config in first_configs(seer, "max"))
 
 

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seerd.agent.protocol import ObservedScript
 from seerd.errors import SpecError, UsageError
+from seerd.planner.model import Mode
 from seerd.planner.space import Condition, Parameter, Space
 from seerd.spec.clusters import Ec2Cluster
-from seerd.spec.spec import Spec, load_spec, require_limits
+from seerd.spec.doubts import doubts
+from seerd.spec.spec import Metric, Spec, load_spec, require_limits
 from seerd.training.by_hand import defaults
 
 ROOT = Path(__file__).parent.parent
@@ -44,6 +47,22 @@ max_gpus = 64
 provider = "local"
 gpus = 4
 """
+
+
+def test_the_text_of_a_spec_has_what_was_given_beside_it(folder: Path) -> None:
+    assert load(folder, GOOD).text == GOOD, "as it was written, if nothing was"
+    given = ("cluster.gpus", "2"), ("space.lr.high", "0.5"), ("limits.cost", "$7", "--cost")
+    changed = load(folder, GOOD, *given)
+    assert "# As it was run, with --set cluster.gpus, --set space.lr.high, --cost." in changed.text
+    again = load(folder, changed.text)
+    assert again.cluster == changed.cluster
+    assert again.limits == changed.limits
+    assert again.space == changed.space != load(folder, GOOD).space
+    assert (again.train, again.policy, again.metric) == (
+        changed.train,
+        changed.policy,
+        changed.metric,
+    )
 
 
 @pytest.fixture
@@ -171,6 +190,10 @@ def test_all_mistakes_are_told_at_once(folder: Path) -> None:
         ('mode = "max"', 'mode = "max", target = true', "metric.target", "a finite number"),
         ('mode = "max"', 'mode = "max", smooth = 0', "metric.smooth", "at least 1"),
         ('mode = "max"', 'mode = "max", smooth = 1.5', "metric.smooth", "whole number"),
+        ('mode = "max"', 'mode = "max", constraint = "x"', "metric.constraint", "latency_ms < 20"),
+        ('mode = "max"', 'mode = "max", constraint = "a < b"', "metric.constraint", "a number"),
+        ('mode = "max"', 'mode = "max", constraint = "a = 2"', "metric.constraint", "<, <=, > or"),
+        ('mode = "max"', 'mode = "max", constraint = 20', "metric.constraint", "latency_ms < 20"),
         ('script = "train.py"', "", "train.script", "is missing"),
         ('"cifar10-resnet18"', '"a/b"', "name", "letters"),
         ("eta = 4", 'name = "sear"', "policy.name", "did you mean seer?"),
@@ -323,6 +346,36 @@ def test_models_are_compared_by_one_report_unless_the_spec_says_by_more(folder: 
     assert load(folder, GOOD, ("metric.smooth", "3")).metric.smooth == 3
 
 
+def test_constraints_on_other_metrics_are_one_or_several(folder: Path) -> None:
+    def constraints(written: str) -> list[str]:
+        return list(map(str, load(folder, GOOD, ("metric.constraint", written)).metric.constraints))
+
+    assert load(folder, GOOD).metric.constraints == ()
+    assert constraints('"latency_ms < 20"') == ["latency_ms < 20"]
+    assert constraints('["val/f1>=0.5", "size_mb <= 1e3"]') == ["val/f1 >= 0.5", "size_mb <= 1000"]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "doubted"),
+    [
+        ("val_loss", "max", True),
+        ("rmse", "max", True),
+        ("loss", "min", False),
+        ("accuracy", "min", True),
+        ("accuracy", "max", False),
+        ("score", "min", False),
+        ("lossless", "max", False),
+    ],
+)
+def test_a_direction_that_is_probably_not_meant_is_doubted(
+    name: str, mode: Mode, doubted: bool
+) -> None:
+    said = doubts(Metric(name, mode))
+    assert bool(said) is doubted
+    if doubted:
+        assert f'mode = "{"min" if mode == "max" else "max"}"' in said[0]
+
+
 def test_mistakes_of_the_command_line_are_told_as_what_was_typed(folder: Path) -> None:
     with pytest.raises(SpecError) as caught:
         load(folder, GOOD, ("limits.deadline", "30x", "--deadline"), ("policy.foo", "2"))
@@ -451,3 +504,58 @@ def test_any_text_is_either_good_or_told(
     path.write_text(text.encode("utf-8", "replace").decode(), newline="")
     with pytest.raises(SpecError):
         load_spec(path)
+
+
+OBSERVED = GOOD.replace(
+    'args = ["--fast"]',
+    """args = ["--lr", "{lr}", '{"a": {"b": 1}}', "{{lr}"]
+report = 'acc(?:uracy)?[=: ]+([0-9.]+)'
+checkpoint = "./out//checkpoint-*"
+resume = ["--resume", "{checkpoint}", "--opt={optimizer}"]""",
+)
+
+
+def test_a_script_that_does_not_import_seerd(folder: Path) -> None:
+    train = load(folder, OBSERVED).train
+    assert train.args == ("--lr", "{lr}", '{"a": {"b": 1}}', "{{lr}")
+    assert train.observed == ObservedScript(
+        {"accuracy": "acc(?:uracy)?[=: ]+([0-9.]+)"},
+        "out/checkpoint-*",
+        ["--resume", "{checkpoint}", "--opt={optimizer}"],
+    )
+    assert load(folder, GOOD).train.observed is None
+    constrained = OBSERVED.replace('mode = "max"', 'mode = "max", constraint = "latency < 3"', 1)
+    with pytest.raises(SpecError, match="no pattern for 'latency', so nobody would report it"):
+        load(folder, constrained)
+    table = 'report = { accuracy = "acc (.*)", loss = "loss (.*)" }'
+    each = load(folder, OBSERVED.replace("report = 'acc(?:uracy)?[=: ]+([0-9.]+)'", table))
+    assert each.train.observed is not None
+    assert each.train.observed.report == {"accuracy": "acc (.*)", "loss": "loss (.*)"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("args", '["--lr={l_r}"]', "[space] has no l_r; a brace that means no hyperparameter is"),
+        ("args", '["{l_r}"]', "did you mean lr"),
+        ("args", '["{checkpoint}"]', "only `resume` may have {checkpoint}"),
+        ("resume", '["{checkpont}"]', "did you mean checkpoint"),
+        ("report", '"accuracy [0-9]+"', "needs a group in ( ) around the number"),
+        ("report", '"accuracy ("', "is no regular expression"),
+        ("report", "[1]", "a pattern, or a table of patterns"),
+        ("report", '{ accurracy = "(.*)" }', "has no pattern for the spec's metric 'accuracy'"),
+        ("checkpoint", '"/out/last.pt"', "a relative path without '..'"),
+        ("checkpoint", '"../last.pt"', "a relative path without '..'"),
+        ("checkpoint", '"out/**/last.pt"', "a relative path without '..'"),
+    ],
+)
+def test_mistakes_about_such_a_script(folder: Path, key: str, value: str, said: str) -> None:
+    assert said in problems(folder, OBSERVED, (f"train.{key}", value))[f"train.{key}"]
+
+
+def test_what_such_a_script_needs_together(folder: Path) -> None:
+    lines = OBSERVED.splitlines()
+    without = "\n".join(line for line in lines if not line.startswith("report"))
+    assert "needs `report` too" in problems(folder, without)["train.checkpoint"]
+    without = "\n".join(line for line in lines if not line.startswith("checkpoint"))
+    assert "needs `checkpoint`" in problems(folder, without)["train.resume"]

@@ -13,13 +13,13 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.summary import summary
+from seerd.view.summary import MOST_ROWS, summary
 from tests.conftest import small_facts
 
 
-def told(state: State) -> str:
-    console = Console(width=300, file=io.StringIO())
-    console.print(summary(state))
+def told(state: State, most: int | None = MOST_ROWS, width: int = 300) -> str:
+    console = Console(width=width, file=io.StringIO())
+    console.print(summary(state, most=most))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -31,10 +31,18 @@ def test_reports_without_the_metric_are_named() -> None:
 def test_reports_without_a_checkpoint_are_named() -> None:
     state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
     assert "there is no model" not in told(state)
-    state.result.published = None
+    state.result.of_jobs.clear()
     for trial in state.trials.values():
         trial.checkpoints = ()
-    assert "none saved a checkpoint; trial.track(...)" in told(state)
+    assert "trials reported, and saved no checkpoint: that is done in trial.running()" in told(
+        state
+    )
+    assert "track" not in told(state), "nobody knows whether it does not track"
+    for trial in state.trials.values():
+        trial.trained = False
+    assert "trials reported, and never called trial.running()" in told(state)
+    state.signs.complaints["not-stored"] = "a checkpoint of t0001 could not be stored: why"
+    assert "there is no model: trials reported, and a checkpoint of t0001 could not" in told(state)
 
 
 def test_the_target_stands_beside_the_metric() -> None:
@@ -101,3 +109,13 @@ def test_a_better_report_than_the_model_is_explained() -> None:
     trial = next(trial for trial in state.trials.values() if trial.history)
     trial.history[0] = trial.history[0]._replace(metric=0.75)
     assert f"({trial.id} had reported 0.75, which is in no checkpoint that was kept)" in told(state)
+
+
+def test_only_configurations_are_folded_where_there_is_little_room() -> None:
+    state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.123456)).run()
+    for trial in state.trials.values():
+        trial.config = {f"hyperparameter_{n}": 0.123456 for n in range(6)}
+    page = told(state, width=80)
+    assert "…" not in page
+    assert all(trial in page for trial in state.trials)
+    assert "hyperparameter_5=0.1235" in page

@@ -4,6 +4,7 @@ cannot be copied.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -26,19 +27,28 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_have_their_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
-    best = {"metric": 0.987654}
+    best, began = {"metric": 0.987654}, datetime.now().astimezone()
     row = {
         "run": RUN,
         "status": "interrupted",
         "trials": 64,
         "best": best,
         "elapsed_s": 5400.0,
+        "deadline_s": 7200.0,
         "gpu_min": 479.99,
+        "budget_gpu_min": 480.0,
+        "usd": 3.5,
+        "cost_usd": 40.0,
+        "began": began.isoformat(),
+        "metric": {"name": "accuracy"},
     }
     tell([row], runs_table, json=False)
     head, line = capsys.readouterr().out.splitlines()
-    assert head.split() == ["run", "status", "trials", "best", "time", "GPU", "time"]
-    assert line.split() == [RUN, "interrupted", "64", "0.987654", "1h30m", "479.99gpu-min"]
+    heads = ["run", "began", "status", "trials", "metric", "best", "time", "GPU time", "money"]
+    assert head.split() == " ".join(heads).split()
+    cells = [RUN, began.strftime("%Y-%m-%d %H:%M"), "interrupted", "64", "accuracy", "0.987654"]
+    limits = ["1h30m of 2h", "479.99 of 480gpu-min", "$3.50 of $40.00"]
+    assert line.split() == " ".join([*cells, *limits]).split()
     assert not line.endswith(" "), "no wider than what is in it"
 
 

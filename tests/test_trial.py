@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ class Bench:
         script: Path = REGRESSION,
         max_reports: int | None = None,
         smooth: int = 1,
+        constraints: Sequence[str] = (),
         **env: str,
     ) -> tuple[subprocess.Popen[str], Path]:
         self.attempts += 1
@@ -88,6 +90,7 @@ class Bench:
             "checkpoint_every_s": every_s,
             "max_reports": max_reports,
             "smooth": smooth,
+            "constraints": list(constraints),
         }
         (attempt / "trial.json").write_text(
             json.dumps({**about, "checkpoints": str(self.checkpoints)})
@@ -387,6 +390,38 @@ def test_checkpoints_have_the_mean_of_the_last_reports_over_all_attempts(tmp_pat
     assert saved[5]["loss"] == -9.0, "another metric is the last report's"
     kept = {int(path.stem.partition("-")[0]) for path in bench.checkpoints.glob("*.json")}
     assert kept == {5, 6, 8}, "the newest two, and the best by its mean"
+
+
+def test_a_report_that_violates_a_constraint_is_no_worth_of_a_checkpoint(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(REPORTS)
+    process, out = bench.start(
+        *(1,), steps=0, unit=0, script=script, constraints=["loss > -5"], TEST_VALUES="3 9"
+    )
+    text = process.communicate()[0]
+    assert process.returncode == 0, text
+    lines = bench.lines(out)
+    told = [line["metrics"]["accuracy"] for line in lines if line["kind"] == "report"]
+    assert told == [3.0, 9.0], "reports are as they were made"
+    saved = [line for line in lines if line["kind"] == "checkpoint"]
+    assert saved
+    assert all(line["tracked"] == [] for line in saved)
+    kept = [json.loads(path.read_text()) for path in sorted(bench.checkpoints.glob("*.json"))]
+    worths = {one["epoch"]: one["metrics"]["accuracy"] for one in kept}
+    assert worths == {1: 3.0, 2: None}
+
+
+def test_a_report_must_have_what_the_spec_has_a_constraint_on(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(REPORTS)
+    process, _ = bench.start(
+        *(1,), steps=0, unit=0, script=script, constraints=["latency_ms < 20"], TEST_VALUES="3"
+    )
+    text = process.communicate()[0]
+    assert process.returncode == 1
+    assert "the spec has a constraint on 'latency_ms', and trial.report() was given" in text
 
 
 def test_a_mean_is_finite_or_none() -> None:

@@ -1,7 +1,7 @@
 """Runs a script as `python -u script.py ARGUMENTS` does, in a process that is a fork.
 
 The one rule: the script is the module `__main__`, on an empty stack. What it raises reaches the
-interpreter as it is, so exit statuses, signals and what runs at the end are Python's own.
+interpreter as it is, so exit statuses and signals are Python's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 import sys
 import types
 from typing import Any, Dict, Optional, Sequence
+
+from seerd.agent.warm.ending import end
 
 
 class Script:
@@ -25,7 +27,7 @@ class Script:
         return self
 
     def run(self) -> None:
-        """Run the script. Raises what it raises."""
+        """Run the script, and end. Raises what it raises, if that is to be shown."""
         path = os.path.abspath(self._arguments[0])
         sys.argv[:] = self._arguments
         come_first(os.path.dirname(os.path.realpath(path)))
@@ -37,7 +39,15 @@ class Script:
             why = f"[Errno {error.errno}] {error.strerror}"
             print(f"{sys.executable}: can't open file {path!r}: {why}", file=sys.stderr)
             raise SystemExit(2) from None
-        execute(text, path, main.__dict__)
+        try:
+            execute(text, path, main.__dict__)
+        except SystemExit as error:
+            if not isinstance(error.code, int):
+                raise
+            status = error.code
+        else:
+            status = 0
+        end(status & 0xFF)
 
 
 def come_first(folder: str) -> None:

@@ -28,6 +28,7 @@ from seerd.planner.model import (
 from seerd.planner.protocol import Policy
 from seerd.planner.scaling import LINEAR, Scaling
 from seerd.planner.space import Config, Parameter, Space
+from seerd.planner.trial_ids import job_of
 
 
 @dataclass
@@ -135,7 +136,7 @@ class World:
         self.asked_s.append(self.now_s)
         for new in plan.new:
             assert new.id not in self.trials
-            assert new.id > next(reversed(self.trials), "")
+            assert new.id > max((t for t in self.trials if job_of(t) == job_of(new.id)), default="")
             self.trials[new.id] = FakeTrial(new.id, new.config)
         for name in plan.eliminated:
             self.trials[name].status = "eliminated"

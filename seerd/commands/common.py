@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
@@ -26,6 +26,7 @@ from seerd.view.harmless import Harmless, harmless
 
 if TYPE_CHECKING:
     from seerd.shell.home import Home, RunFolder
+    from seerd.spec.group import JobGroup
     from seerd.spec.reader import Override
     from seerd.spec.spec import Spec
 
@@ -66,6 +67,7 @@ class SpecOptions:
     set_      any keys of the spec, as KEY=VALUE
     minimize  what the plan minimises; the spec need not limit it
     ideal     plan as published, whatever is billed
+    beside    further specs, which share the run
     """
 
     path: Path
@@ -80,6 +82,7 @@ class SpecOptions:
     set_: list[str] | None = None
     minimize: Minimize | None = None
     ideal: bool = False
+    beside: Sequence[Path] = ()
 
     def overrides(self) -> list[Override]:
         """List what is changed in the spec. Raises `UsageError` for a --set without a key."""
@@ -100,6 +103,30 @@ class SpecOptions:
                 raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
             given.append(Override(key.strip(), value.strip()))
         return given
+
+    @property
+    def is_group(self) -> bool:
+        """Whether several jobs are to share the run."""
+        from seerd.spec.group import is_group
+
+        return is_group([self.path, *self.beside])
+
+    def group(self) -> JobGroup:
+        """Read the jobs that are to share the run. Raises what `complete` raises."""
+        from seerd.errors import UsageError
+        from seerd.spec.spec import require_limits
+
+        if self.minimize is not None or self.ideal:
+            raise UsageError("--minimize and --ideal are for one job; several share what there is")
+        group = self.load_group()
+        require_limits(group.lead)
+        return group
+
+    def load_group(self) -> JobGroup:
+        """Read the jobs that are to share the run. Raises `SpecError` with all mistakes."""
+        from seerd.spec.group import load_group
+
+        return load_group([self.path, *self.beside], self.overrides())
 
     def load(self) -> Spec:
         """Read the spec. Raises `SpecError` with all of its mistakes."""
@@ -128,6 +155,17 @@ def find(run: str, home: Path | None) -> RunFolder:
     none.
     """
     return home_of(home).find(run)
+
+
+def seconds(text: str) -> float:
+    """Read a duration that an option gives. Raises `UsageError`."""
+    from seerd.errors import UsageError
+    from seerd.units import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{text}: {error}") from error
 
 
 def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:
@@ -207,7 +245,7 @@ def _disk_text(error: OSError) -> str:
     """Write which disk refuses, and how a run goes on once it can be written again."""
     where = f" {error.filename}" if error.filename else ""
     return (
-        f"{(error.strerror or 'the disk refuses').lower()}:{where} cannot be written. "
-        "When the disk can be written again, a run that had begun goes on with `seerd resume` "
-        "(`seerd list` shows it); its trials save and end by themselves meanwhile"
+        f"{(error.strerror or 'the disk refuses').lower()}:{where} cannot be written. Free space "
+        "(or make the disk writable), then, if the run had begun: seerd resume RUN (`seerd list` "
+        "shows it); its trials save and end by themselves meanwhile"
     )

@@ -26,6 +26,7 @@ from seerd.shell.home import Home
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.working import working
 
 _NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")
 """Names of images that EC2 takes
@@ -55,7 +56,8 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
     Raises `typer.Exit`, with 1 if something is left that costs; `UsageError` for what cannot be
     built; and what `image_build.build` raises.
     """
-    planned = plan(asked.load(), wanted, home)
+    with working("looking for the image to begin with"):
+        planned = plan(asked.load(), wanted, home)
     built = image_build.build(planned, teller(sys.stderr if json else sys.stdout))
     tell(asdict(built), lambda _: "\n".join(lines(built)), json=json)
     raise typer.Exit(1 if built.left else 0)

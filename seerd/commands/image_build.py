@@ -22,6 +22,7 @@ import msgspec
 
 from seerd import ami
 from seerd.commands.giving_back import to_its_end, until_signal
+from seerd.commands.sending import Sending
 from seerd.errors import (
     CloudError,
     ImageError,
@@ -281,9 +282,11 @@ class _Build:
     async def _send_source(self) -> None:
         source, archive = self.folder / "build" / "source", self.folder / "source.tar"
         source.parent.mkdir()
-        await asyncio.to_thread(copy_source, self.planned.spec.train.source, source)
+        spec = self.planned.spec
+        await asyncio.to_thread(copy_source, spec.train.source, source, spec.exported())
         await asyncio.to_thread(_pack, source, archive)
-        await self.bench.send(self.instance, archive, WORK)
+        sending = Sending("source", archive.stat().st_size, self.tell)
+        await self.bench.send(self.instance, archive, WORK, sending.sent)
 
     async def _setup(self) -> None:
         train = self.planned.spec.train

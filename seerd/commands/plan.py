@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from seerd.commands.common import SpecOptions, tell
 from seerd.planning import plans
 from seerd.planning.planned import first_configs
 from seerd.runs import clusters, earlier
 from seerd.shell.home import Home
-from seerd.view.plan_json import plan_json
-from seerd.view.plan_table import plan_view
+from seerd.spec.group import JobGroup
+from seerd.view.plan_json import Json, plan_json
+from seerd.view.working import working
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
@@ -16,9 +22,26 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
 
     Raises `UsageError` for what cannot be planned, `LimitsError` if the limits fit nothing.
     """
+    if asked.is_group:
+        _plan_group(asked.group(), home, json=json)
+        return
     spec, ideal = earlier.informed(asked.complete(), home), asked.ideal
     place = clusters.place_of(spec, home, unbounded=ideal)
-    planned = plans.of_spec(spec, place, ideal=ideal, minimize=asked.minimize)
-    others = {} if asked.minimize else plans.others_of(spec, place, ideal=ideal)
-    configs = first_configs(planned.problem, spec.metric.mode)
-    tell(plan_json(planned, others, configs), plan_view, json=json)
+    with working("planning, also for every other policy"):
+        planned = plans.of_spec(spec, place, ideal=ideal, minimize=asked.minimize)
+        others = {} if asked.minimize else plans.others_of(spec, place, ideal=ideal)
+        configs = first_configs(planned.problem, spec.metric.mode)
+    tell(plan_json(planned, others, configs), _page, json=json)
+
+
+def _plan_group(group: JobGroup, home: Home, *, json: bool) -> None:
+    place = clusters.place_of(group.lead, home)
+    with working("planning"):
+        planned = plans.of_group(group, place)
+    tell(plan_json(planned, {}, []), _page, json=json)
+
+
+def _page(told: Json) -> RenderableType:
+    from seerd.view.plan_table import plan_view
+
+    return plan_view(told)

@@ -16,9 +16,8 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial
 from seerd.errors import NothingMeasuredError
 from seerd.planner.model import ClusterFacts
-from seerd.planning.facts import most_gpus
+from seerd.planning.facts import Place, most_gpus
 from seerd.planning.measured import measured
-from seerd.planning.plans import Place
 from seerd.planning.profiles import Target, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
@@ -28,9 +27,7 @@ from seerd.view.harmless import printable
 from seerd.view.plain import ENDINGS
 from seerd.view.plan_json import Json
 from seerd.view.run_json import status_of
-from seerd.view.summary import failure_lines
 
-DEADLINE = "5m"
 SUFFIX = "-profile"
 LONGEST_NAME = 64
 
@@ -52,11 +49,6 @@ def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> 
 def aim(folder: RunFolder, spec: Spec, place: Place) -> None:
     """Write into the run's folder what it measures."""
     folder.target.write_bytes(msgspec.json.encode(target_of(spec, place.machine_types[0])))
-
-
-def is_profile(folder: RunFolder) -> bool:
-    """Tell whether `seerd profile` began this run."""
-    return folder.target.is_file()
 
 
 def finish(folder: RunFolder, state: State) -> Json:
@@ -102,7 +94,9 @@ def _missing(state: State, seen: set[int]) -> Iterator[str]:
 
 def _why_nothing(state: State) -> str:
     """Explain why nothing was measured, so that a person can correct it."""
-    failures = [line for trial in _failed(state) for line in failure_lines(state, trial)]
+    from seerd.view.summary import failure_lines
+
+    failures = [line for trial in _failed(state) for line in failure_lines(state, [trial])]
     notes = [printable(note) for note in dict.fromkeys(state.result.notes)]
     if failures or notes:
         return "\n".join(["nothing was measured:", *failures, *notes])

@@ -31,6 +31,7 @@ from seerd.version import VERSION
 from seerd.view.harmless import printable
 from seerd.view.plan_json import Json
 from seerd.view.run_json import status_of
+from seerd.view.working import working
 
 MOST_SHOWN = 500
 """The most characters of a decision that are shown."""
@@ -73,7 +74,8 @@ def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) 
     Raises `JournalError` if the journal cannot be read, `UsageError` for what it does not have.
     """
     until = moment_of(at) if at is not None else None
-    with Journal.open(folder.journal, read_only=True) as journal:
+    reading = working("reading the run, and deciding again")
+    with Journal.open(folder.journal, read_only=True) as journal, reading:
         replayed = explain(journal, trial, until, alive=folder.owner() is not None)
     tell(replayed.told, lambda _: replayed.page, json=json)
 

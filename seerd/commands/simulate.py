@@ -90,7 +90,7 @@ class Made:
 
 def simulate(
     asked: Asked,
-    spec: Path | None,
+    specs: Sequence[Path],
     set_: list[str] | None,
     plot: Path | None,
     home: Home,
@@ -102,13 +102,21 @@ def simulate(
 
     Raises `UsageError`, and `typer.Exit` with the code of `LimitsError` if no policy could run.
     """
-    if set_ and spec is None:
+    if set_ and not specs:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
-    loaded = SpecOptions(spec, set_=set_).load() if spec else None
+    options = SpecOptions(specs[0], set_=set_, beside=specs[1:]) if specs else None
+    if options is not None and options.is_group:
+        from seerd.commands import simulate_group
+
+        if plot is not None:
+            raise UsageError("--plot compares policies of one job")
+        simulate_group.simulate(asked, options.load_group(), home, json=json)
+        return
+    loaded = None if options is None else options.load()
     made = make(asked, loaded, home.path, this_machine())
     if plot is not None:
         study_table.check_plot(plot)
-    with _progress(runs(made.study)) as tick:
+    with progress(runs(made.study)) as tick:
         found = [row_json(row) for row in rows(made.study, tick)]
     if plot is not None:
         study_table.draw(found, made.metric, plot)
@@ -119,7 +127,7 @@ def simulate(
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
+def progress(total: int) -> Iterator[Callable[[], None]]:
     """Show a progress bar on stderr if that is a terminal; yield what advances it by one run."""
     columns = TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
@@ -131,6 +139,9 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
 def faults_of(stragglers: float, drops: float, spot: str | None) -> Faults:
     """Make the faults of the simulated world from options. Raises `UsageError`."""
+    for option, number in (("--stragglers", stragglers), ("--drops", drops)):
+        if not math.isfinite(number):  # NaN is neither below a range nor above it
+            raise UsageError(f"{option}: write a number, not {number}")
     return Faults(stragglers, drops, _read("--spot", parse_duration, spot) if spot else None)
 
 
@@ -138,12 +149,10 @@ def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
     """Make the study. Raises `UsageError` that says what is missing or wrong."""
     if spec is None and asked.curves is None:
         raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
-    if not math.isfinite(asked.faults.straggling):
-        raise UsageError(f"--stragglers: write a number, not {asked.faults.straggling}")
     cluster, profile = _cluster(asked, spec, home, machine)
     profile = _scaled(profile, asked.scaling)
-    curves, note = _curves(asked, spec, profile)
-    limits = _limits(asked, spec, cluster)
+    curves, note = curves_of(asked, spec, profile)
+    limits = limits_of(asked, spec, cluster)
     target = _target(spec, curves)
     if spec:
         spec = replace(spec, policy=with_t_min(spec, profile, *limits))
@@ -194,7 +203,8 @@ def _scaled(profile: Profile, scaling: str | None) -> Profile:
     return replace(profile, job=replace(profile.job, scaling=found))
 
 
-def _curves(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves, str]:
+def curves_of(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves, str]:
+    """Return the curves that trials replay, and what they are. Raises `UsageError`."""
     if asked.curves is None:
         assert spec is not None
         space: Space = spec.space
@@ -221,7 +231,8 @@ def _target(spec: Spec | None, curves: Curves) -> float | None:
     return target
 
 
-def _limits(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Limits, ...]:
+def limits_of(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Limits, ...]:
+    """Return every pair of limits that is asked for. Raises `UsageError`."""
     given = spec.limits if spec else SpecLimits(None, None, None, None)
     if asked.cost is not None:
         given = replace(given, cost_usd=_read("--cost", parse_money, asked.cost))

@@ -7,16 +7,12 @@ number of cores.
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
-from threading import Thread
 from typing import Any
 
+from seerd.commands.workers import given, workers
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
 from seerd.planning.planned import plan_for
@@ -83,8 +79,8 @@ def rows(study: Study, tick: Callable[[], None]) -> list[Row]:
     ]
     outcomes: dict[tuple[int, int], Outcome] = {}
     numbers = {id(cell): number for number, cell in enumerate(cells)}
-    with _pool(study.setting, len(tasks)) as submit:
-        waiting = {submit(cell, seed): (numbers[id(cell)], seed) for cell, seed in tasks}
+    with workers(len(tasks), study.setting) as submit:
+        waiting = {submit(_run, cell, seed): (numbers[id(cell)], seed) for cell, seed in tasks}
         for done in as_completed(waiting):
             outcomes[waiting[done]] = done.result()
             tick()
@@ -113,55 +109,9 @@ def _cell(study: Study, limits: Limits, params: PolicyParams) -> Cell:
     return Cell(params, limits, planned.problem)
 
 
-Submit = Callable[[Cell, int], "Future[Outcome]"]
-
-
-@contextmanager
-def _pool(setting: Setting, tasks: int) -> Iterator[Submit]:
-    """Start worker processes that have the setting; yield what submits a run to them.
-
-    If anything ends the work early, also Ctrl-C, they are killed at once.
-    """
-    workers = max(1, min(_cores(), tasks))
-    pool = ProcessPoolExecutor(workers, initializer=_begin, initargs=(setting,))
-    try:
-        yield lambda cell, seed: pool.submit(_run, cell, seed)
-    except BaseException:
-        for worker in multiprocessing.active_children():
-            worker.kill()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _cores() -> int:
-    """Count the cores that this process may use; where the system does not tell, all cores."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_setting: list[Setting] = []
-"""The setting of this worker process."""
-
-
-def _begin(setting: Setting) -> None:
-    """Prepare a worker process: it ignores Ctrl-C, which only the command handles, and ends with
-    it.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-    _setting[:] = [setting]
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
 def _run(cell: Cell, seed: int) -> Outcome:
     assert isinstance(cell.problem, Problem)
-    outcome = run(replace(_setting[0], limits=cell.limits), cell.problem, cell.params.seed + seed)
+    outcome = run(replace(given(), limits=cell.limits), cell.problem, cell.params.seed + seed)
     assert isinstance(outcome, Outcome)
     return outcome
 

@@ -29,6 +29,7 @@ from seerd.shell.aws.owner import caller
 from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
 from seerd.units import format_duration, parse_duration
+from seerd.view.working import working
 
 QUIET_S = 300.0
 """If no process runs a run, and its journal has been silent for this many seconds, no agent of it
@@ -174,7 +175,8 @@ def sweep(
         older_than_s = parse_duration(older_than) if older_than else None
     except ValueError as error:
         raise UsageError(f"--older-than {older_than}: {error}") from error
-    came = asyncio.run(swept(home, region, dry_run=dry_run, older_than_s=older_than_s))
+    with working("looking for what runs have left in the cloud"):
+        came = asyncio.run(swept(home, region, dry_run=dry_run, older_than_s=older_than_s))
     tell(sweep_json(came), lambda _: "\n".join(sweep_lines(came)), json=json)
     raise typer.Exit(CloudError.exit_code if any(one.trouble for one in came.found) else 0)
 
@@ -198,6 +200,11 @@ async def swept(
         if not dry_run:
             found = await _end(cloud, home, found)
         return Swept(cloud.region, owner, dry_run, tuple(found), tuple(there.ending))
+
+
+def before_a_run(home: Home, region: str | None, owner: str) -> list[str]:
+    """Do what `at_start` does, and wait for it."""
+    return asyncio.run(at_start(home, region, owner))
 
 
 async def at_start(home: Home, region: str | None, owner: str | None = None) -> list[str]:

@@ -17,8 +17,7 @@ from seerd.core.events import AnyEvent, PolicyAnswered, RunResumed
 from seerd.core.plans import Order
 from seerd.core.state import Agenda, State
 from seerd.core.step import decisions, follow, take
-from seerd.core.verdicts import Closing, Declined
-from seerd.planner.model import View
+from seerd.core.verdicts import Closing, Declined, Granted
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class AskingAgain:
 
         To be called after the event was read.
         """
-        if any(isinstance(one, Declined | Closing) for one in decided):
+        if any(isinstance(one, Declined | Closing | Granted) for one in decided):
             self._asking = None
         asked = any(isinstance(one, AskPolicy) for one in decided) or isinstance(event, RunResumed)
         plan = state.plan
@@ -106,7 +105,7 @@ class AskingAgain:
         try:
             if self._asking is None:
                 self._asking = Asking(state.facts.problem, plan.memory, Order(plan.order))
-            self._answer = self._asking.ask(View(state.now, state.facts.mode, state.trials))
+            self._answer = self._asking.ask(state.view)
         except Exception as error:  # noqa: BLE001 - a policy is anybody's code
             self._answer, self._asking = why(error), None
 

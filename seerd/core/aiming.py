@@ -26,15 +26,16 @@ def aim_all(state: State) -> None:
     state.agenda.refit = True
     state.agenda.roomy = {}
     nodes = [
-        PackingNode(i.id, i.gpus)
+        PackingNode(i.id, i.usable)
         for i in state.fleet.instances.values()
         if i.phase is InstancePhase.READY
     ]
+    state.aims.most = _most(state)
     demands = _demands(state)
     per_instance = state.facts.cluster.per_instance
     placed = place(demands, _present(state, demands, nodes), nodes, pack=per_instance)
     state.aims.sizes = Counter(demand.gpus for demand in demands)
-    state.aims.needed = instances_needed(state.aims.sizes, state.facts.cluster)
+    state.aims.needed = _needed(state)
     state.aims.waiting = Waiting(
         demand for demand in demands if demand.trial not in placed.assignments
     )
@@ -68,9 +69,10 @@ def derive(state: State) -> None:
         instance.claims.clear()
     for trial in state.trials.values():
         trial.target = None
+    aims.most = _most(state)
     demands = _demands(state)
     aims.sizes = Counter(demand.gpus for demand in demands)
-    aims.needed = instances_needed(aims.sizes, state.facts.cluster)
+    aims.needed = _needed(state)
     staying = [
         demand for demand in demands if _stays(state.trials[demand.trial], demand.gpus, state)
     ]
@@ -91,16 +93,32 @@ def _stays(trial: Trial, gpus: int, state: State) -> bool:
     """Return whether the trial runs, or is about to run, as the plan wants it to."""
     if trial.held is None or trial.out or trial.phase is TrialPhase.STOPPING:
         return False
+    instances = state.fleet.instances
     there = all(
-        state.fleet.instances[slots.node].phase is InstancePhase.READY for slots in trial.held
+        instances[slots.node].phase is InstancePhase.READY
+        and max(slots.gpus) < instances[slots.node].usable
+        for slots in trial.held
     )
     return there and sum(len(slots.gpus) for slots in trial.held) == gpus
 
 
 def _demands(state: State) -> list[Demand]:
     """Return what the wanted trials need, most valuable first."""
-    wanted = state.plan.wanted
-    return [Demand(a.trial, a.gpus) for a in state.plan.order if a.trial in wanted]
+    wanted, cut = state.plan.wanted, state.aims.cut
+    return [Demand(a.trial, cut(a.gpus)) for a in state.plan.order if a.trial in wanted]
+
+
+def _most(state: State) -> int | None:
+    """Return how many GPUs a trial can have where the run may use only a part of its instances: the
+    largest number that trials of this run may get, so that a larger one does not wait for others'
+    ends. None if all of some instance may be used.
+    """
+    ready = [i for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
+    largest = max((i.usable for i in ready), default=0)
+    if all(i.usable == i.gpus for i in ready) or largest >= state.facts.cluster.gpus_per_instance:
+        return None
+    fitting = (gpus for gpus in state.outline.allocations if gpus <= largest)
+    return max(fitting, default=None)
 
 
 def drop(state: State, trial: Trial, gpus: int) -> None:
@@ -110,6 +128,7 @@ def drop(state: State, trial: Trial, gpus: int) -> None:
     """
     if not gpus:
         return
+    gpus = state.aims.cut(gpus)
     state.aims.waiting.remove(trial.id, gpus)
     state.aims.sizes[gpus] -= 1
     for slots in trial.target or ():
@@ -120,7 +139,7 @@ def drop(state: State, trial: Trial, gpus: int) -> None:
         state.agenda.idle[slots.node] = None
     trial.target = None
     state.aims.aimed.pop(trial.id, None)
-    state.aims.needed = instances_needed(state.aims.sizes, state.facts.cluster)
+    state.aims.needed = _needed(state)
     state.agenda.refit = True
     per_instance = state.facts.cluster.per_instance
     few = state.aims.needed <= state.rules.worth_packing * state.fleet.live
@@ -136,10 +155,10 @@ def fill(state: State) -> None:
         if instance is None or instance.phase is not InstancePhase.READY:
             continue
         state.agenda.idle[name] = None
-        if state.aims.waiting.largest > instance.gpus:
+        if state.aims.waiting.largest > instance.usable:
             state.agenda.replace = True
             return
-        _fill_one(state, PackingNode(name, instance.gpus), instance.claims)
+        _fill_one(state, PackingNode(name, instance.usable), instance.claims)
 
 
 def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> None:
@@ -148,7 +167,7 @@ def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> Non
     present = {trial.id: trial.target for trial in there if trial.target is not None}
     if not first or any(len(target) > 1 for target in present.values()):
         return
-    demands = [*(Demand(trial.id, trial.gpus) for trial in there), *first]
+    demands = [*(Demand(trial.id, state.aims.cut(trial.gpus)) for trial in there), *first]
     placed = place(demands, present, [node]).assignments
     for demand in sorted(first, key=lambda demand: demand.trial):
         if demand.trial in placed:
@@ -178,6 +197,20 @@ def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
     trial.target = target
     if target != trial.held:
         state.touch(trial.id)
+
+
+def _needed(state: State) -> int:
+    """Return how many instances the wanted trials need: one more for each that is not the run's
+    alone.
+    """
+    cluster = state.facts.cluster
+    needed = instances_needed(state.aims.sizes, cluster)
+    if not needed or cluster.per_instance or cluster.max_instances is None:
+        return needed
+    needed += sum(
+        i.usable < i.gpus for i in state.fleet.instances.values() if i.phase is InstancePhase.READY
+    )
+    return min(needed, cluster.max_instances)
 
 
 def instances_needed(sizes: Mapping[int, int], cluster: ClusterFacts) -> int:

@@ -15,6 +15,7 @@ from math import isfinite
 from seerd.core.plans import STAYS, Order, PlanChange, Put
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, AnyVerdict, Declined
+from seerd.planner.trial_ids import job_of
 
 
 def judge(state: State) -> AnyVerdict:
@@ -42,8 +43,12 @@ def _untrue(state: State, change: PlanChange) -> Iterator[str]:
     """Yield the trials that the answer wants and that cannot run any more."""
     out, new = set(change.eliminated), {one.trial for one in change.new}
     for put in change.put:
-        if put.trial not in new and (put.trial in out or state.trials[put.trial].status != "live"):
+        if put.trial not in new and (put.trial in out or not _may_run(state, put.trial)):
             yield put.trial
+
+
+def _may_run(state: State, trial: str) -> bool:
+    return state.trials[trial].status == "live" and state.jobs[job_of(trial)].over is None
 
 
 def _mistake(state: State, change: PlanChange) -> str | None:
@@ -60,12 +65,21 @@ def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
     for name in named:
         if name not in state.trials and name not in new:
             yield f"it names {name}, and there is no such trial"
+    yield from _wrong_job(state, change)
     yield from _wrong_values(change)
     for put in change.put:
         yield from _wrong_size(state, put)
     yield from _wrong_order(state.plan.order, change)
     yield from _too_many(state, change)
     yield from _wrong_time(state, change)
+
+
+def _wrong_job(state: State, change: PlanChange) -> Iterator[str]:
+    """Find new trials of a job that there is not, or that gets nothing any more."""
+    for new in change.new:
+        job = state.jobs.get(job_of(new.trial))
+        if job is None or job.over is not None:
+            yield f"it asks for {new.trial}, and there is no such job that goes on"
 
 
 def _wrong_values(change: PlanChange) -> Iterator[str]:

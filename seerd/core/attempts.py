@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from seerd.core.events import TrialExited
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import AttemptEnd, State, Trial
+from seerd.planner.trial_ids import job_of
 
 OFTEN = {9: ["usually out of memory"]}
 """Signal -> its usual cause, where that is not plain. When memory runs out, the Linux kernel kills
@@ -39,6 +40,8 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
     """
     assert trial.held is not None
     trial.told[node] = None
+    if state.signs.tried_s is None:
+        state.signs.tried_s = at
     _settle_start(state, trial)
     key = trial.key_on(node)
     if key in state.ledger.open:
@@ -124,6 +127,7 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
     instance = state.fleet.instances[node]
     for slots in trial.held or ():
         for gpu in slots.gpus if slots.node == node else ():
+            state.jobs[job_of(trial.id)].hold(-1, at)
             del instance.busy[gpu]
             claimant = instance.claims.get(gpu)
             if claimant is not None:
@@ -150,7 +154,7 @@ def _conclude(state: State, trial: Trial) -> None:
     state.fleet.holding -= 1
     guilty = _guilty(ends)
     told = guilty or first
-    trial.tail = trial.tail if told.tail is None else told.tail
+    trial.tail = told.tail or trial.tail
     trial.fault = None
     if saved and trial.history:
         trial.go(TrialPhase.FINISHED)
@@ -160,7 +164,7 @@ def _conclude(state: State, trial: Trial) -> None:
     else:
         trial.go(TrialPhase.WAITING)
         if saved:
-            state.agenda.judge[trial.id] = "silent"
+            state.agenda.judge[trial.id], state.agenda.doubt = "silent", True
         elif guilty is not None:
             _blame(state, trial, guilty)
 
@@ -172,7 +176,7 @@ def _blame(state: State, trial: Trial, guilty: AttemptEnd) -> None:
         state.agenda.judge[trial.id] = "losses"
     else:
         trial.crashes, trial.fault = trial.crashes + 1, "crashed"
-        state.agenda.judge[trial.id] = "crashes"
+        state.agenda.judge[trial.id], state.agenda.doubt = "crashes", True
 
 
 def unwant(state: State, trial: Trial) -> None:

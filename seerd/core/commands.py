@@ -28,7 +28,19 @@ failed            nothing could run
 """
 
 
-AskCause = Literal["began", "clock", "reports", "ended", "resumed", "untrue", "again", "unknown"]
+AskCause = Literal[
+    "began",
+    "clock",
+    "reports",
+    "ended",
+    "resumed",
+    "untrue",
+    "again",
+    "extended",
+    "added",
+    "jobs",
+    "unknown",
+]
 """Why the policy is asked.
 
 began    the run began
@@ -38,6 +50,9 @@ ended    a trial has ended
 resumed  an interrupted run goes on, or a run whose plan is not known
 untrue   the last answer wanted trials that had ended meanwhile
 again    the last answer could not be used
+extended the person has extended the limits
+added    the person has added a configuration
+jobs     one of the jobs that share the run is over, has come, or has another weight
 """
 LaunchCause = Literal["plan", "replacement", "again", "room", "resumed", "unknown"]
 """Why an instance is asked for.
@@ -70,6 +85,7 @@ StopCause = Literal[
     "resized",
     "moved",
     "displaced",
+    "shared",
     "reached",
     "paused",
     "leaving",
@@ -85,6 +101,7 @@ out        the trial is eliminated
 resized    it gets another number of GPUs
 moved      it gets other GPUs, so that fewer instances are needed
 displaced  others get its GPUs, and it waits
+shared     another run gets its GPUs
 reached    it has made the `until` reports after which it is compared with others
 paused     the plan does not want it to run now
 leaving    the cloud takes the instance away

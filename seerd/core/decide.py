@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterator
 
 from seerd.core.aiming import aim_all, drop, fill
+from seerd.core.alike import alike
 from seerd.core.answers import judge
 from seerd.core.commands import AskPolicy, Status
-from seerd.core.incumbent import good_enough, incumbent, metric_name
+from seerd.core.jobs import ending_jobs, target_reached
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s
 from seerd.core.provisioning import hopeless
@@ -37,6 +38,9 @@ def decide(state: State) -> Iterator[AnyVerdict]:
 
 
 def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
+    for over in ending_jobs(state):
+        yield over
+        state.agenda.ask, state.agenda.about = "jobs", None
     _drop_ended(state)
     ending, answered = _ending(state, woken), state.plan.answer is not None
     if ending is None and answered:
@@ -112,8 +116,10 @@ def _drop_ended(state: State) -> None:
 def _ending(state: State, woken: bool) -> Ending | None:
     if state.end.status is not None:
         return state.end.status, "person"
-    if _target_reached(state):
+    if _targets_reached(state):
         return "target", "target"
+    if _fails_alike(state):
+        return "failed", "alike"
     if woken and (found := _limit_reached(state)) is not None:
         return found
     if state.fleet.live:
@@ -122,11 +128,16 @@ def _ending(state: State, woken: bool) -> Ending | None:
     return None if status is None else (status, _hopeless_cause(status))
 
 
-def _target_reached(state: State) -> bool:
-    if state.facts.target is None:
-        return False
-    best = incumbent(state)
-    return best is not None and good_enough(state, best.metric)
+def _fails_alike(state: State) -> bool:
+    doubt, state.agenda.doubt = state.agenda.doubt, False
+    return doubt and alike(state) is not None
+
+
+def _targets_reached(state: State) -> bool:
+    """Tell whether the run's one job has what it was to have, or every job that shares it."""
+    if state.facts.jobs:
+        return all(job.over == "target" for job in state.jobs.values())
+    return target_reached(state, "") is not None
 
 
 def _hopeless_cause(status: Status) -> CloseCause:
@@ -206,12 +217,11 @@ def _closing(state: State, status: Status, why: CloseCause) -> Closing:
 
 
 def _detail(state: State, why: CloseCause) -> str:
-    best = incumbent(state) if why == "target" else None
-    if best is not None:
-        return (
-            f"{best.trial} has {metric_name(state, best)} {best.metric:.6g} after "
-            f"{best.checkpoint.reports} reports, and {state.facts.target:.6g} was wanted"
-        )
+    if why == "alike":
+        return alike(state) or ""
+    if why == "target":
+        found = (target_reached(state, name) for name in state.jobs)
+        return "; ".join(text for text in found if text is not None)
     refused = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return refused[-1] if why == "no-instance" and refused else ""
 

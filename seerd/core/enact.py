@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from seerd.core.attempts import unwant
 from seerd.core.commands import (
@@ -24,12 +27,13 @@ from seerd.core.commands import (
     StopTrial,
     Terminate,
 )
+from seerd.core.events import AddAsked, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.placement import Slots
 from seerd.core.plans import Order, PlanChange
-from seerd.core.record import lose
-from seerd.core.state import Incumbent, Instance, PlanInForce, State, Trial
+from seerd.core.record import leave, lose
+from seerd.core.state import GONE, Incumbent, Instance, JobState, PlanInForce, State, Trial
 from seerd.core.verdicts import (
     Adopted,
     Again,
@@ -37,20 +41,28 @@ from seerd.core.verdicts import (
     Assumed,
     Closing,
     Declined,
+    Denied,
     Eliminated,
     Failed,
     Gone,
+    Granted,
     HeldBack,
+    JobOver,
     Kept,
     Promised,
     Releasing,
+    Retired,
     Since,
     Slow,
+    Warned,
 )
+from seerd.planner.model import Limits, PlannedJob
+from seerd.planner.trial_ids import job_of
 
 AnyDecision = AnyVerdict | AnyCommand
 
 SILENT = "ended without a report of {metric!r}: call trial.report({metric}=...)"
+UNMATCHED = "ended, and printed no line that matches train.report {pattern!r}"
 
 
 def enact(state: State, decision: AnyDecision) -> None:
@@ -164,6 +176,7 @@ def _start(state: State, command: StartTrial) -> None:
     trial.start_command = command.id
     trial.stopped = None
     state.fleet.holding += 1
+    state.jobs[job_of(trial.id)].hold(trial.had, state.now)
     for slots in trial.held:
         state.fleet.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
     if not state.facts.cluster.per_instance:
@@ -190,7 +203,10 @@ def _failed(state: State, verdict: Failed) -> None:
     trial = state.trials[verdict.trial]
     trial.go(TrialPhase.FAILED)
     if verdict.why == "silent":
-        trial.why = SILENT.format(metric=state.facts.metric)
+        goal = state.facts.goal_of(trial.id)
+        pattern = goal.patterns.get(goal.metric)
+        said = SILENT.format(metric=goal.metric)
+        trial.why = UNMATCHED.format(pattern=pattern) if pattern else said
     unwant(state, trial)
 
 
@@ -207,6 +223,11 @@ def _slow(state: State, verdict: Slow) -> None:
     trial = state.trials[verdict.trial]
     trial.slow[verdict.rank] = state.now
     trial.note = verdict.detail
+    state.result.notes.append(verdict.detail)
+
+
+def _warned(state: State, verdict: Warned) -> None:
+    state.signs.warned[verdict.what] = state.now
     state.result.notes.append(verdict.detail)
 
 
@@ -264,6 +285,117 @@ def _held_back(state: State, verdict: HeldBack) -> None:
     state.fleet.held_back = verdict if verdict.why is not None else None
 
 
+def _retired(state: State, verdict: Retired) -> None:
+    leave(state, state.fleet.instances[verdict.instance], verdict.by_s)
+    state.result.notes.append(
+        f"{verdict.instance} was rented for the limits that held before, and is replaced"
+    )
+
+
+def _granted(state: State, verdict: Granted) -> None:
+    """Let what is asked for be so. An open question was about what was before: no answer to it is
+    awaited any more.
+    """
+    asked = state.requests.open.pop(verdict.request)
+    state.requests.answered[verdict.request] = None
+    _GRANT[type(asked)](state, asked)
+    plan = state.plan
+    state.under_way.pop(plan.question or "", None)
+    plan.question, plan.answer = None, None
+
+
+def _add(state: State, asked: AddAsked) -> None:
+    """Have the next configuration that is drawn be this one; those that wait come before."""
+    problem = state.facts.problem
+    number = max([len(state.trials), *(at + 1 for at, _ in problem.added)])
+    problem = replace(problem, added=(*problem.added, (number, asked.config)))
+    state.facts = msgspec.structs.replace(state.facts, problem=problem)
+
+
+def _extend(state: State, asked: ExtendAsked) -> None:
+    outline = state.facts.outline if asked.outline is None else asked.outline
+    before = state.facts.problem
+    jobs = tuple(_with_limits(one, before.limits, asked.problem.limits) for one in before.jobs)
+    problem = replace(asked.problem, added=before.added, jobs=jobs)
+    state.facts = msgspec.structs.replace(state.facts, problem=problem, outline=outline)
+    for instance in state.fleet.instances.values():
+        if instance.phase not in GONE and instance.until is None:
+            instance.until = asked.rented_until_s
+    state.result.notes.append("the limits were extended")
+
+
+def _with_limits(job: PlannedJob, before: Limits, after: Limits) -> PlannedJob:
+    """Give a job the run's new limits, but for those that are its own."""
+    own = job.problem.limits
+    limits = replace(
+        own,
+        deadline_s=own.deadline_s if own.deadline_s < before.deadline_s else after.deadline_s,
+        budget_gpu_s=(
+            own.budget_gpu_s if own.budget_gpu_s < before.budget_gpu_s else after.budget_gpu_s
+        ),
+    )
+    return job if limits == own else replace(job, problem=replace(job.problem, limits=limits))
+
+
+def _add_job(state: State, asked: JobAdded) -> None:
+    """Have one more job share the run."""
+    state.jobs[asked.job.id] = JobState(since_s=state.now)
+    jobs = (*state.facts.jobs, asked.facts)
+    state.facts = msgspec.structs.replace(state.facts, jobs=jobs)
+    _set_jobs(state, (*state.facts.problem.jobs, asked.job))
+    state.result.notes.append(f"{asked.job.id} has come to share the run")
+
+
+def _stop_job(state: State, asked: JobStopAsked) -> None:
+    _end_job(state, JobOver(job=asked.job, why="person"))
+
+
+def _weigh(state: State, asked: JobWeighed) -> None:
+    jobs = state.facts.problem.jobs
+    _set_jobs(
+        state,
+        tuple(replace(one, weight=asked.weight) if one.id == asked.job else one for one in jobs),
+    )
+    state.result.notes.append(f"{asked.job} has the weight {asked.weight:g} now")
+
+
+def _end_job(state: State, verdict: JobOver) -> None:
+    """Have a job get nothing any more, whenever the policy answers. An open question was about what
+    was before.
+    """
+    job = state.jobs[verdict.job]
+    job.over, job.detail = verdict.why, verdict.detail
+    jobs = state.facts.problem.jobs
+    _set_jobs(state, tuple(replace(o, over=o.over or o.id == verdict.job) for o in jobs))
+    detail = f": {verdict.detail}" if verdict.detail else ""
+    state.result.notes.append(f"{verdict.job} is over ({verdict.why}){detail}")
+    plan = state.plan
+    state.under_way.pop(plan.question or "", None)
+    plan.question, plan.answer = None, None
+    for name in [name for name in plan.wanted if job_of(name) == verdict.job]:
+        unwant(state, state.trials[name])
+        state.touch(name)
+
+
+def _set_jobs(state: State, jobs: tuple[PlannedJob, ...]) -> None:
+    problem = replace(state.facts.problem, jobs=jobs)
+    state.facts = msgspec.structs.replace(state.facts, problem=problem)
+
+
+_GRANT: dict[type, Callable[[State, Any], None]] = {
+    AddAsked: _add,
+    ExtendAsked: _extend,
+    JobAdded: _add_job,
+    JobStopAsked: _stop_job,
+    JobWeighed: _weigh,
+}
+
+
+def _denied(state: State, verdict: Denied) -> None:
+    del state.requests.open[verdict.request]
+    state.requests.answered[verdict.request] = verdict.why
+
+
 def _promised(state: State, verdict: Promised) -> None:
     state.end.promised = verdict
 
@@ -278,6 +410,7 @@ def _closing(state: State, verdict: Closing) -> None:
     """
     end = state.end
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why
+    end.detail = verdict.detail
     if verdict.why == "target":
         state.result.notes.append(f"the target was reached: {verdict.detail}")
     state.go(RunPhase.CLOSING)
@@ -293,6 +426,7 @@ def _closing(state: State, verdict: Closing) -> None:
 
 def _releasing(state: State, verdict: Releasing) -> None:
     state.go(RunPhase.RELEASING)
+    state.result.no_model.clear()
 
 
 def _publish(state: State, command: Publish) -> None:
@@ -320,20 +454,25 @@ _ENACT: dict[type, Callable[[State, Any], None]] = {
     Assumed: _assumed,
     Closing: _closing,
     Declined: _declined,
+    Denied: _denied,
     Eliminated: _eliminated,
     Failed: _failed,
     Finish: _finish,
     Gone: _gone,
+    Granted: _granted,
     HeldBack: _held_back,
+    JobOver: _end_job,
     Kept: _kept,
     Launch: _launch,
     Promised: _promised,
     Publish: _publish,
     Releasing: _releasing,
+    Retired: _retired,
     SetTimer: _set_timer,
     Since: _since,
     Slow: _slow,
     StartTrial: _start,
     StopTrial: _stop,
     Terminate: _terminate,
+    Warned: _warned,
 }

@@ -16,7 +16,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from seerd.core.plans import PlanChange
-from seerd.planner.model import ClusterFacts, Mode, Outline, Problem
+from seerd.planner.model import ClusterFacts, MetricConstraint, Mode, Outline, PlannedJob, Problem
+from seerd.planner.space import Value
+from seerd.planner.trial_ids import job_of
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
 Notice = Literal["interruption", "rebalance", "unhealthy", "cold"]
@@ -34,30 +36,74 @@ IN_JOURNALS = {"reports": "epoch"}
 """Name of a field -> its name in journals, where it keeps the name that older versions wrote."""
 
 
-class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that is decided about a run before it begins.
+class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What trials are compared by, and when they are good enough.
+
+    metric   name of the metric
+    mode     whether more or less of it is better
+    target   a confirmed checkpoint with a metric as good as this is enough; None: none is
+    smooth   the metric of a checkpoint is the mean of its trial's last reports, at most so many
+    constraints  what must hold of other metrics for a model to be the best
+    patterns  of a script that does not import seerd: metric -> pattern that finds it in what the
+              script prints; empty: the script imports seerd
+    saves_to  path or pattern of what such a script saves; empty: nothing of it is kept
+    """
+
+    metric: str
+    mode: Mode
+    target: float | None = None
+    smooth: int = 1
+    constraints: tuple[MetricConstraint, ...] = ()
+    patterns: dict[str, str] = {}
+    saves_to: str = ""
+
+
+class JobFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
+    """What is decided about one of the jobs that share a run.
+
+    id     its id
+    owner  for whom it is; empty: nobody was named
+    """
+
+    id: str
+    owner: str = ""
+
+
+class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that is decided about a run before it begins. Where jobs share it, what it has of
+    a goal is that of the first, and each job has its own.
 
     run      id of the run
     name     name of the run in its spec
-    metric   name of the metric
-    mode     whether more or less of it is better
     problem  what the policy is asked to solve, with all limits
     cluster  what the provider says of its instances
     outline  the whole run as the policy would have it; None in format 1 until the run is resumed
-    target   the run ends when a confirmed checkpoint has a metric as good as this; None: it does
-             not
-    smooth   the metric of a checkpoint is the mean of its trial's last reports, at most so many
+    jobs     the jobs that share the run, in the order in which they came; empty: it is one job
+    minimize  what was minimised when the run was planned; None: nothing, or that was not recorded
+    ideal    the run was planned as published, whatever is billed
     """
 
     run: str
     name: str
-    metric: str
-    mode: Mode
     problem: Problem
     cluster: ClusterFacts
     outline: Outline | None = None
-    target: float | None = None
-    smooth: int = 1
+    jobs: tuple[JobFacts, ...] = ()
+    minimize: Literal["cost", "time"] | None = None
+    ideal: bool = False
+
+    def goal_of(self, trial: str) -> Objective:
+        """Return what a trial is compared by; the run itself is the goal of its one job."""
+        return self if not self.jobs else self.job(job_of(trial))
+
+    def job(self, name: str) -> JobFacts:
+        """Return the facts of the job with this id."""
+        return next(job for job in self.jobs if job.id == name)
+
+    @property
+    def goals(self) -> dict[str, Objective]:
+        """What each job's trials are compared by; the one job of a run has an empty id."""
+        return {job.id: job for job in self.jobs} if self.jobs else {"": self}
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
@@ -70,7 +116,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
     name     its name in the store
     reports  how many reports the trial had made
     metric   metric of the last of them, or the mean of the last `RunFacts.smooth`; None if it was
-             not finite
+             not finite, or if one of these reports violates a constraint
     sha256   checksum of its bytes, in hex
     size     its size in bytes
     """
@@ -125,6 +171,70 @@ class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
     """
 
     hard: bool = False
+
+
+class ExtendAsked(Event, frozen=True, kw_only=True, tag="extend-asked"):
+    """The person wants the limits to be extended.
+
+    request         id of the request
+    problem         what the policy is to plan with from now on, with the new limits
+    outline         the rest of the run as the policy would have it; None: the present one stands
+    rented_until_s  when the instances that were rented so far end themselves, in seconds since the
+                    run began; None: they do not
+    """
+
+    request: str
+    problem: Problem
+    outline: Outline | None = None
+    rented_until_s: float | None = None
+
+
+class AddAsked(Event, frozen=True, kw_only=True, tag="add-asked"):
+    """The person wants a configuration to be tried next.
+
+    request  id of the request
+    config   value of each hyperparameter
+    """
+
+    request: str
+    config: dict[str, Value]
+
+
+class JobAdded(Event, frozen=True, kw_only=True, tag="job-added"):
+    """The person wants one more job to share the run.
+
+    request  id of the request
+    job      what the policy is told of it
+    facts    what is decided about it
+    """
+
+    request: str
+    job: PlannedJob
+    facts: JobFacts
+
+
+class JobStopAsked(Event, frozen=True, kw_only=True, tag="job-stop-asked"):
+    """The person wants one of the jobs to end; the others get what is left.
+
+    request  id of the request
+    job      id of the job
+    """
+
+    request: str
+    job: str
+
+
+class JobWeighed(Event, frozen=True, kw_only=True, tag="job-weighed"):
+    """The person wants one of the jobs to have another weight.
+
+    request  id of the request
+    job      id of the job
+    weight   its share beside the others', above 0
+    """
+
+    request: str
+    job: str
+    weight: float
 
 
 class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
@@ -252,6 +362,27 @@ class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-notice
     why: str = ""
 
 
+class InstanceComputed(AgentFact, frozen=True, kw_only=True, tag="instance-computed"):
+    """How busy the GPUs of an instance were of late, for people; it changes no decision.
+
+    shares  for each of its GPUs the share of the time (0 to 1) in which it computed; None: that is
+            not known
+    """
+
+    shares: tuple[float | None, ...]
+
+
+class InstanceShared(AgentFact, frozen=True, kw_only=True, tag="instance-shared"):
+    """The run may use another number of the instance's GPUs from now on, beside other runs there.
+
+    gpus  how many: those with lower numbers than this; at least 1
+    why   text for people
+    """
+
+    gpus: int
+    why: str
+
+
 class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
     """The agent cannot carry out a command.
 
@@ -295,7 +426,9 @@ class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", 
     trial    trial of the attempt
     attempt  number of the attempt
     reports  how many reports the trial has made, with this one
-    metric   metric that it reported, None if that was NaN or infinite
+    metric   metric that it reported, None if that was missing, NaN or infinite
+    others   all other metrics that it reported, None where they were NaN or infinite
+    named    False: the metric was not among what it reported
     unit_s   seconds for one unit of work, see `seerd.agent.protocol.Reported`
     """
 
@@ -304,6 +437,8 @@ class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", 
     reports: int
     metric: float | None
     unit_s: float
+    others: dict[str, float | None] = {}
+    named: bool = True
 
 
 class TrialCheckpointed(
@@ -319,6 +454,7 @@ class TrialCheckpointed(
     sha256   checksum of its bytes, in hex
     size     its size in bytes
     save_s   seconds that saving took
+    free     bytes that were free on the disk of the checkpoint store then; None: not known
     """
 
     trial: str
@@ -329,6 +465,24 @@ class TrialCheckpointed(
     sha256: str
     size: int
     save_s: float
+    free: int | None = None
+
+
+class TrialComplained(AgentFact, frozen=True, kw_only=True, tag="trial-complained"):
+    """Something is wrong with what an attempt writes; it goes on.
+
+    trial    trial of the attempt
+    attempt  number of the attempt
+    what     "output": a line that it wrote for seerd cannot be read; "not-stored": a checkpoint
+             could not be stored; "untracked": its checkpoints hold no state; "warning": its
+             training side warns of something; "quiet": it has run for a while and not reported
+    why      text for people
+    """
+
+    trial: str
+    attempt: int
+    what: str
+    why: str
 
 
 class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
@@ -430,10 +584,18 @@ class Remarked(Event, frozen=True, kw_only=True, tag="remarked"):
     text: str
 
 
+AnyRequest = ExtendAsked | AddAsked | JobAdded | JobStopAsked | JobWeighed
+"""What a person asks of a run that goes on. Each has a `request`."""
+
 AnyEvent = (
     RunStarted
     | RunResumed
     | StopAsked
+    | ExtendAsked
+    | AddAsked
+    | JobAdded
+    | JobStopAsked
+    | JobWeighed
     | TimerFired
     | PolicyAnswered
     | PolicyFailed
@@ -442,11 +604,14 @@ AnyEvent = (
     | InstanceLost
     | InstanceTerminated
     | InstanceNoticed
+    | InstanceComputed
+    | InstanceShared
     | OrderRefused
     | TrialStarted
     | TrialTraining
     | TrialReported
     | TrialCheckpointed
+    | TrialComplained
     | TrialExited
     | TrialStalled
     | TrialWaited

@@ -1,26 +1,34 @@
 """Which model would be handed back now.
 
-The one rule: only a confirmed checkpoint with a finite metric can win. A failed trial's wins only
+The one rule: only a confirmed checkpoint with a finite metric, all constraints of which hold, can
+win. A failed trial's wins only
 if there is no other. Of equal ones, the one with more reports wins, then the trial that is older.
 
 The metric of a checkpoint is what whoever saved it says, so all who compare checkpoints compare the
-same: the last report's, or with `RunFacts.smooth` the mean of the last ones.
+same: the last report's, or with `Objective.smooth` the mean of the last ones.
 """
 
 from __future__ import annotations
 
 import math
 
-from seerd.core.events import Checkpoint
+from seerd.core.events import Checkpoint, Objective
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.trial_ids import job_of
 
 
-def incumbent(state: State) -> Incumbent | None:
-    """Return the best confirmed model that is not known to be unreadable, or None."""
-    sign = sign_of(state)
+def incumbent(state: State, job: str | None = None) -> Incumbent | None:
+    """Return the best confirmed model that is not known to be unreadable, or None.
+
+    job  the job whose model it is; None: the run's one job, or the first that has come
+    """
+    name = next(iter(state.jobs)) if job is None else job
+    sign = sign_of(state.facts.goals[name])
     best: tuple[tuple[bool, float, int], Incumbent] | None = None
     for trial in state.trials.values():
+        if job_of(trial.id) != name:
+            continue
         found = best_checkpoint(state, trial)
         if found is None or found.metric is None:
             continue
@@ -30,9 +38,18 @@ def incumbent(state: State) -> Incumbent | None:
     return best[1] if best else None
 
 
+def chosen(state: State, job: str | None = None) -> Incumbent | None:
+    """Return the model of a job that is in its place or, before that, the one that would be handed
+    back now; None: there is none. `job`: as for `incumbent`.
+    """
+    name = next(iter(state.jobs)) if job is None else job
+    published = state.result.of_jobs.get(name)
+    return incumbent(state, name) if published is None else published.incumbent
+
+
 def best_checkpoint(state: State, trial: Trial) -> Checkpoint | None:
     """Return the trial's best confirmed checkpoint that is not known to be unreadable, or None."""
-    sign, best, worth = sign_of(state), None, (-math.inf, 0)
+    sign, best, worth = sign_of(state.facts.goal_of(trial.id)), None, (-math.inf, 0)
     for one in trial.checkpoints:
         if one.metric is None or f"{trial.id}/{one.name}" in state.result.unreadable:
             continue
@@ -41,44 +58,46 @@ def best_checkpoint(state: State, trial: Trial) -> Checkpoint | None:
     return best
 
 
-def better_report(state: State, metric: float) -> tuple[str, float] | None:
-    """Return the trial and metric of the best report, if it is better than `metric`; else None.
+def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
+    """Return the trial and metric of the best report of this model's job, if it is better than that
+    of the model; else None.
 
-    No checkpoint that was kept has such a model. With `RunFacts.smooth` it is None: `metric` is a
-    mean, and some report is better than every mean.
+    No checkpoint that was kept has such a model. With `Objective.smooth` it is None: its metric is
+    a mean, and some report is better than every mean.
     """
-    if state.facts.smooth > 1:
+    goal, job = state.facts.goal_of(best.trial), job_of(best.trial)
+    if goal.smooth > 1:
         return None
-    sign = sign_of(state)
-    best, found = sign * metric, None
+    sign = sign_of(goal)
+    most, found = sign * best.metric, None
     for trial in state.trials.values():
-        for report in trial.history:
-            if report.metric is not None and sign * report.metric > best:
-                best, found = sign * report.metric, (trial.id, report.metric)
+        for report in trial.history if job_of(trial.id) == job else ():
+            if report.metric is not None and sign * report.metric > most:
+                most, found = sign * report.metric, (trial.id, report.metric)
     return found
 
 
 def averaged(state: State, checkpoint: Checkpoint) -> int:
     """Return how many reports the metric of this checkpoint is the mean of."""
-    return min(state.facts.smooth, max(1, checkpoint.reports))
+    return min(state.facts.goal_of(checkpoint.trial).smooth, max(1, checkpoint.reports))
 
 
 def metric_name(state: State, best: Incumbent) -> str:
     """Name what the metric of this model is, for people: a report's, or the mean of several."""
     reports = averaged(state, best.checkpoint)
     mean = f" (mean of the last {reports} reports)" if reports > 1 else ""
-    return f"{state.facts.metric}{mean}"
+    return f"{state.facts.goal_of(best.trial).metric}{mean}"
 
 
-def good_enough(state: State, metric: float | None) -> bool:
-    """Return whether a metric is as good as the run's target, if the run has one."""
-    target = state.facts.target
+def good_enough(goal: Objective, metric: float | None) -> bool:
+    """Return whether a metric is as good as the target, if there is one."""
+    target = goal.target
     if metric is None or target is None:
         return False
-    sign = sign_of(state)
+    sign = sign_of(goal)
     return sign * metric >= sign * target
 
 
-def sign_of(state: State) -> float:
+def sign_of(goal: Objective) -> float:
     """Return 1 if more of the metric is better, else -1."""
-    return 1.0 if state.facts.mode == "max" else -1.0
+    return 1.0 if goal.mode == "max" else -1.0

@@ -14,6 +14,7 @@ from seerd.core.commands import Publish
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.state import GONE, LIVE, THERE, State
+from seerd.planner.trial_ids import job_of
 
 HOLDING = (TrialPhase.STARTING, TrialPhase.RUNNING, TrialPhase.STOPPING)
 EPSILON_S = 1e-6
@@ -46,12 +47,15 @@ def no_gpu_is_held_twice(state: State) -> Iterator[str]:
 
 
 def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
-    """Check that a trial spans instances only if no instance has GPUs enough for it."""
+    """Check that a trial spans instances only if no instance has GPUs enough for it. What other
+    runs use too does not count: its room comes and goes.
+    """
     for trial in state.trials.values():
         if trial.held is None or len(trial.held) == 1:
             continue
         gpus = sum(len(slots.gpus) for slots in trial.held)
-        if any(instance.gpus >= gpus for instance in state.fleet.instances.values()):
+        instances = state.fleet.instances.values()
+        if any(one.share is None and one.gpus >= gpus for one in instances):
             yield f"{trial.id} with {gpus} GPUs spans {len(trial.held)} instances"
 
 
@@ -150,14 +154,37 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
 
     Newer ones of its trial may have taken its place in the store since.
     """
-    if state.result.published is None:
-        return
-    best = state.result.published.incumbent
-    kept = state.trials[best.trial].checkpoints
-    if best.checkpoint not in kept and not any(
-        one.reports > best.checkpoint.reports for one in kept
-    ):
-        yield f"{best.checkpoint.name} of {best.trial} was never confirmed"
+    for job, published in state.result.of_jobs.items():
+        best = published.incumbent
+        kept = state.trials[best.trial].checkpoints
+        if best.checkpoint not in kept and not any(
+            one.reports > best.checkpoint.reports for one in kept
+        ):
+            yield f"{best.checkpoint.name} of {best.trial} was never confirmed"
+        if job_of(best.trial) != job:
+            yield f"{best.trial} was handed back as the model of {job or 'the run'}"
+
+
+def what_jobs_hold_is_counted(state: State) -> Iterator[str]:
+    """Check that each job's GPUs are those that its trials hold, and that nobody else has any."""
+    held = Counter[str]()
+    for trial in state.trials.values():
+        held[job_of(trial.id)] += sum(len(slots.gpus) for slots in trial.left)
+    for name in held.keys() | state.jobs.keys():
+        counted = state.jobs[name].gpus if name in state.jobs else 0
+        if counted != held[name]:
+            yield f"trials of {name or 'the run'} hold {held[name]} GPUs, {counted} are counted"
+
+
+def a_job_that_is_over_is_over_for_all(state: State) -> Iterator[str]:
+    """Check that the policy knows which jobs are over, and that nothing is wanted of them."""
+    over = {name for name, job in state.jobs.items() if job.over is not None}
+    told = {job.id for job in state.facts.problem.jobs if job.over}
+    if over != told:
+        yield f"over: {sorted(over)}, told to the policy: {sorted(told)}"
+    for name in state.plan.wanted:
+        if job_of(name) in over:
+            yield f"{name} is wanted, and its job is over"
 
 
 def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
@@ -169,7 +196,7 @@ def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
     expected = [] if result.publishing is None else [result.publishing.trial]
     if under_way != expected:
         yield f"{under_way} are under way, {expected} is being published"
-    if result.no_model and result.publishing is not None:
+    if result.publishing is not None and job_of(result.publishing.trial) in result.no_model:
         yield f"{expected[0]} is being published, and the store gives no model"
 
 
@@ -267,6 +294,7 @@ CHECKS_OF: dict[str, tuple[Check, ...]] = {
     ),
     "ledger": (what_is_held_is_paid, the_budget_is_kept),
     "plan": (what_is_wanted_may_run,),
+    "jobs": (what_jobs_hold_is_counted, a_job_that_is_over_is_over_for_all),
     "result": (the_result_is_confirmed, one_model_is_published_at_a_time),
     "clock": (time_does_not_go_back,),
     "end": (the_end_is_known_when_it_begins, nothing_is_left_at_the_end),

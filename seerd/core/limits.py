@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 
 from seerd.core.closing import grace_within
-from seerd.core.lifecycle import RunPhase
+from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State
 from seerd.core.verdicts import Promised
+from seerd.planner.model import PlannedJob
 
 
 def grace_s(state: State) -> float:
@@ -130,7 +131,8 @@ def lease_s(state: State, now: float) -> float:
     """Return for how many seconds from `now` on agents may go on without hearing from the daemon.
 
     The lease never lasts past the moment at which the run must close, so that an agent alone stops
-    in time for deadline and budget.
+    in time for deadline and budget. Limits of single jobs do not shorten it: that would end the
+    others' trials too.
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.end.close_by or 0.0) - now)
@@ -180,6 +182,67 @@ def orphan_timeout_s(state: State) -> float | None:
         return None
     most_s = max(state.rules.orphan_timeout_s, cluster.orphan_s)
     return min(most_s, max(0.0, off_in_s(state, state.now)))
+
+
+def job_ends(state: State, job: PlannedJob) -> tuple[float, float]:
+    """Return by when nothing of a job may be left, for its own deadline and for its own budget;
+    infinite where those are the run's. Its model is in its place by the deadline.
+    """
+    own, whole, used = job.problem.limits, state.facts.problem.limits, state.jobs[job.id]
+    by_s = exhausted_s = math.inf
+    if own.deadline_s < whole.deadline_s:
+        by_s = own.deadline_s - (0.0 if state.facts.cluster.instant else state.rules.publish_s)
+    if own.budget_gpu_s < whole.budget_gpu_s:
+        left_gpu_s = own.budget_gpu_s - used.spent_gpu_s(state.now)
+        if used.gpus:
+            exhausted_s = state.now + left_gpu_s / used.gpus
+        elif left_gpu_s <= 0:
+            exhausted_s = state.now
+    return by_s, exhausted_s
+
+
+def own_limit_at(state: State) -> float:
+    """Return when the trials of the next job must be asked to stop for limits of its own; infinite
+    if none must.
+    """
+    if state.phase is not RunPhase.RUNNING:
+        return math.inf
+    ends = (min(job_ends(state, job)) for job in state.facts.problem.jobs if not job.over)
+    return min(ends, default=math.inf) - release_s(state)
+
+
+def job_grace_left_s(state: State, name: str) -> float:
+    """Return the seconds that trials of a job still have to save and exit for its own limits."""
+    job = next((job for job in state.facts.problem.jobs if job.id == name), None)
+    if job is None:
+        return math.inf
+    return max(0.0, min(job_ends(state, job)) - end_s(state) - state.now)
+
+
+def affordable_for_job(state: State, name: str, gpus: int) -> bool:
+    """Return whether a job's own limits allow its trials to hold `gpus` more GPUs: until they can
+    be given back, and long enough to do something.
+    """
+    job = next((job for job in state.facts.problem.jobs if job.id == name), None)
+    if job is None:
+        return True
+    if job.over:
+        return False
+    own, (by_s, _) = job.problem.limits, job_ends(state, job)
+    if own.budget_gpu_s < state.facts.problem.limits.budget_gpu_s:
+        used = state.jobs[name]
+        left_gpu_s = own.budget_gpu_s - used.spent_gpu_s(state.now)
+        if left_gpu_s < (used.gpus + gpus) * least_s(state):
+            return False
+    return by_s - state.now > least_s(state)
+
+
+def least_s(state: State) -> float:
+    """Return the seconds that an attempt takes at least, if it is to do something before it is
+    asked to stop.
+    """
+    shortest_s = 0.0 if state.facts.cluster.instant else state.rules.shortest_s
+    return shortest_s + release_s(state)
 
 
 def limit_at(state: State) -> float:
@@ -238,7 +301,21 @@ def wake_at(state: State) -> float:
         if state.now < fleet.launch_at and fleet.live < state.aims.needed
         else math.inf
     )
-    return min(_ask_at(state), launch_at, limit_at(state))
+    return min(_ask_at(state), launch_at, limit_at(state), retire_at(state))
+
+
+def retire_at(state: State) -> float:
+    """Return when the next instance must be replaced that was rented for earlier limits; infinite
+    if none must, or if the run ends before.
+    """
+    lead_s = state.rules.retire_s + release_s(state)
+    ends = (
+        instance.until - lead_s
+        for instance in state.fleet.instances.values()
+        if instance.until is not None and instance.phase is InstancePhase.READY
+    )
+    at = min(ends, default=math.inf)
+    return at if at < limit_at(state) else math.inf
 
 
 def _ask_at(state: State) -> float:

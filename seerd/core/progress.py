@@ -10,11 +10,15 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
 
+import msgspec
+
 from seerd.core.events import Checkpoint, TrialCheckpointed, TrialReported, TrialTraining
 from seerd.core.incumbent import good_enough
 from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import as_it_counts, keep
 from seerd.core.state import State, Trial
 from seerd.planner.model import Report
+from seerd.planner.trial_ids import job_of
 
 
 def reporting(
@@ -38,7 +42,7 @@ def rewind(trial: Trial, reports: int) -> None:
     An attempt that was lost had made them.
     """
     while trial.history and trial.history[-1].reports > reports:
-        trial.history.pop()
+        trial.others.pop(trial.history.pop().reports, None)
 
 
 def fill(state: State, event: TrialReported) -> None:
@@ -51,7 +55,8 @@ def fill(state: State, event: TrialReported) -> None:
         return
     place = bisect_left(trial.history, event.reports, key=attrgetter("reports"))
     if place < len(trial.history) and trial.history[place].reports != event.reports:
-        trial.history.insert(place, Report(event.happened, event.reports, event.metric))
+        metric = keep(state, trial, event)
+        trial.history.insert(place, Report(event.happened, event.reports, metric))
 
 
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
@@ -73,16 +78,17 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     """Record that a checkpoint is in the store. Told again, it changes nothing."""
     if any(known.name == new.name for known in trial.checkpoints):
         return
+    new = msgspec.structs.replace(new, metric=as_it_counts(state, new))
     trial.checkpoints = (new, *trial.checkpoints)
     state.agenda.saved.append(trial.id)
     # A checkpoint that is told of after a model was handed back may be a better one.
     state.agenda.stirred = (
         state.agenda.stirred
-        or state.result.no_model
+        or job_of(trial.id) in state.result.no_model
         or state.phase is RunPhase.RELEASING
-        or good_enough(state, new.metric)
+        or good_enough(state.facts.goal_of(trial.id), new.metric)
     )
-    state.result.no_model = False
+    state.result.no_model.discard(job_of(trial.id))
 
 
 def took(state: State, seconds: float) -> None:

@@ -7,7 +7,7 @@ command is yielded, and applied before the next is looked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from seerd.core.commands import (
     AnyCommand,
@@ -25,12 +25,22 @@ from seerd.core.commands import (
 )
 from seerd.core.hangs import hangs
 from seerd.core.incumbent import incumbent, sign_of
+from seerd.core.jobs import to_publish
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import affordable, grace_left_s, time_left, wake_at
+from seerd.core.limits import (
+    affordable,
+    affordable_for_job,
+    grace_left_s,
+    job_grace_left_s,
+    own_limit_at,
+    time_left,
+    wake_at,
+)
 from seerd.core.placement import Assignment
 from seerd.core.provisioning import asked_together, held_back
 from seerd.core.state import Incumbent, Instance, State, Trial
 from seerd.core.verdicts import HeldBack, HoldCause
+from seerd.planner.trial_ids import job_of
 
 
 def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
@@ -52,6 +62,7 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
     if state.phase is RunPhase.RUNNING:
         yield from _fit_instances(state)
         yield from _hold_back(state, waits)
+        yield from _publish_next(state, to_publish(state))
     elif state.phase is RunPhase.RELEASING:
         yield from _release_and_publish(state)
 
@@ -61,7 +72,7 @@ def set_timer(state: State) -> Iterator[SetTimer]:
 
     Only one timer is set at a time.
     """
-    due = wake_at(state)
+    due = min(wake_at(state), own_limit_at(state))
     set_already = (
         state.clock.timer is not None and state.clock.timer.due <= due + state.rules.timer_slack_s
     )
@@ -120,6 +131,8 @@ def _stop_cause(state: State, trial: Trial, *, hung: bool) -> StopCause:
         return "leaving"
     if trial.gpus == 0:
         return "paused" if trial.reached is None else "reached"
+    if any(max(slots.gpus) >= state.fleet.instances[slots.node].usable for slots in trial.left):
+        return "shared"
     if trial.gpus != sum(len(slots.gpus) for slots in trial.held or ()):
         return "resized"
     return "displaced" if trial.target is None else "moved"
@@ -137,9 +150,9 @@ def _grace_s(state: State, trial: Trial) -> float:
     Once node 0 has saved, the other nodes only have to exit. If the cloud takes an instance away,
     the attempt must be gone before that.
     """
-    left_s = (
-        min(grace_left_s(state), state.rules.grace_min_s) if trial.saved else grace_left_s(state)
-    )
+    left_s = min(grace_left_s(state), job_grace_left_s(state, job_of(trial.id)))
+    if trial.saved:
+        left_s = min(left_s, state.rules.grace_min_s)
     if not state.fleet.leaving:
         return left_s
     instances = state.fleet.instances
@@ -179,7 +192,7 @@ def _start_cause(trial: Trial) -> StartCause:
         return trial.fault
     if trial.stopped == "resized":
         return "resized"
-    return "moved" if trial.stopped in ("moved", "displaced", "leaving") else "went-on"
+    return "moved" if trial.stopped in ("moved", "displaced", "shared", "leaving") else "went-on"
 
 
 def _could_start(state: State, trial: Trial) -> bool:
@@ -189,7 +202,8 @@ def _could_start(state: State, trial: Trial) -> bool:
 
 
 def _worthwhile(state: State, trial: Trial) -> bool:
-    return affordable(state, trial.gpus) and time_left(state)
+    own = affordable_for_job(state, job_of(trial.id), trial.gpus)
+    return own and affordable(state, trial.gpus) and time_left(state)
 
 
 def _free(state: State, target: Assignment) -> bool:
@@ -276,15 +290,24 @@ def _kind(held: HeldBack | None) -> tuple[HoldCause | None, bool] | None:
 
 def _release_and_publish(state: State) -> Iterator[AnyCommand]:
     """Give everything back and publish the best model; when both are done the run is over."""
-    fleet, result = state.fleet, state.result
-    if fleet.live or fleet.leaving:
+    if state.fleet.live or state.fleet.leaving:
         yield from _release_all(state)
-    if result.publishing is None:
-        best = None if result.no_model else incumbent(state)
-        if best is not None and _should_be_published(state, best):
-            yield _publish(state, best)
-        elif not fleet.present:
-            yield Finish(id=state.next_id, status=state.end.status or "failed")
+    yield from _publish_next(state, state.jobs)
+    if state.result.publishing is None and not state.fleet.present:
+        yield Finish(id=state.next_id, status=state.end.status or "failed")
+
+
+def _publish_next(state: State, jobs: Iterable[str]) -> Iterator[Publish]:
+    """Publish the best model of the first of these jobs whose is not in its place, if none is being
+    published.
+    """
+    if state.result.publishing is not None:
+        return
+    for job in (job for job in jobs if job not in state.result.no_model):
+        best = incumbent(state, job)
+        if best is not None and _should_be_published(state, job, best):
+            yield _publish(state, job, best)
+            return
 
 
 def _release_all(state: State) -> Iterator[Terminate]:
@@ -294,14 +317,14 @@ def _release_all(state: State) -> Iterator[Terminate]:
             yield _termination(state, instance, "end")
 
 
-def _should_be_published(state: State, best: Incumbent) -> bool:
-    published = state.result.published
-    sign = sign_of(state)
+def _should_be_published(state: State, job: str, best: Incumbent) -> bool:
+    published = state.result.of_jobs.get(job)
+    sign = sign_of(state.facts.goals[job])
     return published is None or sign * best.metric > sign * published.incumbent.metric
 
 
-def _publish(state: State, best: Incumbent) -> Publish:
-    why: PublishCause = "best" if state.result.published is None else "better"
+def _publish(state: State, job: str, best: Incumbent) -> Publish:
+    why: PublishCause = "best" if job not in state.result.of_jobs else "better"
     return Publish(
         id=state.next_id,
         trial=best.trial,

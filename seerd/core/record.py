@@ -14,15 +14,24 @@ import msgspec
 
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
 from seerd.core.commands import Publish, StartTrial
+from seerd.core.complaints import complaint_text
 from seerd.core.events import (
+    AddAsked,
     AgentFact,
     AnyEvent,
+    AnyRequest,
     Checkpoint,
     Event,
+    ExtendAsked,
+    InstanceComputed,
     InstanceLost,
     InstanceNoticed,
     InstanceReady,
+    InstanceShared,
     InstanceTerminated,
+    JobAdded,
+    JobStopAsked,
+    JobWeighed,
     LaunchRefused,
     ModelPublished,
     OrderRefused,
@@ -35,6 +44,7 @@ from seerd.core.events import (
     StopAsked,
     TimerFired,
     TrialCheckpointed,
+    TrialComplained,
     TrialExited,
     TrialReported,
     TrialStalled,
@@ -45,9 +55,11 @@ from seerd.core.events import (
 from seerd.core.hangs import node_stalled, node_waited
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
+from seerd.core.metrics import keep
 from seerd.core.progress import confirm, fill, reporting, rewind, take_saved, took
 from seerd.core.state import THERE, Instance, Published, Refusal, State
 from seerd.planner.model import Report
+from seerd.planner.trial_ids import job_of
 
 
 def record(state: State, event: AnyEvent) -> None:
@@ -61,6 +73,8 @@ def record(state: State, event: AnyEvent) -> None:
         if instance is None:
             if isinstance(event, InstanceNoticed) and not _is_hint(state, event):
                 state.fleet.noticed[event.instance] = event.by
+            elif isinstance(event, InstanceShared):
+                state.fleet.shared[event.instance] = event
             return
         if event.fact <= instance.seen:
             return
@@ -89,9 +103,9 @@ def _(event: RunResumed, state: State) -> None:
         state.facts = msgspec.structs.replace(state.facts, outline=event.outline)
     if state.phase is RunPhase.OVER and state.end.status == "interrupted":
         _reopen(state)
-    elif state.phase is RunPhase.OVER and state.result.published is None:
+    elif state.phase is RunPhase.OVER and len(state.result.of_jobs) < len(state.jobs):
         state.go(RunPhase.RELEASING)
-        state.result.no_model = False
+        state.result.no_model.clear()
     if state.plan.question is not None:
         # The new daemon asks it again, with a view of this moment.
         state.plan.asked_s = state.now
@@ -121,8 +135,8 @@ def _reopen(state: State) -> None:
     """Go on with an interrupted run: its trials wait where their checkpoints left them."""
     state.go(RunPhase.RUNNING)
     state.end.reopen()
-    state.result.published = None
-    state.result.no_model = False
+    state.result.of_jobs.clear()
+    state.result.no_model.clear()
     state.agenda.ask = "resumed"
     _may_launch(state)
 
@@ -149,6 +163,17 @@ def _(event: StopAsked, state: State) -> None:
     if event.hard:
         for trial in state.trials:
             state.touch(trial)
+
+
+@_record.register(ExtendAsked)
+@_record.register(AddAsked)
+@_record.register(JobAdded)
+@_record.register(JobStopAsked)
+@_record.register(JobWeighed)
+def _(event: AnyRequest, state: State) -> None:
+    """Note the request; one that is told twice, since its answer was lost, was judged before."""
+    if event.request not in state.requests.answered:
+        state.requests.open[event.request] = event
 
 
 @_record.register
@@ -211,8 +236,10 @@ def _(event: InstanceReady, state: State) -> None:
                 minimum_s=cluster.minimum_s,
             )
         )
+    if instance.id in state.fleet.shared:
+        _share(state, instance, state.fleet.shared.pop(instance.id))
     if instance.id in state.fleet.noticed:
-        _leave(state, instance, state.fleet.noticed.pop(instance.id))
+        leave(state, instance, state.fleet.noticed.pop(instance.id))
 
 
 @_record.register
@@ -285,7 +312,7 @@ def _(event: InstanceNoticed, state: State) -> None:
             if event.what == "unhealthy"
             else gone
         )
-        _leave(state, instance, event.by)
+        leave(state, instance, event.by)
     elif instance.phase is InstancePhase.LEAVING and event.by is not None:
         instance.by = event.by if instance.by is None else min(instance.by, event.by)
 
@@ -311,7 +338,27 @@ def _note_hint(state: State, instance: Instance, event: InstanceNoticed) -> None
         )
 
 
-def _leave(state: State, instance: Instance, by: float | None) -> None:
+@_record.register
+def _(event: InstanceShared, state: State) -> None:
+    _share(state, state.fleet.instances[event.instance], event)
+
+
+def _share(state: State, instance: Instance, event: InstanceShared) -> None:
+    """Record how many GPUs of an instance may be used; trials are placed anew if it is another
+    number than before.
+    """
+    before, is_first = instance.usable, instance.share is None
+    instance.share = event.gpus
+    if instance.usable != before:
+        state.agenda.replace = state.agenda.refit = True
+    if is_first:  # later ones come and go with others' trials
+        state.result.notes.append(
+            f"{instance.id} is not this run's alone: it may use {instance.usable} of "
+            f"{instance.gpus} GPUs there, since {event.why}"
+        )
+
+
+def leave(state: State, instance: Instance, by: float | None) -> None:
     """Stop using an instance that will be taken away.
 
     Nothing new is placed there, what runs there moves, and another instance is wanted in its place.
@@ -323,6 +370,11 @@ def _leave(state: State, instance: Instance, by: float | None) -> None:
     state.agenda.idle[instance.id] = None
     state.agenda.replace = state.agenda.refit = True
     _may_launch(state)
+
+
+@_record.register
+def _(event: InstanceComputed, state: State) -> None:
+    state.fleet.instances[event.instance].computed = event.shares
 
 
 @_record.register
@@ -380,7 +432,7 @@ def _(event: TrialTraining, state: State) -> None:
     trial = reporting(state, event)
     if trial is None:
         return
-    trial.training = True
+    trial.training = trial.trained = True
     rewind(trial, event.reports)
 
 
@@ -390,7 +442,13 @@ def _(event: TrialReported, state: State) -> None:
     if trial is None:
         return
     rewind(trial, event.reports - 1)
-    trial.history.append(Report(event.happened, event.reports, event.metric))
+    metric = keep(state, trial, event)
+    trial.history.append(Report(event.happened, event.reports, metric))
+    signs = state.signs
+    signs.reported, signs.named = True, signs.named or event.named
+    signs.finite = signs.finite or event.metric is not None
+    if not signs.finite:
+        state.agenda.doubt = state.agenda.stirred = True
     took(state, event.unit_s)
     if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None
@@ -414,7 +472,20 @@ def _(event: TrialCheckpointed, state: State) -> None:
         size=event.size,
     )
     confirm(state, trial, saved)
+    state.signs.free = event.free
     took(state, event.save_s)
+
+
+@_record.register
+def _(event: TrialComplained, state: State) -> None:
+    """Keep the first complaint of each kind: the others say the same of other trials."""
+    if event.what == "quiet":
+        state.agenda.quiet = True
+        return
+    text = complaint_text(event)
+    if event.trial in state.trials and event.what not in state.signs.complaints:
+        state.signs.complaints[event.what] = text
+        state.result.notes.append(text)
 
 
 @_record.register
@@ -443,7 +514,7 @@ def _(event: ModelPublished, state: State) -> None:
     command = state.under_way.pop(event.command, None)
     result = state.result
     if isinstance(command, Publish) and result.publishing is not None:
-        result.published = Published(result.publishing, event.path)
+        result.of_jobs[job_of(command.trial)] = Published(result.publishing, event.path)
         result.publishing = None
 
 
@@ -453,7 +524,7 @@ def _(event: PublishFailed, state: State) -> None:
     if isinstance(command, Publish):
         state.result.publishing = None
         if not event.damaged:
-            state.result.no_model = True
+            state.result.no_model.add(job_of(command.trial))
             state.result.notes.append(
                 f"the best model, {command.checkpoint} of {command.trial}, is in the store: "
                 f"{event.why}"

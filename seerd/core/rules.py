@@ -18,6 +18,7 @@ class Rules:
     keep_best         whether a trial's best checkpoint stays beside them, to be handed back
     max_crashes       how many attempts of a trial may end by its own fault; with one more the trial
                       has failed
+    alike_trials      the run ends if so many trials, and all that were tried, fail in the same way
     max_losses        how many may end by a machine's fault; many, but a trial that takes its
                       machine down must not do so for ever
     grace_min_s       how long a trial may take to save and exit, at least
@@ -33,6 +34,8 @@ class Rules:
     last_s            how long agents alone may take to store the last checkpoints, at most
     notice_margin_s   how long before the cloud takes an instance away its trials must be gone, so
                       that they have saved and told so
+    retire_s          how long before an instance ends itself, for limits that held when it was
+                      rented, it is replaced: in its last minutes nobody can log in any more
     timer_slack_s     a new timer is set only if it would fire earlier than the old one by more than
                       this
     max_refusals      a run without an instance gives up after so many refusals of launches in a
@@ -54,6 +57,7 @@ class Rules:
     kept_checkpoints: int = 2
     keep_best: bool = True
     max_crashes: int = 2
+    alike_trials: int = 3
     max_losses: int = 10
     grace_min_s: float = 4.0
     grace_max_s: float = 30.0
@@ -64,6 +68,7 @@ class Rules:
     orphan_timeout_s: float = 600.0
     last_s: float = 120.0
     notice_margin_s: float = 5.0
+    retire_s: float = 300.0
     timer_slack_s: float = 0.01
     max_refusals: int = 3
     patience_share: float = 10

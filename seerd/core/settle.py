@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from seerd.core.alike import still_quiet
 from seerd.core.commands import Launch
+from seerd.core.complaints import disk_warning
+from seerd.core.extending import requested, retiring
 from seerd.core.hangs import newly_slow
 from seerd.core.incumbent import best_checkpoint
-from seerd.core.lifecycle import InstancePhase
+from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by
 from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import Agenda, State
-from seerd.core.verdicts import AnyVerdict, FailCause, Failed, Gone, Kept, Since
+from seerd.core.verdicts import AnyVerdict, FailCause, Failed, Gone, Kept, Since, Warned
 
 
 def settle(state: State) -> Iterator[AnyVerdict]:
@@ -24,8 +27,14 @@ def settle(state: State) -> Iterator[AnyVerdict]:
     agenda = state.agenda
     if agenda.missing is not None:
         yield from _missing(state, agenda)
+    if state.requests.open:
+        yield from requested(state)
+    if agenda.woken and state.phase is RunPhase.RUNNING:
+        yield from retiring(state)
     if agenda.saved:
         yield from _checkpoints(state, agenda)
+    if agenda.quiet:
+        yield from _quiet(state, agenda)
     if agenda.judge:
         yield from _failures(state, agenda)
     if agenda.waited:
@@ -34,7 +43,7 @@ def settle(state: State) -> Iterator[AnyVerdict]:
         yield from _launches(state, agenda)
 
 
-def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept]:
+def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept | Warned]:
     saved, agenda.saved = agenda.saved, []
     newest = state.rules.kept_checkpoints
     for name in saved:
@@ -43,6 +52,14 @@ def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept]:
         kept = best.name if best is not None and best in older else None
         if len(older) > (kept is not None):
             yield Kept(trial=name, newest=newest, best=kept)
+        if (warning := disk_warning(state, name)) is not None:
+            yield warning
+
+
+def _quiet(state: State, agenda: Agenda) -> Iterator[Warned]:
+    agenda.quiet = False
+    if (warning := still_quiet(state)) is not None:
+        yield warning
 
 
 def _failures(state: State, agenda: Agenda) -> Iterator[Failed]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
-from seerd.core.events import Checkpoint, ExitCause, RunFacts
+from seerd.core.events import AnyRequest, Checkpoint, ExitCause, InstanceShared, RunFacts
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import (
     INSTANCE_MOVES,
@@ -27,10 +27,10 @@ from seerd.core.lifecycle import (
 from seerd.core.placement import Assignment, Slots
 from seerd.core.plans import Order, PlanChange
 from seerd.core.rules import RULES, Rules
-from seerd.core.verdicts import CloseCause, FailCause, HeldBack, Promised
+from seerd.core.verdicts import CloseCause, DenyCause, FailCause, HeldBack, OverCause, Promised
 from seerd.core.waiting import Waiting
 from seerd.planner.memory import Json
-from seerd.planner.model import Allocation, Outline, Report, TrialStatus
+from seerd.planner.model import Allocation, Outline, Report, TrialStatus, View
 from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
@@ -108,8 +108,11 @@ class Trial:
     stop_command   id of the `StopTrial` that is under way, else None
     pid            id of the attempt's process on node 0, None if unknown
     training       True: its present attempt has reached its training loop
+    trained        True: one of its attempts has reached its training loop
     history        its reports, oldest first, without those that a restart from an older checkpoint
-                   took back
+                   took back; a report that violates a constraint has None for a metric
+    others         number of a report -> what it had beside the metric; and the metric itself where
+                   the report violates a constraint
     checkpoints    confirmed checkpoints that are still needed, newest first
     crashes        how many of its attempts ended by its own fault
     losses         how many of its attempts ended by a machine's fault
@@ -118,7 +121,7 @@ class Trial:
     out            True: eliminated; an attempt that still runs ends without a checkpoint
     why            text for people: why its last attempt failed, or why it was eliminated
     note           text for people on how it ran; empty if there is none
-    tail           last lines of the log of its last attempt
+    tail           last lines of the log of its last attempt that has left any
     """
 
     id: str
@@ -143,7 +146,9 @@ class Trial:
     stop_command: str | None = None
     pid: int | None = None
     training: bool = False
+    trained: bool = False
     history: list[Report] = field(default_factory=list)
+    others: dict[int, dict[str, float | None]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
     crashes: int = 0
     losses: int = 0
@@ -232,11 +237,16 @@ class Instance:
     ready_at           when it was ready, in seconds since the run began; None: not yet
     ended_at           when it ended, in seconds since the run began; None: not yet
     seen               number of the last fact of its agent that was recorded
+    share              how many of them the run may use, beside other runs; None: all
     busy               GPU index -> trial that holds it
     claims             GPU index -> trial that is to get it
     terminate_command  id of the `Terminate` that gives it back, None if there is none
     by                 when the cloud takes it away, in seconds since the run began; None if it has
                        not said
+    computed           for each GPU the share of the time (0 to 1) in which it computed of late, as
+                       its agent told; None: that is not known; empty: its agent has not told
+    until              when it ends itself, in seconds since the run began, if the run may go on
+                       longer; else None
     why                text for people: why it was refused or lost
     """
 
@@ -247,11 +257,19 @@ class Instance:
     ready_at: float | None = None
     ended_at: float | None = None
     seen: int = 0
+    share: int | None = None
     busy: dict[int, str] = field(default_factory=dict)
     claims: dict[int, str] = field(default_factory=dict)
     terminate_command: str | None = None
     by: float | None = None
+    computed: tuple[float | None, ...] = ()
+    until: float | None = None
     why: str = ""
+
+    @property
+    def usable(self) -> int:
+        """How many of its GPUs the run may use: those with the lowest indices."""
+        return self.gpus if self.share is None else min(self.gpus, self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,17 +303,90 @@ class Result:
     """What is handed back, and what people should know of it.
 
     publishing  the model that is being copied to its place, None if there is none
-    published   the model that is in its place, None if there is none
+    of_jobs     job -> the model that is in its place, of those that have one; the one job of a run
+                has an empty id
     unreadable  "trial/checkpoint" of each model that cannot be read
-    no_model    True: the best model is in the store, but could not be fetched from it
+    no_model    jobs whose best model is in the store, but could not be fetched from it
     notes       texts for people, oldest first
     """
 
     publishing: Incumbent | None = None
-    published: Published | None = None
+    of_jobs: dict[str, Published] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
-    no_model: bool = False
+    no_model: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def published(self) -> Published | None:
+        """The model that is in its place, None if there is none; of jobs that share a run, that of
+        the first that has one.
+        """
+        return next(iter(self.of_jobs.values()), None)
+
+
+@dataclass(slots=True)
+class JobState:
+    """What has become of a job.
+
+    gpus    how many GPUs its trials hold
+    gpu_s   GPU-seconds for which they have held GPUs, until `since_s`
+    since_s seconds since the run began
+    over    why it gets nothing any more, None while it does
+    detail  that in words, if there is more to say; else empty
+    """
+
+    gpus: int = 0
+    gpu_s: float = 0.0
+    since_s: float = 0.0
+    over: OverCause | None = None
+    detail: str = ""
+
+    def spent_gpu_s(self, now: float) -> float:
+        """Return the GPU-seconds for which its trials have held GPUs so far."""
+        return self.gpu_s + self.gpus * max(0.0, now - self.since_s)
+
+    def hold(self, gpus: int, now: float) -> None:
+        """Note that its trials hold so many GPUs more (or fewer) from now on."""
+        self.gpu_s, self.since_s = self.spent_gpu_s(now), max(now, self.since_s)
+        self.gpus += gpus
+
+
+@dataclass(slots=True)
+class Requests:
+    """What the person has asked for while the run goes on.
+
+    open      id of a request -> what is asked, while nobody has judged it
+    answered  id of a request -> why it was denied, None if it was granted
+    """
+
+    open: dict[str, AnyRequest] = field(default_factory=dict)
+    answered: dict[str, DenyCause | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Signs:
+    """What trials have shown of themselves, from which it is told what is wrong with a script.
+
+    tried_s     when the processes of the first attempt existed, in seconds since the run began;
+                None: there were none
+    reported    True: a trial has reported
+    named       True: the metric was among what was reported
+    finite      True: a report had a finite metric
+    names       names of all other metrics that were reported, in their order (an ordered set)
+    warned      kind of a warning -> when it was given last, in seconds since the run began
+    complaints  what an agent has complained of -> the first such complaint, text for people
+    free        bytes that were free on the disk of the checkpoint store when the last checkpoint
+                came there; None: not known
+    """
+
+    tried_s: float | None = None
+    reported: bool = False
+    named: bool = False
+    finite: bool = False
+    names: dict[str, None] = field(default_factory=dict)
+    warned: dict[str, float] = field(default_factory=dict)
+    complaints: dict[str, str] = field(default_factory=dict)
+    free: int | None = None
 
 
 @dataclass(slots=True)
@@ -311,6 +402,7 @@ class Fleet:
     holding        how many attempts hold GPUs
     noticed        instance -> when the cloud takes it away, for notices that came before it was
                    ready
+    shared         instance -> how many GPUs may be used there, told before it was ready
     refusals       how many batches of launches in a row were refused
     refused        number of the newest batch that was refused
     refused_since  when the first of these refusals came, in seconds since the run began
@@ -325,6 +417,7 @@ class Fleet:
     present: int = 0
     holding: int = 0
     noticed: dict[str, float | None] = field(default_factory=dict)
+    shared: dict[str, InstanceShared] = field(default_factory=dict)
     refusals: int = 0
     refused: int = 0
     refused_since: float = -math.inf
@@ -398,12 +491,19 @@ class Aims:
     waiting  wanted trials that have none
     sizes    number of GPUs -> how many wanted trials want so many
     needed   how many instances the wanted trials need
+    most     the most GPUs that a trial gets, since instances are shared with other runs; None: as
+             many as the plan gives it
     """
 
     aimed: dict[str, None] = field(default_factory=dict)
     waiting: Waiting = field(default_factory=Waiting)
     sizes: Counter[int] = field(default_factory=Counter)
     needed: int = 0
+    most: int | None = None
+
+    def cut(self, gpus: int) -> int:
+        """Return how many GPUs a trial gets to which the plan gives so many."""
+        return gpus if self.most is None else min(gpus, self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +544,8 @@ class Agenda:
     touched  trials that may not be where they should be, for the next `reconcile` (an ordered set)
     saved    trials with a new checkpoint
     judge    trial -> cause, for trials whose attempt ended by a fault
+    doubt    True: something has gone wrong that may go wrong with every trial
+    quiet    True: an agent has told that a trial has not reported for a while
     waited   trials whose ranks wait for others
     missing  instance -> when it ended by its cloud's account (None: unknown), for instances that a
              resumed run did not find
@@ -466,6 +568,8 @@ class Agenda:
     touched: dict[str, None] = field(default_factory=dict)
     saved: list[str] = field(default_factory=list)
     judge: dict[str, FailCause] = field(default_factory=dict)
+    doubt: bool = False
+    quiet: bool = False
     waited: list[str] = field(default_factory=list)
     missing: dict[str, float | None] | None = None
     refused: list[Refusal] = field(default_factory=list)
@@ -509,6 +613,7 @@ class RunEnd:
     status     how it ends, None while it goes on
     hard       True: the person wants it to end at once, without checkpoints
     why        what made it end
+    detail     that in words, if there is more to say; else empty
     close_by   when no attempt may be left, in seconds since the run began
     slowest_s  seconds that the slowest unit of work or save took so far; it decides how early
                trials are asked to stop
@@ -519,6 +624,7 @@ class RunEnd:
     status: Status | None = None
     hard: bool = False
     why: CloseCause | None = None
+    detail: str = ""
     close_by: float | None = None
     slowest_s: float = 0.0
     promised: Promised | None = None
@@ -529,13 +635,14 @@ class RunEnd:
         What was learned of its trials and told to agents still holds.
         """
         self.status, self.hard, self.why, self.close_by = None, False, None, None
+        self.detail = ""
 
 
 @dataclass(slots=True)
 class State:
-    """A run. `facts` and `rules` never change; everything else does.
+    """A run. `rules` never changes, and `facts` only if the person extends the limits.
 
-    facts      what was decided before the run began
+    facts      what was decided before the run began, with the limits that hold now
     ledger     what it has cost
     rules      figures by which this version decides; recorded events and decisions are read without
                them
@@ -545,6 +652,9 @@ class State:
     fleet      its instances
     plan       the plan in force
     result     the model that is handed back
+    jobs       what has become of each job; the one job of a run has an empty id
+    requests   what the person has asked for meanwhile
+    signs      what trials have shown of themselves
     under_way  command id -> command whose outcome is not known; after a restart exactly these are
                carried out again
     aims       where trials should run (derived)
@@ -560,6 +670,9 @@ class State:
     fleet: Fleet = field(default_factory=Fleet)
     plan: PlanInForce = field(default_factory=PlanInForce)
     result: Result = field(default_factory=Result)
+    jobs: dict[str, JobState] = field(default_factory=dict)
+    requests: Requests = field(default_factory=Requests)
+    signs: Signs = field(default_factory=Signs)
     under_way: dict[str, AnyCommand] = field(default_factory=dict)
     aims: Aims = field(default_factory=Aims)
     agenda: Agenda = field(default_factory=Agenda)
@@ -591,6 +704,12 @@ class State:
         """
         self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
 
+    @property
+    def view(self) -> View:
+        """The run as its policy is shown it."""
+        spent = {name: job.spent_gpu_s(self.now) for name, job in self.jobs.items()}
+        return View(self.now, self.facts.mode, self.trials, spent if self.facts.jobs else {})
+
     def touch(self, trial: str) -> None:
         """Put this trial on the agenda of the next `reconcile`."""
         self.agenda.touched[trial] = None
@@ -606,4 +725,5 @@ UNKNOWN = Outline((), (), 0.0)
 
 def new_state(facts: RunFacts, rules: Rules = RULES) -> State:
     """Return the state of a run before its first event."""
-    return State(facts, Ledger(facts.cluster.usd_per_gpu_h), rules)
+    jobs = {name: JobState() for name in facts.goals}
+    return State(facts, Ledger(facts.cluster.usd_per_gpu_h), rules, jobs=jobs)

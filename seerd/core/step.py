@@ -16,12 +16,14 @@ from seerd.core.decide import ask, decide, promises
 from seerd.core.enact import AnyDecision, enact
 from seerd.core.events import (
     AnyEvent,
+    InstanceComputed,
     InstanceLost,
     InstanceTerminated,
     OrderRefused,
     PolicyAnswered,
     RunResumed,
     TrialCheckpointed,
+    TrialComplained,
     TrialReported,
     TrialTraining,
     TrialWaited,
@@ -31,7 +33,14 @@ from seerd.core.record import record
 from seerd.core.settle import settle
 from seerd.core.state import Agenda, State
 
-QUIET = (TrialReported, TrialCheckpointed, TrialTraining, TrialWaited)
+QUIET = (
+    TrialReported,
+    TrialCheckpointed,
+    TrialComplained,
+    TrialTraining,
+    TrialWaited,
+    InstanceComputed,
+)
 """Most events of a run are of these kinds. They leave nothing to decide, unless `record` says so
 (`agenda.stirred`).
 """
@@ -90,6 +99,7 @@ def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> Non
     if isinstance(event, QUIET):
         state.agenda.saved.clear()
         state.agenda.waited.clear()
+        state.agenda.doubt = state.agenda.quiet = False
         state.agenda.ask = state.agenda.about = None
     else:
         state.agenda = Agenda()

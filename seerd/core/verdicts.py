@@ -31,6 +31,7 @@ CloseCause = Literal[
     "person",
     "no-instance",
     "no-trial",
+    "alike",
     "policy",
     "unknown",
 ]
@@ -44,8 +45,36 @@ deadline, budget  that limit came near before
 person            the person asked for it
 no-instance       no instance could be had
 no-trial          the policy wants nothing more, and no trial has reported
+alike             every trial fails in the same way
 policy            the policy gave no usable plan, several times in a row
 unknown           format 1 does not say
+"""
+
+DenyCause = Literal["ending", "lower", "same", "space", "no-more", "no-job", "unready", "unknown"]
+"""Why something that the person has asked for cannot be.
+
+ending  the run is closing, or over
+lower   a limit would be lower than it is
+same    no limit would be higher than it is
+space   the configuration is not in the search space
+no-more the policy begins no more trials
+no-job  there is no such job, or it is over, or there is one already
+unready the machines could not be made ready for the job
+"""
+
+OverCause = Literal["target", "person", "deadline", "budget"]
+"""Why one of the jobs that share a run is over.
+
+target            a confirmed checkpoint of its is as good as its target
+person            the person asked for it
+deadline, budget  that limit of its own came near
+"""
+
+WarnCause = Literal["no-report", "disk"]
+"""What people are warned of.
+
+no-report  trials have run for a while, and none has reported
+disk       the checkpoints to come may not fit on the disk
 """
 
 HoldCause = Literal["budget", "late", "most"]
@@ -132,6 +161,17 @@ class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
     detail: str
 
 
+class Warned(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):
+    """People are told of something that may be wrong. Nothing else follows from it.
+
+    what    kind of the warning
+    detail  text for people
+    """
+
+    what: WarnCause
+    detail: str
+
+
 # ------------------------------------------------------------ instances and money
 
 
@@ -205,7 +245,55 @@ class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="prom
     limit_s: float | None = None
 
 
+class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retired"):
+    """An instance will end itself before the run does, since it was rented for earlier limits: it
+    is not used any more, and another is wanted in its place.
+
+    instance  id of the instance
+    by_s      when it ends itself, in seconds since the run began
+    """
+
+    instance: str
+    by_s: float
+
+
+# ------------------------------------------------------------ what the person asks for
+
+
+class Granted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="granted"):
+    """What the person has asked for is so from now on.
+
+    request  id of the request
+    """
+
+    request: str
+
+
+class Denied(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="denied"):
+    """What the person has asked for cannot be, and nothing has changed.
+
+    request  id of the request
+    why      why it cannot be
+    """
+
+    request: str
+    why: DenyCause
+
+
 # ------------------------------------------------------------ the run
+
+
+class JobOver(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="job-over"):
+    """One of the jobs that share the run gets nothing any more; the others go on.
+
+    job     id of the job
+    why     what made it end
+    detail  text for people
+    """
+
+    job: str
+    why: OverCause
+    detail: str = ""
 
 
 class Closing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="closing"):
@@ -258,11 +346,16 @@ AnyVerdict = (
     | Failed
     | Kept
     | Slow
+    | Warned
     | Gone
     | Since
     | Again
     | HeldBack
     | Promised
+    | Retired
+    | Granted
+    | Denied
+    | JobOver
     | Closing
     | Releasing
     | Eliminated

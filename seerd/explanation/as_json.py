@@ -14,20 +14,23 @@ import msgspec
 from msgspec import structs
 
 from seerd.core.commands import AnyCommand
+from seerd.core.events import Objective
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
+from seerd.core.metrics import last_value, names_of, value_of, violations_of
 from seerd.core.state import GONE, State, Trial
 from seerd.explanation.attempts import AttemptHistory
 from seerd.explanation.costs import Cost, costs
 from seerd.explanation.explanations import Explanation
 from seerd.explanation.reasons import minutes, needed, wanted
-from seerd.explanation.sentences import predicate, reason, sentence
+from seerd.explanation.sentences import metric_of, predicate, reason, sentence
 from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import count, fill
-from seerd.planner.model import Report
+from seerd.planner.model import Mode, Report
 from seerd.planner.ranking import standing
+from seerd.planner.trial_ids import job_of
 from seerd.view.plan_json import Json
-from seerd.view.run_json import best, result
+from seerd.view.run_json import best, result, shared
 
 UNDER_WAY = {
     "set-timer": "look again at {due:at}",
@@ -50,14 +53,14 @@ def explanations_json(explanations: Iterable[Explanation], state: State) -> list
             "event": one.event,
             "at_s": one.at_s,
             **msgspec.to_builtins(one.facts),
-            "text": sentence(one, state.facts.metric),
+            "text": sentence(one, metric_of(one, state.facts)),
         }
         for one in explanations
     ]
 
 
-def _metric(state: State) -> Json:
-    return {"name": state.facts.metric, "mode": state.facts.mode}
+def _metric(goal: Objective) -> Json:
+    return {"name": goal.metric, "mode": goal.mode}
 
 
 # ------------------------------------------------------------ a run
@@ -71,7 +74,7 @@ def timeline_json(timeline: Timeline, state: State, status: str) -> Json:
     divided = zip(timeline.chapters, costs(timeline, state, state.now), strict=True)
     return {
         **result(state, status),
-        "metric": _metric(state),
+        "metric": _metric(state.facts),
         "policy": state.facts.problem.params.name,
         "cost_usd": state.facts.problem.limits.cost_usd,
         "adjusted": list(state.outline.adjusted),
@@ -112,33 +115,55 @@ def _cost(cost: Cost, state: State) -> Json:
 
 def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
     """Return what `replay --trial --json` prints, without what the replay itself has found."""
-    outcome, why = outcome_of(trial, timeline, state)
-    attempts, published = timeline.attempts.of(trial.id), state.result.published
+    told = timeline.of_trial(trial.id)
+    outcome, why = _outcome(trial, told, timeline, state)
+    attempts, goal = timeline.attempts.of(trial.id), state.facts.goal_of(trial.id)
     return {
         "run": state.facts.run,
-        "metric": _metric(state),
+        "metric": _metric(goal),
         "trial": trial.id,
+        **({"job": job_of(trial.id)} if state.facts.jobs else {}),
         "config": dict(trial.config),
         "phase": str(trial.phase),
         "fate": outcome,
         "why": why,
-        "handed_back": published is not None and published.incumbent.trial == trial.id,
+        "handed_back": is_handed_back(state, trial),
         "reports": trial.reports,
-        "last_metric": trial.metric,
+        "last_metric": last_value(state, trial, goal.metric),
+        "violates": violations_of(state, trial),
+        "other_metrics": {
+            name: _span(state, trial, name) for name in names_of(state) if name != goal.metric
+        },
         "held_gpu_min": minutes(sum(one.gpu_s(state.now) for one in attempts)),
         "attempts": [_attempt(attempt, state) for attempt in attempts],
-        "beats": explanations_json(timeline.of_trial(trial.id), state),
+        "beats": explanations_json(told, state),
     }
 
 
+def is_handed_back(state: State, trial: Trial) -> bool:
+    """Tell whether the trial's model is the result of the run, or of its job."""
+    published = state.result.of_jobs.get(job_of(trial.id))
+    return published is not None and published.incumbent.trial == trial.id
+
+
+def _span(state: State, trial: Trial, name: str) -> Json | None:
+    """Return the first, last, lowest and highest finite value of a metric; None if it has none."""
+    every = (value_of(state, trial, report, name) for report in trial.history)
+    values = [value for value in every if value is not None]
+    if not values:
+        return None
+    ends = {"first": values[0], "last": values[-1]}
+    return {**ends, "lowest": min(values), "highest": max(values)}
+
+
 def _attempt(attempt: AttemptHistory, state: State) -> Json:
-    made, ended = attempt.made, attempt.ended
+    made, ended, mode = attempt.made, attempt.ended, _mode(attempt, state)
     finite = (one for one in made if one.metric is not None)
-    top = min(finite, key=lambda one: standing("", one.metric, state.facts.mode), default=None)
+    top = min(finite, key=lambda one: standing("", one.metric, mode), default=None)
     return {
         "attempt": attempt.started.attempt,
         "on": msgspec.to_builtins(attempt.started.on),
-        "gpus": sum(held.gpus for held in attempt.held),
+        "gpus": attempt.gpus,
         "start_s": attempt.started.at_s,
         "training_s": attempt.training_s,
         "ended_s": attempt.ended_s,
@@ -154,20 +179,38 @@ def _attempt(attempt: AttemptHistory, state: State) -> Json:
     }
 
 
+def _mode(attempt: AttemptHistory, state: State) -> Mode:
+    return state.facts.goal_of(attempt.started.trial).mode
+
+
 def _report(report: Report) -> Json:
     return {"at_s": report.at_s, "report": report.reports, "metric": report.metric}
 
 
 def outcome_of(trial: Trial, timeline: Timeline, state: State) -> tuple[str, str]:
-    """Return in one word what became of a trial, and in one sentence why.
-
-    The words are in docs/json.md. What ended the trial is the last of its explanations that could
-    have.
+    """Return in one word what became of a trial, and in one sentence why; docs/json.md has the
+    words.
     """
-    newest = {one.kind: one for one in timeline.of_trial(trial.id)}
+    return _outcome(trial, timeline.of_trial(trial.id), timeline, state)
+
+
+def outcomes(timeline: Timeline, state: State) -> dict[str, tuple[str, str]]:
+    """Return for every trial what `outcome_of` does."""
+    told = timeline.by_trial()
+    return {
+        trial.id: _outcome(trial, told.get(trial.id, ()), timeline, state)
+        for trial in state.trials.values()
+    }
+
+
+def _outcome(
+    trial: Trial, told: Iterable[Explanation], timeline: Timeline, state: State
+) -> tuple[str, str]:
+    """What ended the trial is the last of its explanations, `told`, that could have."""
+    newest = {one.kind: one for one in told}
     judged, stopped = newest.get("judged"), newest.get("stopped")
-    attempt = next(reversed(timeline.attempts.of(trial.id)), None)
-    name, reports = state.facts.metric, count(trial.reports, "report")
+    attempt = timeline.attempts.newest.get(trial.id)
+    name, reports = state.facts.goal_of(trial.id).metric, count(trial.reports, "report")
     how = predicate(attempt.ended, name) if attempt and attempt.ended else trial.why
     stood = predicate(judged, name) if judged is not None else ""
     if trial.phase is TrialPhase.FINISHED:
@@ -181,6 +224,8 @@ def outcome_of(trial: Trial, timeline: Timeline, state: State) -> tuple[str, str
     if attempt is None:
         return "never-started", "there were never GPUs for it"
     if attempt.stopped is not None and _at_the_end(attempt.stopped, timeline):
+        if not trial.history:
+            return "no-report", "it ran until the run ended, and has not reported"
         return "survived", f"it trained until the run ended, {reports} in all"
     if judged is not None and judged.verdict in ("paused", "complete"):
         return "paused", stood
@@ -221,7 +266,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
     decided = [one for one in timeline.explanations if one.decided]
     return {
         "run": state.facts.run,
-        "metric": _metric(state),
+        "metric": _metric(state.facts),
         "at_s": at_s,
         "event": state.clock.seq,
         "phase": str(state.phase),
@@ -249,6 +294,7 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "next": _next(state),
         "under_way": [_under_way(command) for command in state.under_way.values()],
         "best": best(state),
+        **shared(state, at_s),
         "decided": explanations_json(
             (one for one in decided if one.event == decided[-1].event), state
         ),

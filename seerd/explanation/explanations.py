@@ -15,14 +15,16 @@ from msgspec import Struct
 
 Decision = Literal[
     "planned", "declined", "judged", "started", "stopped", "asked", "held-back", "given-back",
-    "closing", "chosen",
+    "closing", "chosen", "extended", "added", "denied",
+    "retired", "job-over", "job-added", "job-weighed",
 ]  # fmt: skip
 """What was decided about the plan (planned, declined, judged), an attempt (started, stopped),
-instances (asked, held-back, given-back) and the run (closing, chosen).
+instances (asked, held-back, given-back, retired), the run (closing, chosen), what the person asks
+for (extended, added, denied) and the jobs that share the run (job-over, job-added, job-weighed).
 """
 Kind = Literal[
-    Decision, "ended", "came", "refused", "noticed", "lost", "stop-wanted", "resumed",
-    "not-usable", "over", "slow", "remark",
+    Decision, "ended", "came", "refused", "noticed", "shared", "lost", "stop-wanted", "resumed",
+    "not-usable", "over", "slow", "warned", "remark",
 ]  # fmt: skip
 """What was decided, and what happened."""
 
@@ -72,6 +74,21 @@ class Sized(Struct, frozen=True, kw_only=True):
 
     trials: int
     gpus_per_trial: int
+
+
+class JobModel(Struct, frozen=True, kw_only=True):
+    """The model of one of the jobs that share a run.
+
+    job     the job
+    trial   the trial that has trained it
+    metric  by what it is the best of its job
+    path    where it is
+    """
+
+    job: str
+    trial: str
+    metric: float
+    path: str
 
 
 @dataclass(frozen=True, slots=True)

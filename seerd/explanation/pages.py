@@ -8,7 +8,8 @@ are one line. What a table already says is not repeated, but nothing that went w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -19,10 +20,11 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.explanation.costs import Cost, costs
 from seerd.explanation.explanations import Explanation
-from seerd.explanation.sentences import moved, predicate, sentence, subject
+from seerd.explanation.sentences import metric_of, moved, predicate, sentence, subject
 from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import at, count, fill, names, ordinal, sizes, value
 from seerd.planner.ranking import standing
+from seerd.planner.trial_ids import job_of
 from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.plain import ENDINGS, gpus_text
@@ -37,6 +39,7 @@ STOPS: dict[StopCause, str] = {
     "resized": "moved to another number of GPUs",
     "moved": "moved",
     "displaced": "made to wait",
+    "shared": "ended for another run on their machine",
     "reached": "stopped to be compared",
     "paused": "paused",
     "leaving": "moved off what the cloud takes away",
@@ -66,7 +69,7 @@ SPENT = (
     "spent {spent_gpu_min:.2f} GPU-min{price}, {committed_gpu_min:.2f} if everything were given "
     "back now, left {left_gpu_min:.2f} of {budget_gpu_min:.2f}; {gpus_billed:GPU} billed"
 )
-BEST = "best so far: {trial}, {name} {metric:value} after {epoch:report}"
+BEST = "best so far[ of {job}]: {trial}, {name} {metric:value} after {epoch:report}"
 
 Parts = Iterator[RenderableType]
 Rows = Sequence[tuple[str, str]]
@@ -127,29 +130,37 @@ def _head(state: State) -> Text:
     over = state.end.status if state.phase is RunPhase.OVER else None
     how = "not over" if over is None else ENDINGS[over]
     trials = count(len(state.trials), "trial")
+    jobs, problem = state.facts.jobs, state.facts.problem
+    who = f"{count(len(jobs), 'job')} ({problem.sharing})" if jobs else problem.params.name
     return Text(
-        f"{state.facts.run}: {state.facts.problem.params.name}, {trials}; {how}\n"
+        f"{state.facts.run}: {who}, {trials}; {how}\n"
         f"{at(state.now)} of {format_duration(limits.deadline_s)}, "
         f"{format_gpu_time(spent)} of {format_gpu_time(limits.budget_gpu_s)}{price}"
     )
 
 
 def _chapter(chapter: Chapter, state: State) -> Parts:
-    name, told = state.facts.metric, chapter.explanations
+    named, told = partial(metric_of, facts=state.facts), chapter.explanations
     yield wrapped(_title(chapter, state), "bold")
-    judged = [one for one in told if one.kind == "judged"]
     first = next((one for one in told if one.kind == "planned"), None)
     if first is not None:
-        yield grid([(at(first.at_s), sentence(first, name))])
+        yield grid([(at(first.at_s), sentence(first, named(first)))])
+    judged = [one for one in told if one.kind == "judged"]
+    for job in state.jobs:
+        yield from _compared([one for one in judged if job_of(one.trial) == job], state)
+    rest = [one for one in told if one is not first]
+    yield grid(list(lines_of(rest, named)))
+    yield grid([("", text) for text in [_attempts(rest)] if text])
+
+
+def _compared(judged: Sequence[Explanation], state: State) -> Parts:
+    """Show how trials of one job were compared."""
     if len(judged) > MOST_JUDGED:
         yield grid([("", line) for line in _cuts(judged, state)])
     elif judged:
-        yield _judged(judged, name)
+        yield _judged(judged, metric_of(judged[0], state.facts))
     if _best_get_most(judged, state):
         yield grid([("", "of those that go on, the best have the most GPUs")])
-    rest = [one for one in told if one is not first]
-    yield grid(list(lines_of(rest, name)))
-    yield grid([("", text) for text in [_attempts(rest)] if text])
 
 
 def _title(chapter: Chapter, state: State) -> str:
@@ -209,26 +220,30 @@ def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
             named += [("last that goes on", on[-1])]
             named += [("first that does not", one) for one in off[:1]]
         after = f", report {reports}" if reports else ""
+        whose = f"{job_of(ordered[0].trial)}: " if state.facts.jobs and ordered else ""
         stood = [f"{verdict}: {number}" for verdict, number in counts.items()]
         stood += [f"{what}: {one.trial} with {value(one.metric)}" for what, one in named]
-        yield f"bracket {bracket}{after}: {', '.join(stood)}"
+        yield f"{whose}bracket {bracket}{after}: {', '.join(stood)}"
 
 
 def _ordered(judged: Iterable[Explanation], state: State) -> list[Explanation]:
-    """Order the trials with a finite metric, best first."""
-    finite = (one for one in judged if one.metric is not None)
-    return sorted(finite, key=lambda one: standing(one.trial, one.metric, state.facts.mode))
+    """Order the trials of one job with a finite metric, best first."""
+    finite = [one for one in judged if one.metric is not None]
+    mode = state.facts.goal_of(finite[0].trial).mode if finite else state.facts.mode
+    return sorted(finite, key=lambda one: standing(one.trial, one.metric, mode))
 
 
-def lines_of(explanations: Sequence[Explanation], name: str) -> Iterator[tuple[str, str]]:
-    """Yield when things happened, and what they were. `name` is the name of the metric."""
+def lines_of(
+    explanations: Sequence[Explanation], named: Callable[[Explanation], str]
+) -> Iterator[tuple[str, str]]:
+    """Yield when things happened, and what they were. `named` gives the metric of each."""
     taken = {(b.event, t) for b in explanations if b.kind in ("lost", "noticed") for t in b.trials}
     groups: dict[tuple[object, ...], list[Explanation]] = {}
     for one in explanations:
         if _shown(one, taken):
             refused = one.kind == "refused"
             when = one.instance.partition(".")[0] if refused else round(one.at_s)
-            groups.setdefault((one.kind, when, predicate(one, name)), []).append(one)
+            groups.setdefault((one.kind, when, predicate(one, named(one))), []).append(one)
     for (_, _, text), together in groups.items():
         who = names([subject(one) for one in together if subject(one)])
         times = f" ({len(together)} times)" if len(together) > 1 and not who else ""
@@ -289,8 +304,18 @@ def _cost(cost: Cost, state: State) -> Parts:
 
 def trial_page(told: Json) -> RenderableType:
     """Show what `replay --trial --json` prints."""
-    name, trial = told["metric"]["name"], told["trial"]
     result = "; its model is the result" if told["handed_back"] else ""
+    return Group(
+        wrapped(f"{told['trial']} of {told['run']}: {told['fate']}{result}", "bold"),
+        grid([("why", told["why"]), ("config", config_text(told["config"]))]),
+        Text(),
+        *trial_history(told),
+    )
+
+
+def trial_history(told: Json) -> list[RenderableType]:
+    """Show where a trial was, and what happened to it and why."""
+    name, trial = told["metric"]["name"], told["trial"]
     attempts = [(at(one["start_s"]), _attempt(one, name)) for one in told["attempts"]]
     beats = [
         (at(one["at_s"]), one["text"].removeprefix(f"{trial}: "))
@@ -298,13 +323,19 @@ def trial_page(told: Json) -> RenderableType:
         if one["kind"] != "started"
     ]
     held = f"attempts: {len(attempts)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
-    return Group(
-        wrapped(f"{trial} of {told['run']}: {told['fate']}{result}", "bold"),
-        grid([("why", told["why"]), ("config", config_text(told["config"]))]),
-        Text(),
+    return [
         *_titled(held, attempts),
+        *_titled("other metrics", _others(told)),
         *_titled("what happened to it, and why", beats),
-    )
+    ]
+
+
+def _others(told: Json) -> Rows:
+    """Write how each other metric went, and what it must keep to and does not."""
+    said = "{first:value} to {last:value}, from {lowest:value} to {highest:value}"
+    spans = told["other_metrics"].items()
+    rows = [(name, fill(said, span)) for name, span in spans if span is not None]
+    return rows + [("not met", constraint) for constraint in told["violates"]]
 
 
 def _titled(title: str, rows: Rows) -> list[RenderableType]:
@@ -357,12 +388,20 @@ def _moment(told: Json, state: State) -> Parts:
 def _money(told: Json, state: State) -> Parts:
     price = f" ({format_money(told['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
     yield wrapped(fill(SPENT, {**told, "price": price}))
-    if told["best"] is not None:
-        yield wrapped(fill(BEST, {**told["best"], "name": told["metric"]["name"]}))
+    for job, name, best in _models(told):
+        yield wrapped(fill(BEST, {**best, "job": job, "name": name}))
     due = [(at(one["at_s"]), NEXT[one["what"]]) for one in told["next"]]
     if due:
         first = (due[0][0], f"{due[0][1]} (comes first)")
         yield from (Text("next", style="bold"), grid([first, *due[1:]]))
+
+
+def _models(told: Json) -> Iterator[tuple[str, str, Json]]:
+    """Yield the best models: whose (empty if the run is one job), the metric's name, the model."""
+    rows = [("", told["metric"]["name"], told["best"])]
+    if "jobs" in told:
+        rows = [(row["job"], row["metric"], row["best"]) for row in told["jobs"]]
+    yield from (row for row in rows if row[2] is not None)
 
 
 def _where(told: Json) -> RenderableType:

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from seerd.core import commands, events, verdicts
@@ -23,14 +24,31 @@ from seerd.core.incumbent import averaged, best_checkpoint, better_report
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
-from seerd.core.state import GONE, THERE, State, Trial
+from seerd.core.state import GONE, THERE, Incumbent, State, Trial
+from seerd.core.step import QUIET
 from seerd.explanation.attempts import AttemptHistory, Attempts, gone_s
-from seerd.explanation.explanations import EndCause, Explanation, Judgement, Kind, On, Sized, Then
+from seerd.explanation.explanations import (
+    EndCause,
+    Explanation,
+    JobModel,
+    Judgement,
+    Kind,
+    On,
+    Sized,
+    Then,
+)
 from seerd.planner.model import Compared
 from seerd.planner.ranking import standing
+from seerd.planner.trial_ids import job_of
+from seerd.view.configs import config_text
 
 Explanations = Iterator[Explanation]
 
+SILENT = (*QUIET, events.TrialStarted)
+"""Events that say nothing by themselves."""
+UNTOLD = (verdicts.Kept, commands.AskPolicy, commands.SetTimer)
+"""The most frequent decisions of which nothing is told."""
+ABOUT_INSTANCES = (commands.Launch, commands.Terminate, verdicts.HeldBack)
 THENS: dict[TrialPhase, Then] = {
     TrialPhase.FINISHED: "finished",
     TrialPhase.ELIMINATED: "eliminated",
@@ -101,6 +119,13 @@ class Step:
         return Explanation(kind, self.state.clock.seq, self.state.now, {**recorded, **beside})
 
 
+def says(event: AnyEvent, decided: Sequence[AnyDecision]) -> bool:
+    """Return whether there may be something to tell of an entry. Of most there is nothing, and
+    whoever reads a long run is spared looking.
+    """
+    return not isinstance(event, SILENT) or not all(isinstance(one, UNTOLD) for one in decided)
+
+
 def explanations_of(step: Step) -> Explanations:
     """Yield what an entry says: first what happened, then what was decided.
 
@@ -109,6 +134,7 @@ def explanations_of(step: Step) -> Explanations:
     yield from _happened(step)
     for one in step.decided:
         yield from _decided(one, step)
+        yield from _asked_for(one, step)
     yield from _instances(step)
 
 
@@ -129,7 +155,7 @@ def needed(state: State) -> int | None:
 
 
 def _sizes(state: State) -> Counter[int]:
-    return Counter(allocation.gpus for allocation in state.plan.wanted.values())
+    return Counter(map(attrgetter("gpus"), state.plan.wanted.values()))
 
 
 # ------------------------------------------------------------ what happened
@@ -159,6 +185,8 @@ def _happened(step: Step) -> Explanations:
             yield step.tell("refused", instance=event.command, detail=event.why, again_s=again)
         case events.InstanceNoticed():
             yield from _noticed(event, step)
+        case events.InstanceShared() if event.instance in state.fleet.instances:
+            yield step.tell("shared", event, "instance gpus", detail=event.why)
         case events.PublishFailed() if isinstance(step.asked, commands.Publish):
             about = {"trial": step.asked.trial, "detail": event.why}
             yield step.tell("not-usable", event, "damaged", **about)
@@ -255,6 +283,8 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
             yield step.tell("declined", one, keys, detail=one.why, stands=stands)
         case verdicts.Slow():
             yield step.tell("slow", one, "trial rank detail")
+        case verdicts.Warned():
+            yield step.tell("warned", one, "what detail")
         case verdicts.Closing():
             known.planned = False
             yield _closing(one, step)
@@ -272,6 +302,49 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
             yield _over(one, step)
 
 
+def _asked_for(one: AnyDecision, step: Step) -> Explanations:
+    """Tell of what follows from what the person has asked for, now or for one of the jobs."""
+    match one:
+        case verdicts.JobOver():
+            yield step.tell("job-over", one, "job why detail")
+        case verdicts.Granted() if isinstance(step.event, events.ExtendAsked):
+            yield _extended(step.event, step)
+        case verdicts.Granted() if isinstance(step.event, events.AddAsked):
+            about = {"config": dict(step.event.config), "text": config_text(step.event.config)}
+            yield step.tell("added", **about)
+        case verdicts.Granted():
+            yield from _of_jobs(step)
+        case verdicts.Denied():
+            yield step.tell("denied", one, "why")
+        case verdicts.Retired():
+            yield step.tell("retired", one, "instance by_s")
+
+
+def _of_jobs(step: Step) -> Explanations:
+    """Tell of what was granted about the jobs that share the run."""
+    match event := step.event:
+        case events.JobAdded():
+            about = {"job": event.job.id, "policy": event.job.problem.params.name}
+            yield step.tell(
+                "job-added", event.job, "weight metric", owner=event.facts.owner, **about
+            )
+        case events.JobStopAsked():
+            yield step.tell("job-over", event, "job", why="person", detail="")
+        case events.JobWeighed():
+            yield step.tell("job-weighed", event, "job weight")
+
+
+def _extended(event: events.ExtendAsked, step: Step) -> Explanation:
+    limits = event.problem.limits
+    return step.tell(
+        "extended",
+        limits,
+        "deadline_s cost_usd",
+        budget_gpu_min=minutes(limits.budget_gpu_s),
+        replanned=event.outline is not None,
+    )
+
+
 def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explanation:
     known, unknown = step.asked, commands.AskPolicy(id=verdict.question)
     asked = known if isinstance(known, commands.AskPolicy) else unknown
@@ -283,13 +356,18 @@ def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explana
 def _judgements(plan: PlanChange, step: Step) -> Explanations:
     """Tell of every trial that the plan has compared, and of those that are out without that."""
     compared = [one.compared() for one in plan.compared]
-    cuts = {(one.bracket, one.of): one for one in compared if one.place == one.best}
+    cuts = {_with(one): one for one in compared if one.place == one.best}
     for one in compared:
-        yield _judged(one, cuts.get((one.bracket, one.of)), step)
+        yield _judged(one, cuts.get(_with(one)), step)
     known = {one.trial for one in compared}
     for trial in (step.state.trials[name] for name in plan.eliminated if name not in known):
         alone = Compared(trial.id, trial.metric, trial.reports, 0, 0, 0, trial.bracket)
         yield _judged(alone, None, step)
+
+
+def _with(one: Compared) -> tuple[str, int, int]:
+    """Return what those have in common who were compared with each other."""
+    return job_of(one.trial), one.bracket, one.of
 
 
 def _judged(one: Compared, cut: Compared | None, step: Step) -> Explanation:
@@ -347,6 +425,8 @@ def _instances(step: Step) -> Explanations:
     """Tell of instances asked for together, of those given back for the same reason, and of what is
     held back.
     """
+    if not any(isinstance(one, ABOUT_INSTANCES) for one in step.decided):
+        return
     state = step.state
     launches = [one for one in step.decided if isinstance(one, commands.Launch)]
     if launches:
@@ -380,14 +460,15 @@ def _closing(verdict: verdicts.Closing, step: Step) -> Explanation:
 
 def _chosen(command: commands.Publish, step: Step) -> Explanation:
     """Tell of the model that is handed back, beside what else there was."""
-    state, mode = step.state, step.state.facts.mode
-    best = ((trial.id, best_checkpoint(state, trial)) for trial in state.trials.values())
+    state, mode = step.state, step.state.facts.goal_of(command.trial).mode
+    own = (t for t in state.trials.values() if job_of(t.id) == job_of(command.trial))
+    best = ((trial.id, best_checkpoint(state, trial)) for trial in own)
     usable = [(name, one) for name, one in best if one is not None]
     others = (one for one in usable if one[0] != command.trial)
     second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
-    unsaved = better_report(state, command.metric)
     kept = state.trials[command.trial].checkpoints
     saved = next(one for one in kept if one.name == command.checkpoint)
+    unsaved = better_report(state, Incumbent(command.trial, saved, command.metric))
     return step.tell(
         "chosen",
         command,
@@ -405,5 +486,18 @@ def _chosen(command: commands.Publish, step: Step) -> Explanation:
 def _over(command: commands.Finish, step: Step) -> Explanation:
     published = step.state.result.published
     best = published and published.incumbent
-    about = {"path": published and published.path, "trial": best and best.trial}
+    about: dict[str, Any] = {
+        "path": published and published.path,
+        "trial": best and best.trial,
+    }
+    if step.state.facts.jobs:
+        about["models"] = tuple(_models(step.state))
     return step.tell("over", command, "status", metric=best and best.metric, **about)
+
+
+def _models(state: State) -> Iterator[JobModel]:
+    """Yield the models of the jobs that share the run, in the order of the jobs."""
+    of_jobs = state.result.of_jobs
+    for name, one in ((name, of_jobs[name]) for name in state.jobs if name in of_jobs):
+        best = one.incumbent
+        yield JobModel(job=name, trial=best.trial, metric=best.metric, path=one.path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from seerd.core.events import RunFacts
 from seerd.explanation.explanations import Explanation, Kind
 from seerd.explanation.words import fill
 from seerd.view.harmless import printable
@@ -32,9 +33,19 @@ SAYS: dict[Kind, str] = {
     "came": "{instance}: ready with {gpus:GPU}, asked for {after_s:about} before",
     "refused": "no instance: {detail}[; asked again at {again_s:at}]",
     "noticed": "{notice:reason}[; {trials:names} must save and go on elsewhere]",
+    "shared": "{gpus:GPU} of {instance} may be used from now on: {detail}",
     "lost": "{instance} is lost: {detail}{since}[; with it {trials:names}]",
     "given-back": "{instances:names} given back{why:reason}",
     "closing": "the end{why:reason}",
+    "extended": "the person extends the limits: {deadline_s:at}, {budget_gpu_min} GPU-min"
+    "[, {cost_usd} USD]; [{replanned:if}what is left is planned anew|the plan stands]",
+    "added": "the person adds a configuration, to be tried next: {text}",
+    "denied": "what the person asks for cannot be: {why:reason}",
+    "job-over": "job {job} is over{why:reason}; others get its share",
+    "job-added": "the person adds job {job}[ of {owner}], weight {weight:g}: {metric} by {policy}",
+    "job-weighed": "the person gives job {job} the weight {weight:g}",
+    "retired": "{instance}: not used any more: it was rented for the limits before, and ends "
+    "itself at {by_s:at}",
     "stop-wanted": "the person asks for the end[{hard:if} at once]",
     "resumed": "[{reopened:if}the interrupted run|after {silent_s:at} without a word, the run]"
     " is taken up again; [still there: {alive:names}|no instance was there any more]"
@@ -45,8 +56,9 @@ SAYS: dict[Kind, str] = {
     "{better_unsaved_metric:value}, which is in no checkpoint that was kept]",
     "not-usable": "the checkpoint of {trial} could not be fetched: {detail}; "
     "[{damaged:if}the next best is taken|it stays in the store]",
-    "over": "over ({status:ending}): [the model is in {path}|without a model]",
+    "over": "over ({status:ending}): {model}",
     "slow": "{detail}",
+    "warned": "{detail}",
     "remark": "{text}",
 }
 """Kind -> template of its sentences. `{key:reason}` stands for what `REASONS` says of the cause
@@ -61,6 +73,24 @@ REASONS: dict[str, dict[str, str]] = {
         "resumed": "the run goes on: ",
         "untrue": "the plan before was in part about trials that had ended: ",
         "again": "the answer before was of no use: ",
+        "extended": "the limits were extended: ",
+        "added": "a configuration was added: ",
+        "jobs": "what the jobs share was to be divided anew: ",
+    },
+    "denied": {
+        "ending": "the run is ending",
+        "lower": "a limit would be lower than it is",
+        "same": "no limit would be higher than it is",
+        "space": "the configuration is not in the search space",
+        "no-more": "the policy begins no more trials",
+        "no-job": "there is no such job that goes on, or there is one of this name already",
+        "unready": "an instance could not be made ready for its trials",
+    },
+    "job-over": {
+        "target": ": its target was reached[: {detail}]",
+        "person": ": the person asked for it",
+        "deadline": ": its own deadline is near",
+        "budget": ": its own budget is used up",
     },
     "judged": {
         "goes-on": "it goes on{luck}[, with {gpus:GPU}]{gpus_change}",
@@ -75,6 +105,7 @@ REASONS: dict[str, dict[str, str]] = {
         "resized": " to go on with {gpus:GPU} instead of {gpus_before}",
         "moved": " to go on elsewhere[: its GPUs are for {others:names}|: fewer instances will do]",
         "displaced": " to wait: [its GPUs are for {others:names}|there is no room for it any more]",
+        "shared": ": its GPUs are for another run on that machine",
         "reached": " after report {until}, where it is compared with others",
         "paused": " to wait: the plan does not want it to train on now",
         "leaving": " to go on elsewhere: the cloud takes its instance away",
@@ -125,6 +156,7 @@ REASONS: dict[str, dict[str, str]] = {
         "person": ": the person asked for it",
         "no-instance": ": no instance can be had[: {detail}]",
         "no-trial": ": no trial is left that has reported",
+        "alike": ": every trial fails in the same way[: {detail}]",
         "policy": ": again and again the policy gave no plan that can be used",
         "unknown": ": {status:ending}",
     },
@@ -138,6 +170,12 @@ def subject(explanation: Explanation) -> str:
     """Return the trial or instance with which the sentence begins; empty if there is none."""
     found = SUBJECT.match(SAYS[explanation.kind])
     return str(explanation.facts[found[1]]) if found else ""
+
+
+def metric_of(explanation: Explanation, facts: RunFacts) -> str:
+    """Return the name of the metric in a sentence: that of its trial, if it is about one."""
+    trial = explanation.facts.get("trial")
+    return facts.metric if trial is None else facts.goal_of(trial).metric
 
 
 def sentence(explanation: Explanation, name: str) -> str:
@@ -186,6 +224,13 @@ def _judged(explanation: Explanation) -> dict[str, str]:
     }
 
 
+def _over(explanation: Explanation) -> dict[str, str]:
+    """Choose what to say of the model, or of those of the jobs that share the run."""
+    if "models" in explanation.facts:
+        return {"model": "[the models: {models:models}|without a model]"}
+    return {"model": "[the model is in {path}|without a model]"}
+
+
 def _ended(explanation: Explanation) -> dict[str, str]:
     """Choose what to say of what was saved, and of what the end meant for the trial."""
     newest = "the beginning" if explanation.kept is None else "its checkpoint of report {kept}"
@@ -205,6 +250,7 @@ PARTS: dict[Kind, Callable[[Explanation], dict[str, str]]] = {
         "mean": f" (mean of the last {one.mean_of} reports)" * (one.mean_of > 1)
     },
     "ended": _ended,
+    "over": _over,
     "lost": lambda one: {"since": " (since {ended_s:at})" * (one.at_s - one.ended_s > 1)},
 }
 """Kind -> function that chooses parts of its sentences, where a template cannot."""

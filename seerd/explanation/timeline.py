@@ -13,10 +13,10 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent, PolicyAnswered
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.core.step import QUIET, commands_of, follow
+from seerd.core.step import commands_of, follow
 from seerd.explanation.attempts import Attempts
 from seerd.explanation.explanations import Explanation, Sized
-from seerd.explanation.reasons import KnownBefore, Step, explanations_of, wanted
+from seerd.explanation.reasons import KnownBefore, Step, explanations_of, says, wanted
 
 Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
 """Leads a state on by one event and its decisions."""
@@ -76,16 +76,23 @@ class Timeline:
 
     def of_trial(self, trial: str) -> list[Explanation]:
         """Return what has happened to a trial. Plans do not count, since they are about all."""
-        told = (one for one in self.explanations if one.kind != "planned")
-        return [one for one in told if one.facts.get("trial") == trial]
+        return self.by_trial().get(trial, [])
+
+    def by_trial(self) -> dict[str, list[Explanation]]:
+        """Return what has happened to every trial of which something is told, as `of_trial`."""
+        found: dict[str, list[Explanation]] = {}
+        for one in self.explanations:
+            if one.kind != "planned" and (trial := one.facts.get("trial")) is not None:
+                found.setdefault(trial, []).append(one)
+        return found
 
     def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
         """Lead the state on by one entry of the journal, and note what happened."""
-        self.commands += len(commands_of(decided))
-        quiet = not decided and isinstance(event, QUIET)
-        step = None if quiet else Step.before(event, decided, self.known, state)
+        step = Step.before(event, decided, self.known, state) if says(event, decided) else None
         self.go(state, event, decided)
         self.attempts.hear(event, state)
+        if decided:
+            self.commands += len(commands_of(decided))
         if step is not None:
             self._write(list(explanations_of(step)), event, state)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from string import Formatter
 from typing import Any
 
-from seerd.explanation.explanations import On, Sized
+from seerd.explanation.explanations import JobModel, On, Sized
 from seerd.units import format_duration
 from seerd.view.plain import ENDINGS, gpus_text
 
@@ -51,6 +51,11 @@ def sizes(groups: Sequence[Sized]) -> str:
     return " and ".join(each) or "nobody"
 
 
+def models(many: Sequence[JobModel]) -> str:
+    """Write whose models are where."""
+    return ", ".join(f"{one.job} in {one.path}" for one in many)
+
+
 def value(metric: float | None) -> str:
     """Write what was reported; None: it was missing or not finite."""
     return "missing or not finite" if metric is None else f"{metric:.6g}"
@@ -61,6 +66,7 @@ WRITERS: dict[str, Callable[[Any], str]] = {
     "at": at,
     "ending": ENDINGS.__getitem__,
     "if": lambda _: "",
+    "models": models,
     "names": names,
     "places": places,
     "sizes": sizes,

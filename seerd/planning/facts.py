@@ -5,10 +5,12 @@ The one rule: only pure functions; what a machine or a cloud offers is an argume
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
 
 from seerd.errors import UsageError
-from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.model import ClusterFacts, Limits, Outline, PolicyParams, Problem
 from seerd.planner.profile import Profile
 from seerd.spec.spec import Metric, Spec, SpecLimits
 
@@ -43,11 +45,13 @@ class MachineSlots:
     gpus     CUDA devices (`cuda`), or CPU slots
     cuda     whether they are CUDA devices
     threads  CPU threads for each rank
+    weight   the run's share beside other runs on this machine
     """
 
     gpus: int
     cuda: bool
     threads: int
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,38 @@ class Quote:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What a run begins with.
+
+    problem   what the policy plans with
+    outline   the whole run as the policy would have it
+    cluster   what machines can be had, and how they are billed
+    minimize  what the person wanted minimised
+    ideal     whether it was planned as published, whatever is billed
+    """
+
+    problem: Problem
+    outline: Outline
+    cluster: ClusterFacts
+    minimize: Literal["cost", "time"] | None = field(default=None, kw_only=True)
+    ideal: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where planning happens.
+
+    home           the folder of all runs
+    machine_types  what the spec runs on, as profiles name it, the preferred one first
+    quote          what the cluster offers
+    """
+
+    home: Path
+    machine_types: tuple[str, ...]
+    quote: Quote
+
+
 def problem_of(
     spec: Spec, cluster: ClusterFacts, profile: Profile, notes: tuple[str, ...] = ()
 ) -> Problem:
@@ -79,8 +115,8 @@ def problem_of(
     `notes`: what a person should know of it. Raises `UsageError` if a limit is missing.
     """
     limits = Limits(
-        deadline_s=_needed(spec.limits.deadline_s, "--deadline"),
-        budget_gpu_s=_needed(budget_of(spec.limits, cluster), "--budget"),
+        deadline_s=needed(spec.limits.deadline_s, "--deadline"),
+        budget_gpu_s=needed(budget_of(spec.limits, cluster), "--budget"),
         max_gpus=most_gpus(spec.limits.max_gpus, cluster),
         cost_usd=spec.limits.cost_usd,
     )
@@ -145,7 +181,8 @@ def budget_of(limits: SpecLimits, cluster: ClusterFacts) -> float | None:
     return limits.budget_gpu_s
 
 
-def _needed(value: float | None, option: str) -> float:
+def needed(value: float | None, option: str) -> float:
+    """Return a limit that is given. Raises `UsageError` if it is missing."""
     if value is None:
         raise UsageError(f"give {option}, or put it into [limits] of the spec")
     return value

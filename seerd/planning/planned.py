@@ -7,11 +7,14 @@ else sees it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from seerd.core.closing import closing_s
+from seerd.core.rules import RULES
 from seerd.errors import LimitsError, UsageError
+from seerd.extras import installing
 from seerd.planner.budget_margin import SAMPLES, Terms, with_margin
 from seerd.planner.draws import draws
 from seerd.planner.forecast import Forecast, Spread, closed_early, forecast_outline
@@ -30,6 +33,7 @@ from seerd.planner.policy import POLICIES, outline_of, plan_of
 from seerd.planner.profile import Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
+from seerd.planning.facts import Intended
 
 BOOT_SHARE = 0.1
 """If boots take a larger share of the budget, there is a warning."""
@@ -41,19 +45,13 @@ MORE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Intended):
     """A plan, and what it is expected to take.
 
-    problem   what the policy plans with
-    outline   the whole run as the policy would have it
-    cluster   what machines can be had, and how they are billed
     forecast  time, GPU time and money that it will take
     warnings  what may surprise the person, one sentence each, the most important first
     """
 
-    problem: Problem
-    outline: Outline
-    cluster: ClusterFacts
     forecast: Forecast
     warnings: tuple[str, ...] = ()
 
@@ -144,6 +142,9 @@ def _planned(
     outline = _outline(problem)
     if isinstance(outline, Impossible):
         return outline
+    closing = closing_of(problem.limits.deadline_s, cluster, profile)
+    if not ideal and (too_short := _no_time(problem, cluster, closing)) is not None:
+        return too_short
     forecast = forecast_outline(outline, cluster, profile, samples=SAMPLES)
     if not ideal:
         deadline_s = problem.limits.deadline_s
@@ -151,6 +152,21 @@ def _planned(
         forecast = closed_early(forecast, outline, by_s)
     planned = Planned(problem, outline, cluster, _capped(forecast, problem.limits))
     return _expecting(planned, profile) if problem.params.name == "seer+" else planned
+
+
+def _no_time(problem: Problem, cluster: ClusterFacts, closing_s: float) -> Impossible | None:
+    """Return that the deadline leaves no time in which a trial could be started, if it does not."""
+    if cluster.instant:
+        return None
+    deadline_s, least_s = problem.limits.deadline_s, closing_s + RULES.shortest_s
+    if deadline_s > least_s:
+        return None
+    return Impossible(
+        f"of {deadline_s:g}s the last {closing_s:g}s are for saving and ending, and no trial is "
+        f"started later than {RULES.shortest_s:g}s before that",
+        math.ceil(least_s) + 1.0,
+        problem.limits.budget_gpu_s,
+    )
 
 
 def _that_do(
@@ -209,7 +225,9 @@ def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
 def _outline(problem: Problem) -> Outline | Impossible:
     try:
         return outline_of(problem)
-    except (NeedsPackageError, NoConfigurationError) as error:
+    except NeedsPackageError as error:
+        raise UsageError(f"{error}: {installing(error.extra)}") from error
+    except NoConfigurationError as error:
         raise UsageError(str(error)) from error
 
 

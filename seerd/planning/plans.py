@@ -4,31 +4,18 @@ both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Literal
 
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Impossible
 from seerd.planner.profile import Profile
-from seerd.planning.facts import Quote, problem_of
+from seerd.planning.facts import Place, problem_of
+from seerd.planning.groups import group_problem
 from seerd.planning.planned import Planned, others, plan_for
 from seerd.planning.profiles import profile_for
+from seerd.spec.group import JobGroup
 from seerd.spec.spec import Spec
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where planning happens.
-
-    home           the folder of all runs
-    machine_types  what the spec runs on, as profiles name it, the preferred one first
-    quote          what the cluster offers
-    """
-
-    home: Path
-    machine_types: tuple[str, ...]
-    quote: Quote
 
 
 def of_spec(
@@ -53,6 +40,15 @@ def of_spec(
         return elastic_plan(spec, cluster, profile, minimize)
     notes = (*place.quote.notes, *filter(None, [profile.note]))
     return plan_for(problem_of(spec, cluster, profile, notes), cluster, profile, ideal=ideal)
+
+
+def of_group(group: JobGroup, place: Place) -> Planned:
+    """Plan what `seerd run` would start of a group. Raises what `of_spec` raises."""
+    settings = [_setting(job.spec, place) for job in group.jobs]
+    profiles = [profile for _, profile in settings]
+    cluster, slowest = max(settings, key=lambda one: one[1].job.start.p50_s)
+    problem = group_problem(group, cluster, profiles, place.quote.notes)
+    return plan_for(problem, cluster, slowest)
 
 
 def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:

@@ -24,12 +24,11 @@ from seerd.planner.clouds import (
 )
 from seerd.planner.model import ClusterFacts
 from seerd.planner.stages import instances_for
-from seerd.planning.facts import Machine, MachineSlots, Quote
+from seerd.planning.facts import Intended, Machine, MachineSlots, Place, Quote
 from seerd.planning.machine import this_machine
-from seerd.planning.planned import Planned
-from seerd.planning.plans import Place
 from seerd.shell.home import Home, RunFolder
 from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster, LocalCluster
+from seerd.spec.program import why_no_python
 from seerd.spec.spec import Spec
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class ClusterKind(ABC, Generic[C]):
         """
         return self.unasked_quote(machine)
 
-    def check_quota(self, planned: Planned) -> None:
+    def check_quota(self, intended: Intended) -> None:
         """Check that the cloud allows the plan's peak. Raises `CloudError` if it does not."""
 
     def source(self, folder: RunFolder) -> str:
@@ -128,6 +127,15 @@ class Local(ClusterKind[LocalCluster]):
             raise UsageError(
                 f"on this machine checkpoints are kept in a directory, not in {self.cluster.store}"
             )
+        if spec.train.launcher != "command" and not spec.train.setup:
+            why = why_no_python(
+                spec.train.python or self.python,
+                spec.train.source,
+                spec.train.env,
+                torch=spec.train.launcher == "torchrun",
+            )
+            if why:
+                raise UsageError(f"nothing was started: {why}")
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
         """Name the CUDA devices, or how the cores are shared."""
@@ -155,7 +163,8 @@ class Local(ClusterKind[LocalCluster]):
 
     def kept(self, spec: Spec, folder: RunFolder, quote: Quote, until: float) -> MachineSlots:
         """Keep the GPUs that were offered."""
-        return MachineSlots(quote.facts.gpus_per_instance, quote.cuda, quote.threads)
+        gpus, weight = quote.facts.gpus_per_instance, self.cluster.weight
+        return MachineSlots(gpus, quote.cuda, quote.threads, weight)
 
     @staticmethod
     def kept_type() -> Any:
@@ -177,6 +186,7 @@ class Local(ClusterKind[LocalCluster]):
             bundle=agent_for(folder.agent),
             gpus=slots.gpus,
             cuda=slots.cuda,
+            weight=slots.weight,
             lease_s=RULES.lease_s,
             grace_s=GRACE_S,
         )
@@ -240,7 +250,7 @@ class Hosts(ClusterKind[HostsCluster]):
 
         hosts: tuple[SshHost, ...] = setup.where
         gpus, cuda = min(host.gpus for host in hosts), all(host.cuda for host in hosts)
-        remote = remote_of(folder, gpus, cuda=cuda)
+        remote = remote_of(folder, gpus, cuda=cuda, weight=hosts[0].weight)
         return site_of(setup, HostsProvider(hosts, remote), remote)
 
 
@@ -286,14 +296,14 @@ class Ec2(ClusterKind[Ec2Cluster]):
 
         return quotes.ask(self.cluster, home.path / "prices")
 
-    def check_quota(self, planned: Planned) -> None:
+    def check_quota(self, intended: Intended) -> None:
         """Ask AWS how many instances the account may have. Raises `CloudError` if they are too
         few.
         """
         from seerd.runs import quotes
 
-        size = planned.cluster.gpus_per_instance
-        peak = max(instances_for(stage.groups, size) for stage in planned.outline.stages)
+        size = intended.cluster.gpus_per_instance
+        peak = max(instances_for(stage.groups, size) for stage in intended.outline.stages)
         quota = quotes.quota(self.cluster, peak)
         if quota.enough is False:
             some = (quota.instances or 0) * size
@@ -333,7 +343,8 @@ class Ec2(ClusterKind[Ec2Cluster]):
         spot = settings.market == "spot"
         remote = remote_of(folder, settings.gpus, cuda=True, rented=True, spot=spot)
         provider = Ec2Provider(settings, remote, shared=folder.path.parent / "dry-places")
-        return site_of(setup, provider, remote, settings.region)
+        site = site_of(setup, provider, remote, settings.region)
+        return replace(site, prolong=provider.prolong)
 
     def _check_types(self) -> None:
         if not self.cluster.types:
@@ -490,4 +501,5 @@ def hosts_of(cluster: HostsCluster) -> tuple[SshHost, ...]:
     """Turn the spec's hosts into those of the provider."""
     from seerd.shell.providers.hosts import SshHost
 
-    return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda) for h in cluster.hosts)
+    weight = cluster.weight
+    return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda, weight) for h in cluster.hosts)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.planning.facts import Quote
-from seerd.planning.planned import Planned
+from seerd.planning.facts import Intended, Quote
+from seerd.planning.groups import job_facts
 from seerd.runs import clusters, wiring
 from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent, copy_source
@@ -26,6 +27,7 @@ from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment
+from seerd.spec.group import GroupJob
 from seerd.spec.spec import Spec
 
 
@@ -42,35 +44,56 @@ class Ended:
 
 
 def create(
-    spec: Spec, planned: Planned, home: Home, origin: float, quote: Quote
+    spec: Spec,
+    intended: Intended,
+    home: Home,
+    origin: float,
+    quote: Quote,
+    jobs: Sequence[GroupJob] = (),
 ) -> tuple[RunFolder, State]:
     """Make a new run's folder, ready to begin; if that fails, no folder is left.
 
     origin  when the run began, wall clock, seconds since 1970
-    quote   what its cluster offers; `clusters.quoted` has checked that the spec can be run
+    quote   what its cluster offers; `clusters.quoted` has checked that all can be run
+    jobs    the jobs that share the run, of which the spec is what they share; empty: it is one job
     """
     folder = home.new(spec.name)
     try:
-        return folder, _fill(folder, spec, planned, origin, quote)
+        _copy(folder, spec, jobs)
+        facts = facts_of(spec, folder.run, intended, jobs)
+        until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
+        sizes, specs = intended.outline.allocations, {job.id: job.spec for job in jobs}
+        wiring.save(wiring.setup_of(spec, folder, sizes, quote, until, specs), folder)
+        with Journal.create(folder.journal, origin):
+            return folder, new_state(facts)
     except (OSError, JournalError):
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
-def _fill(folder: RunFolder, spec: Spec, planned: Planned, origin: float, quote: Quote) -> State:
-    facts = facts_of(spec, folder.run, planned)
+def _copy(folder: RunFolder, spec: Spec, jobs: Sequence[GroupJob]) -> None:
+    """Put into the run's folder what it is made from."""
     folder.spec.write_text(spec.text)
-    copy_source(spec.train.source, folder.source)
+    if not jobs:
+        copy_source(spec.train.source, folder.source, spec.exported())
+    for job in jobs:
+        copy_job(folder, job)
     build_agent(folder.agent)
-    until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
-    setup = wiring.setup_of(spec, folder, planned.outline.allocations, quote, until)
-    wiring.save(setup, folder)
-    state = new_state(facts)
-    with Journal.create(folder.journal, origin):
-        return state
 
 
-def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
+def copy_job(folder: RunFolder, job: GroupJob) -> None:
+    """Copy the source and the spec of one of the jobs that share a run into the run's folder.
+
+    Raises what `copy_source` raises.
+    """
+    folder.specs.mkdir(exist_ok=True)
+    (folder.specs / f"{job.id}.toml").write_text(job.spec.text)
+    folder.source.mkdir(exist_ok=True)
+    without = {*job.spec.exported(), folder.path.parent.resolve()}
+    copy_source(job.spec.train.source, folder.source / job.id, without)
+
+
+def facts_of(spec: Spec, run: str, intended: Intended, jobs: Sequence[GroupJob] = ()) -> RunFacts:
     """Collect what the journal of a run begins with."""
     return RunFacts(
         run=run,
@@ -79,9 +102,15 @@ def facts_of(spec: Spec, run: str, planned: Planned) -> RunFacts:
         mode=spec.metric.mode,
         target=spec.metric.target,
         smooth=spec.metric.smooth,
-        problem=planned.problem,
-        cluster=planned.cluster,
-        outline=planned.outline,
+        constraints=spec.metric.constraints,
+        patterns={} if spec.train.observed is None else spec.train.observed.report,
+        saves_to="" if spec.train.observed is None else spec.train.observed.checkpoint,
+        problem=intended.problem,
+        cluster=intended.cluster,
+        outline=intended.outline,
+        jobs=tuple(job_facts(job) for job in jobs),
+        minimize=intended.minimize,
+        ideal=intended.ideal,
     )
 
 
@@ -103,6 +132,7 @@ def resume(folder: RunFolder, watcher: Watcher) -> Ended:
         state = replay(journal)
         if state.phase is RunPhase.OVER and not lacks_its_model(state):
             _reopen(folder, journal, state)
+        _keep_end(folder, journal, state)
         daemon = Daemon(state, journal, _environment(folder, state), watcher)
         asyncio.run(daemon.resume())
         return _ended(daemon)
@@ -132,11 +162,20 @@ def _environment(folder: RunFolder, state: State) -> RunEnvironment:
 
 def lacks_its_model(state: State) -> bool:
     """Tell whether a run that is over still has its best model only in the store."""
-    return (
-        state.end.status != "interrupted"
-        and state.result.published is None
-        and incumbent(state) is not None
+    lacking = [name for name in state.jobs if name not in state.result.of_jobs]
+    return state.end.status != "interrupted" and any(
+        incumbent(state, name) is not None for name in lacking
     )
+
+
+def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
+    """Let what is rented from now on last for a deadline that was extended: the daemon that did so
+    may have died before it had noted that.
+    """
+    setup = _setup_of(folder)
+    until = journal.origin + state.facts.problem.limits.deadline_s + wiring.MARGIN_S
+    if state.phase is not RunPhase.OVER and setup.until < until - 1:
+        wiring.save(wiring.prolonged(setup, until), folder)
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:

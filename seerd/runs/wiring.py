@@ -6,10 +6,11 @@ nobody.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -23,15 +24,18 @@ from seerd.runs.clusters import PYTHON
 from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
+from seerd.shell.inbox import Inbox
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Provider
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote, RemoteMachine
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.stores.s3 import S3Store
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
+
+if TYPE_CHECKING:
+    from seerd.shell.ssh.remote import Remote, RemoteMachine
+    from seerd.shell.stores.s3 import S3Store
 
 GRACE_S = 10.0
 CHECKPOINT_EVERY_S = 10.0
@@ -49,12 +53,16 @@ class Setup(msgspec.Struct, frozen=True):
 
     In the file, `where` stands under the name of its kind.
 
-    job    how agents start trials
+    job    how agents start trials; where jobs share the run, only what they share
+    jobs   how they start those of each job that shares the run
     store  a directory, or s3://bucket/prefix
     until  when the run's URLs and instances end at the latest, wall clock, seconds since 1970
     kind   the kind of cluster, as in `clusters.KINDS`
     where  what that kind keeps
     data   what every instance fetches once
+    on_end       the shell command that is run here when the run is over; empty: none
+    spec_folder  where it is run: the folder of the spec
+    export       tracker -> where the run is exported to as it goes on
     """
 
     job: Job
@@ -63,6 +71,10 @@ class Setup(msgspec.Struct, frozen=True):
     kind: str
     where: Any
     data: tuple[Data, ...] = ()
+    on_end: str = ""
+    spec_folder: str = ""
+    export: dict[str, str] = {}
+    jobs: tuple[Job, ...] = ()
 
 
 class OverSsh(Provider, Protocol):
@@ -78,20 +90,33 @@ class Site:
 
     provider  starts and ends them
     printed   fetches what trials print; None: that is in the run's folder anyway
+    uploads   says how far uploads have come; None: there are none
     expected  what a healthy instance has; None: not checked
     region    the region of AWS; None: the environment's
+    prolong   lets what is rented from now on end itself later, wall clock, seconds since 1970;
+              None: nothing is rented
     """
 
     provider: Provider
     printed: Source | None = None
+    uploads: Callable[[], str] | None = None
     expected: Expected | None = None
     region: str | None = None
+    prolong: Callable[[float], None] | None = None
 
 
 def remote_of(
-    folder: RunFolder, gpus: int, *, cuda: bool, rented: bool = False, spot: bool = False
+    folder: RunFolder,
+    gpus: int,
+    *,
+    cuda: bool,
+    rented: bool = False,
+    spot: bool = False,
+    weight: float | None = None,
 ) -> Remote:
     """Make the connection to a run's machines over SSH; `AgentOptions` explains the options."""
+    from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
+
     options = AgentOptions(
         run=folder.run,
         gpus=gpus,
@@ -101,6 +126,7 @@ def remote_of(
         power_off=rented,
         spot=spot,
         python=PYTHON,
+        weight=weight,
     )
     return Remote(Bundle(agent_for(folder.agent), folder.source), options)
 
@@ -115,7 +141,7 @@ def site_of(setup: Setup, provider: OverSsh, remote: Remote, region: str | None 
 
     torch = setup.job.launcher != "command"
     expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=torch)
-    return Site(provider, printed, expected, region)
+    return Site(provider, printed, remote.uploads, expected, region)
 
 
 def setup_of(
@@ -124,34 +150,73 @@ def setup_of(
     allocations: list[int],
     quote: Quote,
     until: float,
+    jobs: Mapping[str, Spec] | None = None,
 ) -> Setup:
     """Collect what is kept of a new run beside its journal.
 
     allocations  numbers of GPUs that trials may get
     quote        what its cluster offers
     until        when its URLs and instances end at the latest, wall clock, seconds since 1970
+    jobs         id -> spec of each job that shares the run; None: it is one job
     """
-    train, store, kind = spec.train, _store_of(spec, folder), clusters.of(spec)
-    job = Job(
-        source=kind.source(folder),
+    store, kind = _store_of(spec, folder), clusters.of(spec)
+    several, source = jobs or {}, kind.source(folder)
+    data = [
+        replace(one, to=f"{name}/{one.to}") if name else one
+        for name, its in (several or {"": spec}).items()
+        for one in its.train.data
+    ]
+    common: dict[str, Any] = {
+        "store": "" if store.startswith("s3://") else store,
+        "allocations": allocations,
+        "threads": quote.threads,
+    }
+    starts = {
+        name: replace(started_as(its, kind.python), **common, source=f"{source}/{name}", id=name)
+        for name, its in several.items()
+    }
+    return Setup(
+        job=replace(started_as(spec, kind.python), **common, source=source),
+        store=store,
+        until=until,
+        kind=spec.cluster.provider,
+        where=kind.kept(spec, folder, quote, until),
+        data=tuple(data),
+        on_end=spec.on_end,
+        spec_folder=str(spec.folder.resolve()),
+        export=spec.export,
+        jobs=tuple(starts.values()),
+    )
+
+
+def started_as(spec: Spec, python: str) -> Job:
+    """Say how agents start the trials of a spec, but for what depends on the run's machines: the
+    folder of its source, the store, the numbers of GPUs and threads.
+
+    python  the interpreter, if the spec names none
+    """
+    train = spec.train
+    return Job(
+        source="",
         script=train.script,
         args=list(train.args),
         launcher=train.launcher,
-        python=train.python or kind.python,
+        python=train.python or python,
         env=dict(train.env),
         setup=list(train.setup),
-        store="" if store.startswith("s3://") else store,
+        store="",
         metric=spec.metric.name,
         mode=spec.metric.mode,
-        allocations=allocations,
-        threads=quote.threads,
+        allocations=[],
+        threads=0,
         checkpoint_every_s=CHECKPOINT_EVERY_S,
         max_reports=spec.policy.max_reports,
         smooth=spec.metric.smooth,
+        constraints=[str(one) for one in spec.metric.constraints],
         preload=None if train.preload is None else list(train.preload),
+        names=[parameter.name for parameter in spec.space.parameters],
+        observed=train.observed,
     )
-    where = kind.kept(spec, folder, quote, until)
-    return Setup(job, store, until, spec.cluster.provider, where, train.data)
 
 
 def _store_of(spec: Spec, folder: RunFolder) -> str:
@@ -202,36 +267,100 @@ def _value(told: Any, kind: Any) -> Any:
 def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
     """Make the run environment."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
-    store = _store(setup, folder.run, site.region)
+    store = store_of(setup, folder.run, site.region)
+    source = _data_source(setup, store, folder.run, site.region)
+    signing = [store] if setup.store.startswith("s3://") else []
+    signing += [source] if source is not None and source is not store else []
+    end = RunsUntil(setup, folder, site, cast("list[S3Store]", signing))
     return RunEnvironment(
         provider=site.provider,
         store=store,
         policy=PolicyProcess(facts.problem),
         job=setup.job,
+        jobs=[*setup.jobs, *_added(setup, folder, facts)],
         run=folder.run,
         metric=facts.metric,
         result=folder.best,
         rented=facts.cluster.per_instance,
         expected=site.expected,
-        data=_data(setup, store, folder.run, site.region),
+        data=None if source is None else _listing(setup, source),
         collector=None if site.printed is None else Collector(site.printed, folder.instances),
+        uploads=site.uploads,
+        inbox=Inbox(folder.requests),
+        until=end.until,
+        prolong=end.prolong,
     )
 
 
-def _store(setup: Setup, run: str, region: str | None) -> Store:
+def _added(setup: Setup, folder: RunFolder, facts: RunFacts) -> list[Job]:
+    """Read how agents start the trials of jobs that came while the run went on. Raises
+    `JournalError` if that is damaged.
+    """
+    known = {job.id for job in setup.jobs}
+    added = [folder.added_job(job.id) for job in facts.jobs if job.id not in known]
+    try:
+        return [msgspec.json.decode(path.read_bytes(), type=Job) for path in added]
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise JournalError(f"{folder.run} cannot go on: a job cannot be read: {error}") from error
+
+
+class RunsUntil:
+    """When what a run rents and signs ends at the latest, and that of what is rented later.
+
+    setup    what the run's folder keeps
+    signing  stores that sign URLs
+    """
+
+    def __init__(self, setup: Setup, folder: RunFolder, site: Site, signing: list[S3Store]) -> None:
+        self._setup = setup
+        self._folder = folder
+        self._site = site
+        self._signing = signing
+
+    def until(self) -> float:
+        """Return when instances that are rented now end themselves, wall clock, seconds since
+        1970; infinite where nothing is rented.
+        """
+        return math.inf if self._site.prolong is None else self._setup.until
+
+    def prolong(self, deadline: float) -> None:
+        """Let what is rented and signed from now on last for a later deadline, wall clock, seconds
+        since 1970. A daemon that takes the run up later does the same.
+        """
+        self._setup = prolonged(self._setup, max(self._setup.until, deadline + MARGIN_S))
+        save(self._setup, self._folder)
+        if self._site.prolong is not None:
+            self._site.prolong(self._setup.until)
+        for store in self._signing:
+            store.prolong(self._setup.until)
+
+
+def store_of(setup: Setup, run: str, region: str | None) -> Store:
+    """Make the run's checkpoint store.
+
+    region  the region of AWS; None: the environment's
+    """
     if not setup.store.startswith("s3://"):
         return DirectoryStore(Path(setup.store))
-    return S3Store(setup.store, run, setup.until, region)
+    return _s3(setup.store, setup, run, region)
 
 
-def _data(
-    setup: Setup, store: Store, run: str, region: str | None
-) -> Callable[[], Awaitable[list[Download]]] | None:
+def _s3(address: str, setup: Setup, run: str, region: str | None) -> S3Store:
+    from seerd.shell.stores.s3 import S3Store
+
+    return S3Store(address, run, setup.until, region)
+
+
+def _data_source(setup: Setup, store: Store, run: str, region: str | None) -> S3Store | None:
+    """Return where the data of instances is listed; None: there is none."""
     if not setup.data:
         return None
-    first = setup.data[0].source
-    source = store if isinstance(store, S3Store) else S3Store(first, run, setup.until, region)
+    if setup.store.startswith("s3://"):
+        return cast("S3Store", store)
+    return _s3(setup.data[0].source, setup, run, region)
 
+
+def _listing(setup: Setup, source: S3Store) -> Callable[[], Awaitable[list[Download]]]:
     async def listed() -> list[Download]:
         return [
             item for data in setup.data for item in await source.downloads(data.source, data.to)

@@ -45,6 +45,10 @@ from seerd.shell.stores.base import slot_number
 from seerd.shell.translate import event_of
 
 RENEW_S = 5.0
+ACK_S = 0.05
+"""Seconds that an acknowledgement may wait for the next. It must come before an agent flushes what
+has none (`seerd.agent.serve.FLUSH_S`).
+"""
 RETRY_S = 0.2
 GIVE_UP_S = 30.0
 ANSWER_S = 10.0
@@ -108,6 +112,10 @@ class Conversation:
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
         self._preparing: tuple[Prepare, asyncio.Future[Readiness]] | None = None
+        self._again: tuple[Prepare, asyncio.Future[Readiness]] | None = None
+        self._one_more = asyncio.Lock()
+        self._committed = 0
+        self._acking: asyncio.TimerHandle | None = None
         self._ending = False
         self._replaced = False
         self._last_order: Shutdown | None = None
@@ -155,6 +163,20 @@ class Conversation:
         finally:
             self._preparing = None
 
+    async def prepare_again(self, order: Prepare) -> Readiness:
+        """Have an instance that is ready made ready for more. Failures are in the result."""
+        async with self._one_more:
+            done: asyncio.Future[Readiness] = asyncio.get_running_loop().create_future()
+            self._again = order, done
+            try:
+                self.say(order)
+                async with asyncio.timeout(PREPARE_S):
+                    return await done
+            except TimeoutError:
+                return Readiness(f"{self.instance} was not ready after {PREPARE_S / 60:.0f} min")
+            finally:
+                self._again = None
+
     def say(self, order: Order) -> None:
         """Send this order now. If the connection is down, nothing is sent; once it is back, all
         orders that are still needed are sent again (`InstanceOrders.pending`).
@@ -180,8 +202,16 @@ class Conversation:
         self.say(Renew(*self._core.lease(), ends_in_s=self._core.ends_in()))
 
     def commit(self, seen: int) -> None:
-        """Acknowledge all facts up to number `seen`: they are in the journal."""
-        self.say(Ack(seen))
+        """Acknowledge all facts up to number `seen`: they are in the journal. What is committed
+        within `ACK_S` seconds is acknowledged together.
+        """
+        self._committed = seen
+        if self._acking is None:
+            self._acking = asyncio.get_running_loop().call_later(ACK_S, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._acking = None
+        self.say(Ack(self._committed))
 
     async def shut_down(self, token: str, spare_s: float = ANSWER_S) -> None:
         """Have the agent kill what still runs and end. Returns when it has closed the connection or
@@ -284,6 +314,9 @@ class Conversation:
             raise ProtocolError(f"the agent answered {welcome.kind} instead of welcome")
         if self.boot and welcome.boot != self.boot:
             raise RebootError(f"{self.instance} has been rebooted: what ran there is gone")
+        if welcome.last < self._seen:
+            # It tells facts before they are on its disk. Its next ones would be taken for these.
+            raise RebootError(f"{self.instance} has lost facts that it had told")
         self.boot, self.ahead_s = welcome.boot, welcome.now - wall()
         self.off_s = min(self.ahead_s, welcome.now - time.time(), key=abs)
         return welcome, self.ahead_s
@@ -309,19 +342,24 @@ class Conversation:
     async def _pending(self) -> list[Order]:
         if self._preparing is not None:
             return [*await self.orders.downloads(), self._preparing[0]]
-        return await self.orders.pending()
+        again = [] if self._again is None else [self._again[0]]
+        return [*again, *await self.orders.pending()]
 
     def _hear(self, fact: Fact, ahead_s: float) -> None:
         if isinstance(fact, Prepared | Refused) and self._preparing is not None:
             bad = Readiness(fact.why, fact.unhealthy) if isinstance(fact, Refused) else None
             self._is_ready(bad or Readiness())
             return
+        if self._again is not None and getattr(fact, "id", "") == self._again[0].id:
+            self._answer(self._again, Readiness(fact.why if isinstance(fact, Refused) else ""))
+            return
         if isinstance(fact, Checkpointed) and self.orders.is_ours(fact.trial, fact.attempt):
             saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
             self.tell(partial(self.orders.presign, saved))
         clock = self._core.clock
         happened = clock.past(fact.at - ahead_s)
-        event = event_of(fact, self.instance, clock.now(), happened, self._environment.metric)
+        metric = self._environment.metric_of(getattr(fact, "trial", ""))
+        event = event_of(fact, self.instance, clock.now(), happened, metric)
         if event is not None:
             self._core.emit(event)
 
@@ -331,11 +369,18 @@ class Conversation:
         self._fail_preparing(why)
 
     def _fail_preparing(self, why: str) -> None:
-        self._is_ready(Readiness(f"{self.instance} was lost: {why}", retry=True))
+        for waiting in (self._preparing, self._again):
+            self._answer(waiting, Readiness(f"{self.instance} was lost: {why}", retry=True))
 
     def _is_ready(self, readiness: Readiness) -> None:
-        if self._preparing is not None and not self._preparing[1].done():
-            self._preparing[1].set_result(readiness)
+        self._answer(self._preparing, readiness)
+
+    @staticmethod
+    def _answer(
+        waiting: tuple[Prepare, asyncio.Future[Readiness]] | None, readiness: Readiness
+    ) -> None:
+        if waiting is not None and not waiting[1].done():
+            waiting[1].set_result(readiness)
 
     async def _keep_renewing(self) -> None:
         while True:

@@ -7,14 +7,17 @@ whether it has them.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.util
 import marshal
+import os
 import re
 import shutil
+import sys
 import zipfile
+from collections.abc import Callable, Collection
 from pathlib import Path
-
-import pathspec
 
 import seerd
 from seerd import agent
@@ -34,6 +37,9 @@ UNCHECKED = 0b01
 WITHOUT_REFERENCES = 2
 """The version of marshal whose bytes do not depend on what else is in memory."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
+
+Ignored = Callable[[str], bool]
+"""Tells whether a path, relative to the source, is not sent; a folder's ends with a slash."""
 
 
 def agent_for(path: Path) -> Path:
@@ -64,22 +70,63 @@ def _version_of(path: Path) -> int | None:
 def build_agent(to: Path) -> None:
     """Write the agent's zip to `to`; `python to` runs it.
 
-    Each of the agent's modules is in it both as source and compiled by this Python. A Python of the
-    same version, as many images have, starts the compiled agent in little more than half of the
-    time; any other uses the source.
+    Compiling takes as long as everything else that a run does before its first trial. So the zip is
+    kept where Python keeps what it has compiled, under a checksum of all that it is made of.
+    """
+    modules, others = _modules(), _others()
+    kept = _kept({**modules, **others})
+    if zipfile.is_zipfile(kept):
+        shutil.copyfile(kept, to)
+        return
+    _write(to, modules, others)
+    if not sys.dont_write_bytecode:
+        with contextlib.suppress(OSError):  # as where Python itself may keep nothing
+            _keep(to, kept)
+
+
+def _write(to: Path, modules: dict[str, bytes], others: dict[str, bytes]) -> None:
+    """Write a zip in which each of the agent's modules is both as source and compiled by this
+    Python. A Python of the same version, as many images have, starts the compiled agent in little
+    more than half of the time; any other uses the source.
     """
     with zipfile.ZipFile(to, "w") as bundle:
-        folder = Path(agent.__file__).parent
-        modules = {
-            f"seerd/agent/{path.relative_to(folder)}": path for path in sorted(folder.rglob("*.py"))
-        }
-        modules["__main__.py"] = folder / "__main__.py"
-        for name, path in modules.items():
-            _add(bundle, name, path.read_bytes())
-            _add(bundle, f"{name}c", _compiled(path.read_bytes(), name))
-        top = Path(seerd.__file__).parent
-        for path in (top / "__init__.py", *sorted((top / "training").glob("*.py"))):
-            _add(bundle, str(path.relative_to(top.parent)), path.read_bytes())
+        for name, source in modules.items():
+            _add(bundle, name, source)
+            _add(bundle, f"{name}c", _compiled(source, name))
+        for name, source in others.items():
+            _add(bundle, name, source)
+
+
+def _modules() -> dict[str, bytes]:
+    folder = Path(agent.__file__).parent
+    paths = {
+        f"seerd/agent/{path.relative_to(folder).as_posix()}": path
+        for path in sorted(folder.rglob("*.py"))
+    }
+    paths["__main__.py"] = folder / "__main__.py"
+    return {name: path.read_bytes() for name, path in paths.items()}
+
+
+def _others() -> dict[str, bytes]:
+    top = Path(seerd.__file__).parent
+    alone = [top / name for name in ("__init__.py", "lightning.py", "transformers.py")]
+    paths = (*alone, *sorted((top / "training").rglob("*.py")))
+    return {path.relative_to(top.parent).as_posix(): path.read_bytes() for path in paths}
+
+
+def _kept(sources: dict[str, bytes]) -> Path:
+    """Return where the zip that is made of these sources is kept."""
+    content = hashlib.sha256(importlib.util.MAGIC_NUMBER)
+    for name, source in sources.items():
+        content.update(f"{name} {len(source)}\n".encode() + source)
+    compiled = Path(importlib.util.cache_from_source(agent.__file__))
+    return compiled.with_name(f"agent-{content.hexdigest()[:16]}.pyz")
+
+
+def _keep(made: Path, kept: Path) -> None:
+    part = kept.with_name(f"{kept.name}.{os.getpid()}")
+    shutil.copyfile(made, part)
+    part.replace(kept)
 
 
 def _compiled(source: bytes, name: str) -> bytes:
@@ -99,35 +146,66 @@ def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
     bundle.writestr(zipfile.ZipInfo(name, EPOCH), content, zipfile.ZIP_DEFLATED)
 
 
-def copy_source(source: Path, to: Path) -> None:
-    """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, and
-    not the home folder. Raises `UsageError` if a file cannot be copied.
+def copy_source(source: Path, to: Path, without: Collection[Path]) -> None:
+    """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, not
+    the home folder, and not these absolute paths. Raises `UsageError` if a file cannot be copied,
+    or if all of them would not fit on the disk.
     """
-    ignore = source / ".seerdignore"
-    lines = ignore.read_text().splitlines() if ignore.is_file() else []
-    ignored = pathspec.GitIgnoreSpec.from_lines([*ALWAYS_IGNORED, *lines])
-    home = to.parent.parent.resolve()
+    ignored = _ignoring(source / ".seerdignore")
+    out = {*without, to.parent.parent.resolve()}
+    _check_size(ignored, source, out, to.parent)
     try:
         shutil.copytree(
             source,
             to,
-            ignore=lambda folder, names: _ignored(ignored, source, home, Path(folder), names),
+            ignore=lambda folder, names: _ignored(ignored, source, out, Path(folder), names),
         )
     except shutil.Error as error:
         what = "; ".join(f"{path}: {why}" for path, _, why in error.args[0][:5])
         raise UsageError(f"the source {source} cannot be copied: {what}") from error
 
 
+def _check_size(ignored: Ignored, source: Path, out: Collection[Path], to: Path) -> None:
+    """Raise `UsageError` if what is to be copied is larger than what is free where it goes."""
+    free, size = shutil.disk_usage(to).free, 0
+    for top, folders, files in os.walk(source, followlinks=True):
+        left_out = _ignored(ignored, source, out, Path(top), [*folders, *files])
+        folders[:] = [name for name in folders if name not in left_out]
+        with contextlib.suppress(OSError):  # a file that cannot be read is told when it is copied
+            size += sum(Path(top, name).stat().st_size for name in files if name not in left_out)
+        if size > free:
+            raise UsageError(
+                f"the source {source} has more than the {free / 1e9:.3g} GB that are free in {to}, "
+                "where each run keeps a copy; name data and results in .seerdignore, or put "
+                "train.source on the scripts alone"
+            )
+
+
+def _ignoring(ignore: Path) -> Ignored:
+    if not ignore.is_file():
+        return _is_always_ignored
+    import pathspec
+
+    lines = [*ALWAYS_IGNORED, *ignore.read_text().splitlines()]
+    return pathspec.GitIgnoreSpec.from_lines(lines).match_file
+
+
+def _is_always_ignored(path: str) -> bool:
+    """Tell what a .gitignore of `ALWAYS_IGNORED` alone says, without importing its rules."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return name.endswith(".pyc") or (path.endswith("/") and f"{name}/" in ALWAYS_IGNORED)
+
+
 def _ignored(
-    ignored: pathspec.GitIgnoreSpec, source: Path, home: Path, folder: Path, names: list[str]
+    ignored: Ignored, source: Path, out: Collection[Path], folder: Path, names: list[str]
 ) -> set[str]:
     def excluded(name: str) -> bool:
         path = folder / name
-        if path.resolve() == home or not (path.is_file() or path.is_dir()):
+        if path.resolve() in out or not (path.is_file() or path.is_dir()):
             return True
         if path.is_symlink() and path.is_dir() and folder.resolve().is_relative_to(path.resolve()):
             return True  # it would be copied into itself
         relative = path.relative_to(source).as_posix()
-        return ignored.match_file(f"{relative}/" if path.is_dir() else relative)
+        return ignored(f"{relative}/" if path.is_dir() else relative)
 
     return {name for name in names if excluded(name)}

@@ -19,6 +19,7 @@ from seerd.core.commands import AnyCommand, AskPolicy, Launch
 from seerd.core.events import (
     AgentFact,
     AnyEvent,
+    AnyRequest,
     RunResumed,
     StopAsked,
     TrialCheckpointed,
@@ -28,10 +29,11 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import last_s, lease_grace_s, lease_s, off_in_s, training_ends_at
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
-from seerd.errors import AbandonedError
-from seerd.planner.model import View
+from seerd.core.verdicts import DenyCause, JobOver
+from seerd.errors import AbandonedError, RunRemovedError
 from seerd.shell.clock import RunClock
 from seerd.shell.dispatch import Dispatch
+from seerd.shell.home import takes_signals
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.nodes import instances_of
 from seerd.shell.providers.base import Leftovers
@@ -67,6 +69,7 @@ class Daemon:
         self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
         self._heard: dict[str, int] = {}
         self._stops = 0
+        self._removed = False
         self._environment = environment
         self._dispatch: Dispatch
 
@@ -107,7 +110,18 @@ class Daemon:
         await self._turn()
         while not self.state.finished:
             await self._turn()
+            self._look_for_the_folder()
         self.leftovers = await self._dispatch.leftovers()
+        if self._removed:
+            raise RunRemovedError(self.state.facts.run, self._journal.path.parent)
+
+    def _look_for_the_folder(self) -> None:
+        """End the run at once when its folder has been removed: whatever is started would fail for
+        want of it, and what is rented must be given back.
+        """
+        if not self._removed and not self._journal.path.exists():
+            self._removed = True
+            self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=True))
 
     async def _at_work(self, work: Callable[[], Awaitable[None]]) -> None:
         """Await `work` while the dispatch is open."""
@@ -144,6 +158,7 @@ class Daemon:
             carried_on += still
             self._put_question(entry, still)
         self._journal.append(entries)
+        self._dispatch.reply([e.event for e in entries if isinstance(e.event, AnyRequest)])
         self._dispatch.carry_out(carried_on)
         for entry in entries:
             self._dispatch.carry_out(entry.commands)
@@ -163,10 +178,12 @@ class Daemon:
         whatever is handled before the question is sent.
         """
         self._dispatch.heard(entry)
+        over = any(isinstance(one, JobOver) for one in entry.decided)
+        if over or isinstance(entry.event, AnyRequest):
+            self._dispatch.change_problem(self.state.facts.problem)
         for command in [*entry.commands, *still]:
             if isinstance(command, AskPolicy) and command.id == self.state.plan.question:
-                view = View(self.state.now, self.state.facts.mode, self.state.trials)
-                self._dispatch.put_question(command.id, view, self.state.plan)
+                self._dispatch.put_question(command.id, self.state.view, self.state.plan)
 
     def _keep_checkpoints(self, events: list[TrialCheckpointed]) -> None:
         for name in {event.trial for event in events} & self.state.trials.keys():
@@ -194,6 +211,11 @@ class Daemon:
         if isinstance(event, AgentFact):
             self._heard[event.instance] = event.fact
         self._queue.put_nowait(event)
+
+    def stop(self) -> None:
+        """Stop the run in order; the second time, at once."""
+        self._stops += 1
+        self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=self._stops > 1))
 
     def pending(self, instance: str) -> list[AnyCommand]:
         """Return the commands for this instance whose outcome is not known."""
@@ -225,6 +247,20 @@ class Daemon:
         running = self.state.phase is RunPhase.RUNNING
         return max(0.0, training_ends_at(self.state) - self.clock.now()) if running else 0.0
 
+    def answered(self, request: str) -> tuple[DenyCause | None] | None:
+        """Return why a request of the person was denied, None inside if it was granted; None: it
+        was not judged yet.
+        """
+        known = self.state.requests.answered
+        return (known[request],) if request in known else None
+
+    def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
+        """Return the seed of a trial, and how many reports it had made at one of its
+        checkpoints.
+        """
+        known = self.state.trials[trial]
+        return known.seed, next(c.reports for c in known.checkpoints if c.name == checkpoint)
+
     def spare(self) -> float:
         """Return for how many seconds the end of the run may still wait for a machine."""
         last = self.state.facts.problem.limits.deadline_s - self.state.rules.publish_s
@@ -235,21 +271,21 @@ class Daemon:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         """Have SIGINT, SIGTERM and SIGHUP stop the run in order; the second one stops it at once.
-        Signals that are ignored (nohup) stay ignored.
+        Signals that are ignored (nohup) stay ignored. A daemon in a thread of another program
+        leaves signals to that.
         """
+        if not takes_signals():
+            yield
+            return
         loop = asyncio.get_running_loop()
         numbers = [n for n in ENDING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
         for number in numbers:
-            loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
-
-    def _stop(self) -> None:
-        self._stops += 1
-        self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=self._stops > 1))
 
 
 def _saved(trial: Trial) -> int:

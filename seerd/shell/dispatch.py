@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,16 @@ from seerd.core.commands import (
     Terminate,
 )
 from seerd.core.events import (
+    AddAsked,
+    AnyEvent,
+    AnyRequest,
     Checkpoint,
+    ExtendAsked,
     InstanceReady,
     InstanceTerminated,
+    JobAdded,
+    JobStopAsked,
+    JobWeighed,
     LaunchRefused,
     ModelPublished,
     PolicyAnswered,
@@ -46,10 +52,22 @@ from seerd.core.state import PlanInForce
 from seerd.core.step import trials_of
 from seerd.core.verdicts import Declined
 from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
-from seerd.planner.model import View
+from seerd.planner.model import Problem, View
+from seerd.planner.trial_ids import job_of
 from seerd.shell.agents import Readiness
+from seerd.shell.inbox import (
+    AddRequest,
+    ExtendRequest,
+    Inbox,
+    JobRequest,
+    Reply,
+    StopJobRequest,
+    StopRequest,
+    WeighRequest,
+)
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
+from seerd.shell.model_card import Model, manifest_of, write_card
 from seerd.shell.providers.base import Launched, Leftovers, Loss, Span
 from seerd.shell.run_environment import Core, RunEnvironment
 from seerd.shell.sessions import Sessions
@@ -59,6 +77,7 @@ KEEP_S = 20.0
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
 HOP_S = 5.0
+INBOX_S = 0.5
 REATTACH_S, OVERDUE_S = 10.0, 2.0
 """How long a resumed run waits for its agents to answer, seconds, and at least, though a limit has
 come by then. Agents that have answered need not wait longer than this for one that never will.
@@ -94,7 +113,13 @@ class Dispatch:
         self._sessions = Sessions(environment, core, self._losses, tasks)
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._kept: dict[str, Sequence[str]] = {}
+        self._question = ""
         self._changed: set[str] | None = set()
+        self._problem: Problem | None = None
+        self._asked: set[str] = set()
+        self._readying = 0
+        self._all_ready = asyncio.Event()
+        self._all_ready.set()
 
     async def open(self) -> None:
         """Start the policy's process, open the provider and the store, and begin the background
@@ -106,6 +131,10 @@ class Dispatch:
         await self._environment.store.open()
         self._tasks.create_task(self._keep_finding_losses())
         self._tasks.create_task(self._sessions.keep_granting())
+        if self._environment.uploads is not None:
+            self._tasks.create_task(self._keep_telling(self._environment.uploads))
+        if self._environment.inbox is not None:
+            self._tasks.create_task(self._keep_reading(self._environment.inbox))
         if self._environment.collector is not None:
             looking = self._environment.collector.keep_looking(self._sessions.instances)
             self._tasks.create_task(looking)
@@ -151,14 +180,35 @@ class Dispatch:
     def heard(self, entry: Entry) -> None:
         """Note what this entry changes, so that the next question tells the policy of it."""
         changed = trials_of(entry.event, entry.decided)
-        self._changed = (
-            None if self._changed is None or changed is None else self._changed | changed
-        )
+        if self._changed is None or changed is None:
+            self._changed = None
+        else:
+            self._changed |= changed
         if any(isinstance(decision, Declined) for decision in entry.decided):
             self._environment.policy.forget()
 
+    def change_problem(self, problem: Problem) -> None:
+        """Have the policy plan for this problem from now on, if it is another one."""
+        if problem is not self._problem:
+            self._problem, self._question = problem, ""
+            self._environment.policy.change(problem)
+
+    def reply(self, asked: Sequence[AnyRequest]) -> None:
+        """Tell the person what has become of these requests, which are in the journal. What is
+        rented and signed from now on lasts for the deadline that holds now.
+        """
+        for event in asked:
+            answered = self._core.answered(event.request)
+            if answered is None:
+                continue
+            if answered[0] is None and isinstance(event, ExtendAsked):
+                deadline_s = event.problem.limits.deadline_s
+                self._environment.prolong(self._clock.origin + deadline_s)
+            self._answer(event.request, Reply(answered[0]))
+
     def put_question(self, question: str, view: View, plan: PlanInForce) -> None:
         """Prepare the policy's next question; it is sent when its command is carried out."""
+        self._question = question
         changed, self._changed = self._changed, set()
         self._environment.policy.note(question, view, plan.memory, plan.order, changed)
 
@@ -212,7 +262,9 @@ class Dispatch:
 
     @_carry_out.register
     def _(self, command: AskPolicy) -> None:
-        self._spawn(command.id, self._ask_policy(command))
+        """Ask, unless something later in the same batch has made it another question."""
+        if command.id == self._question:
+            self._spawn(command.id, self._ask_policy(command))
 
     @_carry_out.register
     def _(self, command: Launch) -> None:
@@ -278,7 +330,7 @@ class Dispatch:
         except ProviderError as error:
             self._refuse(command, str(error), Span(), retry=True)
             return
-        made_ready = self._sessions.prepare(launched, command.id)
+        made_ready = self._made_ready(launched, command.id)
         readiness = await self._remarking(
             made_ready, f"{launched.instance} is being set up: data, setup commands, checks"
         )
@@ -295,6 +347,17 @@ class Dispatch:
                 boot=self._sessions.boot(launched.instance),
             )
         )
+
+    async def _made_ready(self, launched: Launched, token: str) -> Readiness:
+        """Make an instance ready for all jobs; one that comes meanwhile waits for that."""
+        self._readying += 1
+        self._all_ready.clear()
+        try:
+            return await self._sessions.prepare(launched, token)
+        finally:
+            self._readying -= 1
+            if not self._readying:
+                self._all_ready.set()
 
     async def _return(self, command: Launch, launched: Launched, readiness: Readiness) -> None:
         """Give back an instance that could not be made ready, and refuse its launch."""
@@ -369,15 +432,15 @@ class Dispatch:
         return span
 
     async def _publish(self, command: Publish) -> None:
-        to = self._environment.result / "checkpoint.pt"
+        to = self._environment.result / job_of(command.trial) / "checkpoint.pt"
         try:
-            _describe(command, self._environment.result / "config.json")
             fetching = self._fetch(command, to)
             await self._remarking(
                 fetching,
                 "the best model is in the store, which does not give it; it is asked for "
                 "again and again",
             )
+            await self._describe(command, to.with_name("config.json"))
         except StoreError as error:
             now = self._clock.now()
             self._core.emit(
@@ -392,6 +455,22 @@ class Dispatch:
             )
             return
         self._core.emit(ModelPublished(at=self._clock.now(), command=command.id, path=str(to)))
+
+    async def _describe(self, command: Publish, to: Path) -> None:
+        """Write beside the checkpoint what model it is. Raises `OSError`."""
+        environment = self._environment
+        seed, reports = self._core.made(command.trial, command.checkpoint)
+        model = Model(
+            run=environment.run,
+            trial=command.trial,
+            config=command.config,
+            seed=seed,
+            reports=reports,
+            metric_name=environment.metric_of(command.trial),
+            metric=command.metric,
+        )
+        manifest = await manifest_of(environment.store, command.trial, command.checkpoint)
+        write_card(to, model, manifest)
 
     async def _fetch(self, command: Publish, to: Path) -> None:
         """Fetch the best model, and try again for `FETCH_S` seconds unless the checkpoint is
@@ -433,6 +512,67 @@ class Dispatch:
             with contextlib.suppress(StoreError):
                 await self._environment.store.keep(trial, checkpoints)
 
+    # ------------------------------------------------------------ what the person asks for
+
+    async def _keep_reading(self, inbox: Inbox) -> None:
+        """Look for requests all the time. One whose answer a crash has lost is answered again."""
+        while True:
+            for name, request in inbox.waiting():
+                if isinstance(request, StopRequest):
+                    self._core.stop()
+                    self._answer(name, Reply(None))
+                elif (answered := self._core.answered(name)) is not None:
+                    self._answer(name, Reply(answered[0]))
+                elif name not in self._asked:
+                    self._asked.add(name)
+                    if isinstance(request, JobRequest):
+                        self._tasks.create_task(self._take_job(name, request))
+                    else:
+                        self._core.emit(self._request(name, request))
+            await asyncio.sleep(INBOX_S)
+
+    async def _take_job(self, name: str, request: JobRequest) -> None:
+        """Make all instances ready for one more job, and then tell the core of it."""
+        await self._all_ready.wait()
+        jobs = self._environment.jobs
+        if all(job.id != request.starts.id for job in jobs):
+            jobs.append(request.starts)
+        why = await self._sessions.prepare_again(f"{name}-{len(jobs)}")
+        if why:
+            jobs[:] = [job for job in jobs if job.id != request.starts.id]
+            self._answer(name, Reply("unready", why))
+            return
+        self._core.emit(
+            JobAdded(at=self._clock.now(), request=name, job=request.job, facts=request.facts)
+        )
+
+    def _request(
+        self, name: str, request: ExtendRequest | AddRequest | StopJobRequest | WeighRequest
+    ) -> AnyEvent:
+        now = self._clock.now()
+        if isinstance(request, AddRequest):
+            return AddAsked(at=now, request=name, config=request.config)
+        if isinstance(request, StopJobRequest):
+            return JobStopAsked(at=now, request=name, job=request.job)
+        if isinstance(request, WeighRequest):
+            return JobWeighed(at=now, request=name, job=request.job, weight=request.weight)
+        until_s = self._clock.of_wall(self._environment.until())
+        return ExtendAsked(
+            at=now,
+            request=name,
+            problem=request.problem,
+            outline=request.outline,
+            rented_until_s=until_s if math.isfinite(until_s) else None,
+        )
+
+    def _answer(self, request: str, reply: Reply) -> None:
+        """Write the answer. A disk that refuses must not end the run: whoever waits is told that
+        nobody has answered.
+        """
+        if self._environment.inbox is not None:
+            with contextlib.suppress(OSError):
+                self._environment.inbox.answer(request, reply)
+
     # ------------------------------------------------------------ instances
 
     async def _reattach(self, instance: str) -> bool:
@@ -443,6 +583,13 @@ class Dispatch:
             self._losses.give_up(instance, str(error))
             return False
         return True
+
+    async def _keep_telling(self, uploads: Callable[[], str]) -> None:
+        """Remark every `REMARK_S` seconds how far uploads have come that are under way then."""
+        while True:
+            await asyncio.sleep(REMARK_S)
+            if text := uploads():
+                self._core.emit(Remarked(at=self._clock.now(), text=text))
 
     async def _keep_finding_losses(self) -> None:
         while True:
@@ -461,10 +608,3 @@ class Dispatch:
             work.close()
             return
         self._under_way[key] = self._tasks.create_task(work)
-
-
-def _describe(command: Publish, to: Path) -> None:
-    """Write the winner's trial, configuration and metric (JSON) beside its checkpoint."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    about = {"trial": command.trial, "config": command.config, "metric": command.metric}
-    to.write_text(json.dumps(about, indent=2) + "\n")

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from pathlib import Path
 from seerd.errors import BusyError, UsageError
 
 PROCESS = re.compile(r"[1-9][0-9]{0,9}")
+IN_A_THREAD = "in-a-thread"
+"""What the lock says beside the process id if the daemon is not the process's main thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,22 @@ class RunFolder:
         return self.path / "source"
 
     @property
+    def specs(self) -> Path:
+        """The specs of the jobs that share the run, a file each."""
+        return self.path / "specs"
+
+    def added_job(self, job: str) -> Path:
+        """How agents start the trials of a job that came while the run went on (JSON)."""
+        return self.specs / f"{job}.json"
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is a run here, or what is left of one: a simulated run has only a
+        journal.
+        """
+        return self.journal.is_file() or (self.spec.is_file() and self.setup.is_file())
+
+    @property
     def begun(self) -> float:
         """When the run was made, seconds since 1970. Its spec is written once, at the start; a
         simulated run has only a journal.
@@ -81,6 +100,11 @@ class RunFolder:
         return self.path / "store"
 
     @property
+    def requests(self) -> Path:
+        """What the person asks of the run while it goes on, see `seerd.shell.inbox`."""
+        return self.path / "requests"
+
+    @property
     def best(self) -> Path:
         """The result: the best model."""
         return self.path / "best"
@@ -96,7 +120,7 @@ class RunFolder:
             except BlockingIOError:
                 raise BusyError(self.run, self.owner()) from None
             lock.truncate(0)
-            lock.write(str(os.getpid()))
+            lock.write(str(os.getpid()) if takes_signals() else f"{os.getpid()} {IN_A_THREAD}")
             lock.flush()
             yield
 
@@ -110,9 +134,18 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except BlockingIOError:
-            text = (self.path / "lock").read_text().strip()
+            text = self._held_by()[0]
             return int(text) if PROCESS.fullmatch(text) else None
         return None
+
+    def is_in_a_thread(self) -> bool:
+        """Tell whether the daemon that runs this run is a thread of another program, whose signals
+        are not for it.
+        """
+        return self._held_by()[1:] == [IN_A_THREAD]
+
+    def _held_by(self) -> list[str]:
+        return (self.path / "lock").read_text().split() or [""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +170,17 @@ class Home:
         return folder
 
     def runs(self) -> list[RunFolder]:
-        """Return all runs, oldest first."""
+        """Return all runs, oldest first. One whose journal is missing is among them: whoever opens
+        it is told so.
+        """
         if not self.path.is_dir():
             return []
-        found = [RunFolder(p) for p in self.path.iterdir() if (p / "journal.db").is_file()]
+        try:
+            found = [folder for path in self.path.iterdir() if (folder := RunFolder(path)).is_one]
+        except OSError as error:
+            raise UsageError(
+                f"the folder of all runs, {self.path}, cannot be read: {error.strerror}"
+            ) from error
         return sorted(found, key=lambda folder: (folder.begun, folder.run))
 
     def find(self, name: str) -> RunFolder:
@@ -164,6 +204,11 @@ class Home:
         raise UsageError(f"{name!r} could be any of {names}: give more of the name")
 
 
+def takes_signals() -> bool:
+    """Tell whether signals of this process reach what runs here: they do in its main thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def default_home() -> Path:
     """Return `$SEERD_HOME`, else `seerd` in the XDG state folder
     (specifications.freedesktop.org/basedir-spec).
@@ -174,14 +219,26 @@ def default_home() -> Path:
     return Path(state) / "seerd"
 
 
-def copy_result(folder: RunFolder, to: Path) -> Path:
+def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
     """Copy the best model's checkpoint and configuration to the folder `to`; return the path of the
-    copied checkpoint. Raises `UsageError` if they cannot be copied.
+    copied checkpoint, which is a folder if the script has saved one. Raises `UsageError` if they
+    cannot be copied.
+
+    job  whose model, where jobs share the run
     """
+    from seerd.agent import folders
+    from seerd.agent.manifest import CheckpointError
+
+    best = folder.best / job
     try:
         to.mkdir(parents=True, exist_ok=True)
-        for name in ("config.json", "checkpoint.pt"):
-            shutil.copyfile(folder.best / name, to / name)
+        shutil.copyfile(best / "config.json", to / "config.json")
+        if folders.is_packed(best / "checkpoint.pt"):
+            folders.unpack(best / "checkpoint.pt", to / "checkpoint")
+            return to / "checkpoint"
+        shutil.copyfile(best / "checkpoint.pt", to / "checkpoint.pt")
+    except CheckpointError as error:
+        raise UsageError(f"the model cannot be copied to {to}: {error}") from error
     except OSError as error:
         raise UsageError(
             f"the model cannot be copied to {to}: {error.strerror} ({error.filename})"

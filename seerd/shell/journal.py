@@ -92,7 +92,10 @@ class Journal:
         know.
         """
         if not path.is_file():
-            raise JournalError(f"{path} does not exist")
+            raise JournalError(
+                f"{path} does not exist, so nothing is known of {path.parent.name}; what is left "
+                f"of it is in {path.parent}"
+            )
         journal = cls(_connect(path, "ro"), path)
         with contextlib.ExitStack() as closing:
             closing.enter_context(journal)
@@ -172,6 +175,18 @@ class Journal:
     def origin(self, value: float) -> None:
         self._set("origin", repr(value))
 
+    @property
+    def last_s(self) -> float:
+        """When its last event was learned of, in seconds since the run began; 0 if there is none.
+
+        Raises `JournalError`.
+        """
+        try:
+            row = self._connection.execute("SELECT at FROM events ORDER BY seq DESC").fetchone()
+        except sqlite3.Error as error:
+            raise JournalError(f"the journal {self.path} is damaged: {error}") from error
+        return 0.0 if row is None else float(row[0])
+
     def append(self, entries: list[Entry]) -> None:
         """Commit these entries. Nothing of them may be acted upon before this returns. Raises
         `JournalError`.
@@ -184,7 +199,12 @@ class Journal:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
-            raise JournalError(f"the journal {self.path} cannot be written: {error}") from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: sqlite3.Error) -> JournalError:
+        run = self.path.parent.name
+        then = f"; free space, then: seerd resume {run}" if "full" in str(error) else ""
+        return JournalError(f"the journal {self.path} cannot be written: {error}{then}")
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield all entries after sequence number `after`, in order. Entries of format 1 are
@@ -249,7 +269,7 @@ class Journal:
         try:
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
         except sqlite3.Error as error:
-            raise JournalError(f"the journal {self.path} cannot be written: {error}") from error
+            raise self._unwritable(error) from error
 
 
 def older(path: Path, form: int) -> Path:

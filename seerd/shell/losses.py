@@ -74,7 +74,8 @@ class Losses:
         ahead_s = time.time() - wall()
         for fact in [] if journal is None else _noted(journal, seen):
             happened = clock.past(fact.at - ahead_s)
-            event = event_of(fact, instance, clock.now(), happened, self._environment.metric)
+            metric = self._environment.metric_of(getattr(fact, "trial", ""))
+            event = event_of(fact, instance, clock.now(), happened, metric)
             if event is not None:
                 self._core.emit(event)
 
@@ -90,7 +91,8 @@ class Losses:
                 newer = await self._environment.store.newer(
                     running.trial, running.attempt, running.newest
                 )
-                found += [saved_of(running, one, self._environment.metric) for one in newer]
+                metric = self._environment.metric_of(running.trial)
+                found += [saved_of(running, one, metric) for one in newer]
         return found
 
     async def _lose(self, instance: str, why: str) -> None:

@@ -38,6 +38,10 @@ from seerd.shell.policy_wire import (
 BUFFER_BYTES = 1 << 20
 END_S = 1.0
 """Longest time from the end of its output to the end of the process, seconds."""
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+"""Policies compute on one thread, so that a plan is the same on any number of cores. Others would
+only take time to start.
+"""
 
 
 class PolicyProcess:
@@ -93,7 +97,10 @@ class PolicyProcess:
             self._told, changed = _Told(), None
             anew = Anew(dict(memory), order.puts())
         news = self._told.news(view.trials, changed)
-        self._question = question, frame(Question(question, view.now_s, view.mode, news, anew))
+        self._question = (
+            question,
+            frame(Question(question, view.now_s, view.mode, news, anew, dict(view.spent))),
+        )
         self._in_step = False  # until it is answered
 
     async def answer(self) -> Answer:
@@ -121,6 +128,12 @@ class PolicyProcess:
     def forget(self) -> None:
         """Have the next question tell the process everything: its last answer was not adopted."""
         self._in_step = False
+
+    def change(self, problem: Problem) -> None:
+        """End the process; the next question starts one for this problem."""
+        self._opening = msgspec.structs.replace(self._opening, problem=problem)
+        self._question = None
+        self._abandon()
 
     async def close(self) -> None:
         """Kill the process and wait until it is gone. If this wait is cancelled, the process is
@@ -286,6 +299,7 @@ class _Child(asyncio.SubprocessProtocol):
                 stdout=pipe,
                 stderr=nothing,
                 env={
+                    **ONE_THREAD,
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
                 },

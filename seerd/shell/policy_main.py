@@ -79,7 +79,7 @@ class Answering:
     def reply(self, question: Question) -> Reply:
         """Ask the policy and return its answer, or what it has raised."""
         self._hear(question)
-        view = View(question.now_s, question.mode, self._trials)
+        view = View(question.now_s, question.mode, self._trials, question.spent)
         try:
             return Answered(question.id, self._asking.ask(view))
         except Exception as error:  # noqa: BLE001 - whatever it is, the daemon is told

@@ -71,6 +71,7 @@ class Question(Struct, frozen=True):
     now_s  seconds since the run began
     mode   whether more or less of the metric is better
     news   trials that have changed, then new ones in their order
+    spent  see `seerd.planner.model.View`
     anew   what to begin again from; None: go on from the question before
     """
 
@@ -79,6 +80,7 @@ class Question(Struct, frozen=True):
     mode: Mode
     news: list[TrialNews]
     anew: Anew | None = None
+    spent: dict[str, float] = {}
 
 
 class Answered(Struct, frozen=True, tag="answered"):

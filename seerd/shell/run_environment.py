@@ -6,8 +6,9 @@ The one rule: only data and interfaces; nothing here does anything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,9 +17,12 @@ from seerd.core.asking import Answer
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent
 from seerd.core.plans import Order
-from seerd.planner.model import View
+from seerd.core.verdicts import DenyCause
+from seerd.planner.model import Problem, View
+from seerd.planner.trial_ids import job_of
 from seerd.shell.clock import RunClock
 from seerd.shell.collecting import Collector
+from seerd.shell.inbox import Inbox
 from seerd.shell.providers.base import Provider
 from seerd.shell.stores.base import Store
 
@@ -51,6 +55,9 @@ class Asker(Protocol):
         plan.
         """
 
+    def change(self, problem: Problem) -> None:
+        """Have the next question be about another problem. No answer to an open one is awaited."""
+
     async def close(self) -> None:
         """End everything that was started."""
 
@@ -62,14 +69,22 @@ class RunEnvironment:
     provider   where instances come from
     store      where checkpoints are kept
     policy     asks the run's policy
-    job        what is trained
+    job        what is trained; where jobs share the run, only what they share
+    jobs       what is trained for each of the jobs that share the run
     run        the run's id
-    metric     name of the metric that is reported
-    result     folder for the best model
+    metric     name of the metric that is reported, if the run is one job
+    result     folder for the best model; a folder of each job's in it, where jobs share the run
     rented     whether instances switch themselves off when nobody renews the lease of their agents
     expected   what a healthy instance has; None where nothing is checked
     data       lists what instances download before their setup commands, with fresh URLs
     collector  brings what trials print on other machines; None where they print here
+    uploads    says how far long uploads to machines have come, empty if there is none now; None:
+               there never is one
+    inbox      what the person asks of the run while it goes on; None: nothing can be asked
+    until      when the instances that are rented now end themselves, in wall clock seconds since
+               1970; infinite where nothing is rented
+    prolong    lets what is rented and signed from now on last for a later deadline, given in wall
+               clock seconds since 1970
     """
 
     provider: Provider
@@ -79,10 +94,20 @@ class RunEnvironment:
     run: str
     metric: str
     result: Path
+    jobs: list[Job] = field(default_factory=list)
     rented: bool = False
     expected: Expected | None = None
     data: Callable[[], Awaitable[list[Download]]] | None = None
     collector: Collector | None = None
+    uploads: Callable[[], str] | None = None
+    inbox: Inbox | None = None
+    until: Callable[[], float] = lambda: math.inf
+    prolong: Callable[[float], None] = lambda deadline: None
+
+    def metric_of(self, trial: str) -> str:
+        """Return the name of the metric that a trial reports."""
+        name = job_of(trial)
+        return next((job.metric for job in self.jobs if job.id == name), self.metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +136,9 @@ class Core(Protocol):
     def emit(self, event: AnyEvent) -> None:
         """Take an event; it is handled soon."""
 
+    def stop(self) -> None:
+        """Stop the run in order; the second time, at once."""
+
     def pending(self, instance: str) -> list[AnyCommand]:
         """Return the commands for this instance whose outcome is not known."""
 
@@ -130,6 +158,16 @@ class Core(Protocol):
 
     def ends_in(self) -> float:
         """Return for how many seconds trials may expect to train on."""
+
+    def answered(self, request: str) -> tuple[DenyCause | None] | None:
+        """Return why a request of the person was denied, None inside if it was granted; None: it
+        was not judged yet.
+        """
+
+    def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
+        """Return the seed of a trial, and how many reports it had made at one of its
+        checkpoints.
+        """
 
     def spare(self) -> float:
         """Return for how many seconds the end of the run may still wait for a machine, with the

@@ -58,12 +58,21 @@ class Sessions:
         expected = self._environment.expected
         if expected is not None:
             expected = replace(expected, gpus=launched.gpus)
-        order = Prepare(token, self._environment.job, expected)
+        order = Prepare(token, self._environment.job, expected, self._environment.jobs)
         try:
             return await self._begin(launched.instance).prepare(order)
         except asyncio.CancelledError:
             await self.drop(launched.instance, "it is given back")
             raise
+
+    async def prepare_again(self, token: str) -> str:
+        """Have all instances made ready for one more job; return what went wrong, or nothing.
+
+        token  of this preparation
+        """
+        order = Prepare(token, self._environment.job, None, self._environment.jobs)
+        ready = await asyncio.gather(*(one.prepare_again(order) for one in self._open().values()))
+        return next((readiness.why for readiness in ready if readiness.why), "")
 
     def boot(self, instance: str) -> str:
         """Return the boot id of the instance's machine; empty if it is not known."""

@@ -10,6 +10,8 @@ from typing import Any, cast, get_args
 from seerd.agent.manifest import Manifest
 from seerd.agent.protocol import (
     Checkpointed,
+    Complained,
+    Computed,
     Exited,
     Fact,
     Noticed,
@@ -17,6 +19,7 @@ from seerd.agent.protocol import (
     Prepared,
     Refused,
     Reported,
+    Shared,
     Stalled,
     Start,
     Started,
@@ -29,10 +32,13 @@ from seerd.core.events import (
     AnyEvent,
     Checkpoint,
     ExitCause,
+    InstanceComputed,
     InstanceNoticed,
+    InstanceShared,
     Notice,
     OrderRefused,
     TrialCheckpointed,
+    TrialComplained,
     TrialExited,
     TrialReported,
     TrialStalled,
@@ -42,7 +48,9 @@ from seerd.core.events import (
 )
 from seerd.shell.run_environment import Running
 
-FactOfAttempt = Started | Training | Reported | Checkpointed | Exited | Stalled | Waited
+FactOfAttempt = (
+    Started | Training | Reported | Checkpointed | Complained | Exited | Stalled | Waited
+)
 
 
 def order_of(command: StartTrial | StopTrial) -> Order:
@@ -74,6 +82,11 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
             what = cast("Notice", fact.what) if fact.what in get_args(Notice) else "interruption"
             by = _as_happened(fact.by, fact.at, happened)
             return InstanceNoticed(**common, what=what, by=by, why=fact.why)
+        case Computed():
+            shares = tuple(one if one is None else min(1.0, max(0.0, one)) for one in fact.shares)
+            return InstanceComputed(**common, shares=shares)
+        case Shared():
+            return InstanceShared(**common, gpus=max(1, fact.gpus), why=fact.why)
         case Prepared():
             return None
     return _of_attempt(fact, {**common, "trial": fact.trial, "attempt": fact.attempt}, metric)
@@ -90,7 +103,9 @@ def _of_attempt(fact: FactOfAttempt, common: dict[str, Any], metric: str) -> Any
                 **common,
                 reports=fact.epoch,
                 metric=fact.metrics.get(metric),
+                others={name: value for name, value in fact.metrics.items() if name != metric},
                 unit_s=fact.unit_s,
+                named=metric in fact.metrics,
             )
         case Checkpointed():
             return TrialCheckpointed(
@@ -101,7 +116,10 @@ def _of_attempt(fact: FactOfAttempt, common: dict[str, Any], metric: str) -> Any
                 sha256=fact.sha256,
                 size=fact.size,
                 save_s=fact.save_s,
+                free=fact.free,
             )
+        case Complained():
+            return TrialComplained(**common, what=fact.what, why=fact.why)
         case Exited():
             known = fact.cause if fact.cause in get_args(ExitCause) else "crashed"
             return TrialExited(

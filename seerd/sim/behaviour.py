@@ -6,12 +6,13 @@ The one rule: only values and functions; the world decides when to use them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from seerd.planner.profile import NONE, Latency
 from seerd.planner.space import Config
+from seerd.planner.trial_ids import job_of
 
 Metric = Callable[[Config, int], float | None]
 """The metric of a configuration's n-th report, n from 1: (config, n). None if it is not finite."""
@@ -58,6 +59,7 @@ class Behaviour:
     sudden          share of interruptions without a notice
     capacity        how many instances the cloud has for the run, by seconds since the run began;
                     None: as many as it wants
+    jobs            job -> how its trials behave, for a run that jobs share
     """
 
     metric: Metric
@@ -79,3 +81,8 @@ class Behaviour:
     notice_s: float | None = None
     sudden: float = 0.0
     capacity: Callable[[float], int] | None = None
+    jobs: Mapping[str, Behaviour] = field(default_factory=dict)
+
+    def of(self, trial: str) -> Behaviour:
+        """Return how a trial behaves."""
+        return self.jobs[job_of(trial)] if self.jobs else self

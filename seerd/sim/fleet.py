@@ -23,6 +23,7 @@ from seerd.core.events import (
     InstanceLost,
     InstanceNoticed,
     InstanceReady,
+    InstanceShared,
     InstanceTerminated,
     LaunchRefused,
     Notice,
@@ -145,7 +146,7 @@ class SimulatedFleet:
         rng: random.Random,
         tell: Callable[[AnyEvent], None],
         reply: Callable[[float, Callable[[float], AnyEvent]], None],
-        smooth: int = 1,
+        smooth: Callable[[str], int] = lambda _: 1,
     ) -> None:
         self.behaviour = behaviour
         self.machines: dict[str, SimulatedMachine] = {}
@@ -224,6 +225,11 @@ class SimulatedFleet:
         """Let the cloud announce that it will take the instance away."""
         if self.machines[name].alive:
             self._fact(self.machines[name], InstanceNoticed, what=what, by=by)
+
+    def share(self, name: str, gpus: int) -> None:
+        """Let other runs come to the instance, or go: this run may use so many of its GPUs."""
+        if self.machines[name].alive:
+            self._fact(self.machines[name], InstanceShared, gpus=gpus, why="others are here")
 
     def terminate(self, command: Terminate) -> None:
         """Give back an instance, or the one that this launch has asked for."""
@@ -394,9 +400,8 @@ class SimulatedFleet:
 
     def _next_unit(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         attempt.since = self._heap.now
-        attempt.unit_s = (
-            self.behaviour.unit_s(attempt.config, attempt.reports + 1, attempt.gpus) * attempt.pace
-        )
+        unit_s = self.behaviour.of(attempt.trial).unit_s
+        attempt.unit_s = unit_s(attempt.config, attempt.reports + 1, attempt.gpus) * attempt.pace
         ends = attempt.since + attempt.unit_s * (1 - attempt.share)
         exact = self.behaviour.partial == "kept"
         self._heap.at(
@@ -406,9 +411,10 @@ class SimulatedFleet:
     def _report(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         if attempt.broken:
             return
-        if self.behaviour.crashes(
-            attempt.trial, attempt.number, attempt.reports + 1
-        ) or self._dropped(attempt):
+        behaviour = self.behaviour.of(attempt.trial)
+        if behaviour.crashes(attempt.trial, attempt.number, attempt.reports + 1) or self._dropped(
+            attempt
+        ):
             self._crash(machine, attempt)
             return
         attempt.reports += 1
@@ -419,14 +425,14 @@ class SimulatedFleet:
             trial=attempt.trial,
             attempt=attempt.number,
             reports=attempt.reports,
-            metric=self.behaviour.metric(attempt.config, attempt.reports),
+            metric=behaviour.metric(attempt.config, attempt.reports),
             unit_s=attempt.unit_s,
         )
         if attempt.broken:
             return
         if self._due(attempt):
             self._save(machine, attempt)
-        if attempt.reports == self.behaviour.most_reports:
+        if attempt.reports == behaviour.most_reports:
             self._finish(machine, attempt)
         elif not attempt.broken:
             self._next_unit(machine, attempt)
@@ -455,16 +461,17 @@ class SimulatedFleet:
             attempt=attempt.number,
             name=name,
             reports=attempt.reports,
-            metric=self._compared(attempt.config, attempt.reports),
+            metric=self._compared(attempt),
             sha256=NO_SHA256,
             size=1000,
             save_s=self.behaviour.stop.p50_s,
         )
 
-    def _compared(self, config: Config, reports: int) -> float | None:
-        """Compute by what a checkpoint after so many reports is compared with others."""
-        first = max(1, reports - self._smooth + 1)
-        return mean_of([self.behaviour.metric(config, n) for n in range(first, reports + 1)])
+    def _compared(self, attempt: SimulatedAttempt) -> float | None:
+        """Compute by what a checkpoint that is saved now is compared with others."""
+        first = max(1, attempt.reports - self._smooth(attempt.trial) + 1)
+        metric = self.behaviour.of(attempt.trial).metric
+        return mean_of([metric(attempt.config, n) for n in range(first, attempt.reports + 1)])
 
     def _share(self, attempt: SimulatedAttempt) -> float:
         """Compute which part of the present unit of work is done."""

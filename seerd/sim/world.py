@@ -29,7 +29,9 @@ from seerd.core.commands import (
 )
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
+    AddAsked,
     AnyEvent,
+    ExtendAsked,
     ModelPublished,
     Notice,
     PolicyAnswered,
@@ -45,7 +47,9 @@ from seerd.core.plans import Order
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow, step, unfinished
-from seerd.planner.model import View
+from seerd.planner.model import Outline, Problem
+from seerd.planner.space import Config
+from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.fleet import SimulatedFleet
 from seerd.sim.heap import NANOSECONDS, Heap
@@ -87,7 +91,7 @@ class World:
             random.Random(f"world {seed}"),
             self.tell,
             self._later,
-            facts.smooth,
+            lambda trial: self.state.facts.goal_of(trial).smooth,
         )
         self.fleet.keep_facts = checked
         self._instant = facts.cluster.instant
@@ -96,6 +100,7 @@ class World:
         self._inbox: deque[tuple[AnyEvent, ...]] = deque()
         self._busy = False
         self._asking: Asking | None = None
+        self._asked_for: Problem | None = None
         self._answers: dict[str, PolicyAnswered] = {}
 
     @property
@@ -224,9 +229,11 @@ class World:
 
     def _ask(self, command: AskPolicy) -> PolicyAnswered:
         plan = self.state.plan
-        if self._asking is None or plan.failures:
-            self._asking = Asking(self.facts.problem, plan.memory, Order(plan.order))
-        answer = self._asking.ask(View(self.state.now, self.facts.mode, self.state.trials))
+        problem = self.state.facts.problem
+        if self._asking is None or plan.failures or problem is not self._asked_for:
+            self._asking = Asking(problem, plan.memory, Order(plan.order))
+            self._asked_for = problem
+        answer = self._asking.ask(self.state.view)
         return PolicyAnswered(
             at=self.now, question=command.id, plan=answer.plan, memory=answer.memory
         )
@@ -255,7 +262,7 @@ class World:
                 self.fleet.terminate(command)
             case Publish():
                 wait_s = 0.0 if self._instant else PUBLISH_S
-                self._later(wait_s, partial(self._published, command.id))
+                self._later(wait_s, partial(self._published, command))
             case Finish():
                 pass
 
@@ -273,9 +280,10 @@ class World:
             due, lambda: self.tell(TimerFired(at=self.now, command=command.id)), last=True
         )
 
-    def _published(self, command: str, at: float) -> AnyEvent:
+    def _published(self, command: Publish, at: float) -> AnyEvent:
         self.published_at = at
-        return ModelPublished(at=at, command=command, path="best")
+        job = job_of(command.trial)
+        return ModelPublished(at=at, command=command.id, path=f"best/{job}" if job else "best")
 
     # ------------------------------------------------------------ what else may happen
 
@@ -287,6 +295,18 @@ class World:
         """Let the cloud announce that it will take an instance away; `lose` must take it."""
         self.fleet.notice(name, what, by)
 
+    def share(self, name: str, gpus: int) -> None:
+        """Let other runs on the instance leave so many of its GPUs to this one."""
+        self.fleet.share(name, gpus)
+
     def interrupt(self, *, hard: bool = False) -> None:
         """Let the person press Ctrl-C."""
         self.tell(StopAsked(at=self.now, hard=hard))
+
+    def extend(self, problem: Problem, outline: Outline | None, request: str = "r1") -> None:
+        """Let the person extend the limits."""
+        self.tell(ExtendAsked(at=self.now, request=request, problem=problem, outline=outline))
+
+    def add(self, config: Config, request: str = "r1") -> None:
+        """Let the person add a configuration."""
+        self.tell(AddAsked(at=self.now, request=request, config=dict(config)))

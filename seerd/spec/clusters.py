@@ -27,13 +27,15 @@ def _one_or_more(value: Any) -> Any:
 class LocalCluster:
     """This machine.
 
-    gpus   CUDA devices, or CPU slots, that trials get; None: what the machine has
-    store  a directory; None: inside the run's folder
+    gpus    CUDA devices, or CPU slots, that trials get; None: what the machine has
+    weight  the run's share of them beside other runs on the machine
+    store   a directory; None: inside the run's folder
     """
 
     provider: ClassVar = "local"
     rented: ClassVar = False
     gpus: int | None = _key(v.whole(1), default=None)
+    weight: float = _key(v.weight, default=1.0)
     store: str | None = None
 
 
@@ -41,13 +43,15 @@ class LocalCluster:
 class HostsCluster:
     """Machines that people have, reached over SSH.
 
-    hosts  the machines
-    store  a directory that all of them reach, or s3://bucket/prefix; None: none is named
+    hosts   the machines
+    weight  the run's share of their GPUs beside other runs there
+    store   a directory that all of them reach, or s3://bucket/prefix; None: none is named
     """
 
     provider: ClassVar = "hosts"
     rented: ClassVar = False
     hosts: tuple[v.Host, ...] = _key(v.list_of(v.host), default=())
+    weight: float = _key(v.weight, default=1.0)
     store: str | None = None
 
 

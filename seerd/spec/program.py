@@ -1,5 +1,6 @@
-"""Whether the program of `launcher = "command"` exists, as far as that can be told before anything
-is started.
+"""Whether trials can start their program, as far as that can be told before anything is started:
+whether the program of `launcher = "command"` exists, whether Python is there and has torch, and
+whether `import seerd` would find the package.
 
 The one rule: only what will be shipped to other machines is checked, since it is not known here
 what they have.
@@ -9,7 +10,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+
+ANSWERS_S = 20.0
+"""Seconds within which a Python says whether it has torch; without an answer nothing is said."""
 
 
 def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
@@ -26,6 +32,53 @@ def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
         _why_no_file(script, source, here=here)
         if "/" in script
         else _why_no_name(script, source, search, here=here)
+    )
+
+
+def hides_seerd(folder: Path) -> str:
+    """Return what in a script's folder would be imported in place of the package seerd; empty if
+    nothing would.
+
+    A folder that holds the training side is the package itself.
+    """
+    package = folder / "seerd"
+    if (package / "__init__.py").is_file() and not (package / "training" / "trial.py").is_file():
+        return "the folder seerd/"
+    return "seerd.py" if (folder / "seerd.py").is_file() else ""
+
+
+def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: bool) -> str:
+    """Return why trials cannot run with this Python on this machine; empty if they can.
+
+    python  a name or a path, looked for as trials do
+    folder  the folder they run in
+    env     what is added to their environment
+    torch   whether they need torch
+    """
+    around = {**os.environ, **env}
+    named = shutil.which(python, path=around.get("PATH")) if "/" not in python else python
+    if named is None or not (folder / named).is_file():
+        return f"there is no program {python} on this machine; train.python names trials' Python"
+    if not torch:
+        return ""
+    try:
+        asked = subprocess.run(
+            [named, "-c", "import importlib.util as u; print(u.find_spec('torch') is not None)"],
+            cwd=folder,
+            env=around,
+            capture_output=True,
+            text=True,
+            timeout=ANSWERS_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{python} cannot be run: {error}"
+    if asked.stdout.strip() != "False":
+        return ""  # it is there, or Python itself says at the start what is wrong
+    return (
+        f'torch is not installed for {named}, and launcher = "torchrun" is a part of it: '
+        f"{named} -m pip install torch, or name a Python that has it in train.python; a "
+        'script without torch has launcher = "python"'
     )
 
 

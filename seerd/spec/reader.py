@@ -21,17 +21,21 @@ from seerd.spec import values as v
 from seerd.spec.clusters import CLUSTER_KEYS
 
 SECTIONS: dict[str, dict[str, v.Read]] = {
-    "": {"name": v.name},
+    "": {"name": v.name, "on_end": v.text},
     "metric": {
         "name": v.text,
         "mode": v.one_of("max", "min"),
         "target": v.number,
         "smooth": v.whole(1),
+        "constraint": v.metric_constraints,
     },
     "train": {
         "script": v.text,
         "source": v.text,
         "args": v.list_of(v.text),
+        "report": v.reports,
+        "checkpoint": v.saved_path,
+        "resume": v.list_of(v.text),
         "launcher": v.one_of("torchrun", "python", "command"),
         "python": v.text,
         "setup": v.list_of(v.text),
@@ -60,10 +64,12 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "cost": v.money,
         "max_gpus": v.whole(1),
     },
+    "export": {"tensorboard": v.text, "mlflow": v.text, "optuna": v.text, "wandb": v.text},
     "cluster": {"provider": v.one_of(*CLUSTER_KEYS), "store": v.text},
 }
 """Every key of every table except `[space]`, and how its value is read."""
 
+Sections = dict[str, dict[str, v.Read]]
 LONGEST = 4 << 20
 """The most bytes of a spec: a longer file would take longer to read than a person would wait."""
 CONSTRAINTS = "constraints"
@@ -72,15 +78,15 @@ REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
 class Override(NamedTuple):
-    """A key of the spec to which the command line gives another value.
+    """A key of the spec to which the command line, or a call from Python, gives another value.
 
     key    the key's path, for example `policy.eta`
-    value  its value as it was written
+    value  its value as it was written, or as TOML would have it
     said   the option that gives it, for messages
     """
 
     key: str
-    value: str
+    value: Any
     said: str = "--set"
 
 
@@ -107,12 +113,15 @@ def text_of(path: Path) -> str:
 
 
 class Reader:
-    """Reads one spec and collects what is wrong with it."""
+    """Reads one spec and collects what is wrong with it.
 
-    def __init__(self, path: Path, text: str) -> None:
+    in_a_file  whether the person has the text before them, so that lines have numbers
+    """
+
+    def __init__(self, path: Path, text: str, *, in_a_file: bool = True) -> None:
         self.path = path
         self.problems: list[Mistake] = []
-        self._lines = dict(_lines(text))
+        self._lines = dict(_lines(text)) if in_a_file else {}
         self._overrides: list[Override] = []
         self._text = text
 
@@ -144,31 +153,45 @@ class Reader:
             self._override(document, override.key, override.value)
         return document
 
-    def sections(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Read all values, by the path of their key; note what is wrong, unknown or missing."""
+    def sections(
+        self, document: dict[str, Any], known: Sections | None = None, beside: str = "space"
+    ) -> dict[str, Any]:
+        """Read all values, by the path of their key; note what is wrong, unknown or missing.
+
+        known   the tables and their keys; None: those of a spec
+        beside  a further key of the top that is read elsewhere
+        """
         values: dict[str, Any] = {}
-        tops = {**SECTIONS[""], **dict.fromkeys([*SECTIONS, "space"])}
+        sections = SECTIONS if known is None else known
+        tops = {**sections[""], **dict.fromkeys([*sections, beside])}
         del tops[""]
         self._unknown("", document, tops)
         self._section(
-            "", {k: document[k] for k in SECTIONS[""] if k in document}, SECTIONS[""], values
+            "", {k: document[k] for k in sections[""] if k in document}, sections[""], values
         )
-        for section, keys in SECTIONS.items():
+        for section, keys in sections.items():
             content = document.get(section, {})
             if not section:
                 continue
             if not isinstance(content, dict):
                 self.wrong(section, content, "a table is needed")
                 continue
-            known = {**keys, **self._provider_keys(content)} if section == "cluster" else keys
-            self._unknown(section, content, known)
-            self._section(section, content, known, values)
-        for key in REQUIRED:
+            all_keys = {**keys, **self._provider_keys(content)} if section == "cluster" else keys
+            self._unknown(section, content, all_keys)
+            self._section(section, content, all_keys, values)
+        for key in REQUIRED if known is None else ():
             if key not in values and not any(
                 problem.path in (key, key.split(".")[0]) for problem in self.problems
             ):
                 self.wrong(key, None, "is missing")
         return values
+
+    def table(self, path: str, content: dict[str, Any], keys: dict[str, v.Read]) -> dict[str, Any]:
+        """Read one table of a list, by its keys; note what is wrong or unknown."""
+        values: dict[str, Any] = {}
+        self._unknown(path, content, keys)
+        self._section(path, content, keys, values)
+        return {key.removeprefix(f"{path}."): value for key, value in values.items()}
 
     def space(self, content: Any) -> Space:
         """Read the `[space]` table; note what is wrong."""
@@ -261,7 +284,7 @@ class Reader:
                     )
         return {key: read for keys in CLUSTER_KEYS.values() for key, read in keys.items()}
 
-    def _override(self, document: dict[str, Any], key: str, value: str) -> None:
+    def _override(self, document: dict[str, Any], key: str, value: Any) -> None:
         *tables, last = key.split(".")
         inside = document
         for part in tables:
@@ -269,7 +292,10 @@ class Reader:
             if not isinstance(inside, dict):
                 self.wrong(key, value, f"{part} is not a table")
                 return
-        inside[last] = _toml_or_text(value)
+        if isinstance(value, str) and not _is_unicode(value):
+            self.wrong(key, ascii(value), "Unicode is needed")
+            return
+        inside[last] = _toml_or_text(value) if isinstance(value, str) else value
 
 
 def _never(parameter: Parameter, value: Value) -> str:
@@ -285,6 +311,11 @@ def _never(parameter: Parameter, value: Value) -> str:
 
 def _near(value: Value, known: Iterable[Value]) -> list[str]:
     return difflib.get_close_matches(str(value), [str(one) for one in known], 1, 0.5)
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether it can be written: what a terminal gives may have bytes that are no UTF-8."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _toml_or_text(value: str) -> Any:

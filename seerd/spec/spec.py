@@ -8,20 +8,24 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from seerd.agent.protocol import ObservedScript
 from seerd.errors import SpecError, UsageError
-from seerd.planner.model import Mode, PolicyParams
+from seerd.planner.model import MetricConstraint, Mode, PolicyParams
 from seerd.planner.policy import POLICIES
 from seerd.planner.space import Space
 from seerd.spec import program
 from seerd.spec import values as v
 from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
+from seerd.spec.dicts import THE_DICT, toml_of
 from seerd.spec.guesses import guesses
-from seerd.spec.reader import Override, Reader, text_of
+from seerd.spec.observed import observed
+from seerd.spec.reader import SECTIONS, Override, Reader, text_of
+from seerd.spec.targets import paths_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +36,14 @@ class Metric:
     mode    whether more (`max`) or less (`min`) of it is better
     target  the run ends when a confirmed checkpoint is as good as this; None: it does not
     smooth  checkpoints are compared by the mean of so many last reports
+    constraints  what must hold of other metrics for a model to be the best
     """
 
     name: str
     mode: Mode
     target: float | None = None
     smooth: int = 1
+    constraints: tuple[MetricConstraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,8 @@ class Train:
 
     script      the script or program, relative to `source`
     source      the folder that is shipped
-    args        arguments of the script
+    args        arguments of the script, with names of hyperparameters in braces
+    observed    for a script that does not import seerd: how it is observed; None: it does
     launcher    what starts it: torchrun, python or command
     python      the interpreter; None: here the one that runs seerd, elsewhere python3
     setup       commands that prepare a machine
@@ -67,6 +74,7 @@ class Train:
     env: dict[str, str]
     ingress_gb: float = 0.0
     preload: tuple[str, ...] | None = None
+    observed: ObservedScript | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,9 @@ class Spec:
     limits   the limits as far as they are given
     cluster  where trials run
     folder   the folder of its file
-    text     the text of its file
+    text     the text of its file, or, if something else was given beside it, it as TOML with that
+    on_end   the shell command that is run here when the run is over; empty: none
+    export   tracker -> where the run is exported to as it goes on
     """
 
     name: str
@@ -113,6 +123,16 @@ class Spec:
     cluster: Cluster
     folder: Path
     text: str
+    on_end: str = ""
+    export: dict[str, str] = field(default_factory=dict)
+
+    def exported(self) -> frozenset[Path]:
+        """Return the files and folders that runs are exported to, which are none of the source; a
+        folder with the script in it is.
+        """
+        script = (self.train.source / self.train.script).resolve()
+        found = paths_of(self.export, self.folder)
+        return frozenset(path for path in found if not script.is_relative_to(path))
 
 
 def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
@@ -121,14 +141,35 @@ def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
     Raises `SpecError` with all mistakes.
     """
     text = text_of(path)
-    reader = Reader(path, text)
-    document = reader.document([Override(*override) for override in overrides])
+    return _read(Reader(path, text), path.resolve().parent, text, overrides)
+
+
+def spec_of(document: Mapping[str, Any], overrides: Sequence[Override] = ()) -> Spec:
+    """Read a spec that is a dict, as its TOML would be; paths are relative to the working
+    directory.
+
+    Raises `SpecError` with all mistakes.
+    """
+    text = toml_of(document)
+    reader = Reader(Path(THE_DICT), text, in_a_file=False)
+    return _read(reader, Path.cwd(), text, overrides)
+
+
+def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]) -> Spec:
+    given = [Override(*override) for override in overrides]
+    document = reader.document(given)
     values = reader.sections(document)
     space = reader.space(document.get("space"))
-    spec = _build(values, space, path.resolve(), text, reader)
+    spec = _build(values, space, folder, text, reader)
     if reader.problems:
-        raise SpecError(str(path), sorted(reader.problems, key=lambda p: p.line or 10**9))
-    return spec
+        raise SpecError(str(reader.path), sorted(reader.problems, key=lambda p: p.line or 10**9))
+    return replace(spec, text=_as_given(document, given)) if given else spec
+
+
+def _as_given(document: Mapping[str, Any], overrides: Sequence[Override]) -> str:
+    """Write the spec with what was given beside it, so that it alone makes the same run."""
+    said = [f"--set {one.key}" if one.said == "--set" else one.said for one in overrides]
+    return f"# As it was run, with {', '.join(dict.fromkeys(said))}.\n{toml_of(document)}"
 
 
 def require_limits(spec: Spec, minimize: str | None = None) -> None:
@@ -155,9 +196,8 @@ def require_limits(spec: Spec, minimize: str | None = None) -> None:
         )
 
 
-def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: Reader) -> Spec:
+def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader: Reader) -> Spec:
     get = values.get
-    folder = path.parent
     kind = CLUSTERS[get("cluster.provider", "local")]
     policy = _policy(get, space, reader)
     own: Any = {
@@ -174,8 +214,9 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
             get("metric.mode", "max"),
             get("metric.target"),
             get("metric.smooth", 1),
+            get("metric.constraint", ()),
         ),
-        train=_train(get, folder, reader, here=kind is LocalCluster),
+        train=_train(get, folder, reader, space, here=kind is LocalCluster),
         space=space,
         policy=policy,
         t_min_s=get("policy.t_min"),
@@ -183,9 +224,15 @@ def _build(values: dict[str, Any], space: Space, path: Path, text: str, reader: 
         limits=SpecLimits(
             get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")
         ),
-        cluster=kind(store=_store(get("cluster.store"), folder, reader), **own),
+        cluster=kind(store=store_of(get("cluster.store"), folder, reader), **own),
         folder=folder,
         text=text,
+        on_end=get("on_end", ""),
+        export={
+            kind: values[f"export.{kind}"]
+            for kind in SECTIONS["export"]
+            if f"export.{kind}" in values
+        },
     )
 
 
@@ -227,7 +274,7 @@ def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
     )
 
 
-def _train(get: Get, folder: Path, reader: Reader, *, here: bool) -> Train:
+def _train(get: Get, folder: Path, reader: Reader, space: Space, *, here: bool) -> Train:
     source = _path(folder, get("train.source", "."), "train.source", reader)
     script = get("train.script", "")
     launcher = get("train.launcher", "torchrun")
@@ -248,6 +295,7 @@ def _train(get: Get, folder: Path, reader: Reader, *, here: bool) -> Train:
         env=get("train.env", {}),
         ingress_gb=get("train.ingress", 0.0),
         preload=get("train.preload"),
+        observed=observed(get, [one.name for one in space.parameters], reader.wrong),
     )
 
 
@@ -267,6 +315,10 @@ def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
     elif not path.is_relative_to(source):
         reader.wrong("train.script", script, f"it must lie inside the source folder {source}")
     else:
+        if hiding := program.hides_seerd(path.parent):
+            reader.wrong(
+                "train.script", script, f"{hiding} beside it hides the package seerd: rename it"
+            )
         return path.relative_to(source).as_posix()
     return script
 
@@ -281,12 +333,16 @@ def _look_for(script: str, source: Path, get: Get, reader: Reader, *, here: bool
         reader.wrong("train.script", script, reason)
 
 
-def _store(store: str | None, folder: Path, reader: Reader) -> str | None:
+def store_of(store: str | None, folder: Path, reader: Reader) -> str | None:
+    """Resolve where checkpoints are kept, a directory or an address of S3; note what is wrong."""
     if store is None or store.startswith("s3://"):
         return store
     if "://" in store:
         reader.wrong("cluster.store", store, "a directory or s3://bucket/prefix is allowed")
-    return str(_path(folder, store, "cluster.store", reader))
+    path = _path(folder, store, "cluster.store", reader)
+    if path.exists() and not path.is_dir():
+        reader.wrong("cluster.store", store, "it is no folder")
+    return str(path)
 
 
 def _path(folder: Path, name: str, key: str, reader: Reader) -> Path:

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
+from seerd.agent.arguments import is_inside
+from seerd.planner.model import MetricConstraint
 from seerd.planner.parameter import Condition, Parameter, Value, ends
 from seerd.units import parse_duration, parse_gpu_time, parse_money, parse_size
 
+CONSTRAINT = re.compile(r"([^\s<>=]+)\s*(<=|>=|<|>)\s*(\S+)")
+"""A constraint on a metric: its name, the sign, and the number."""
 Read = Callable[[Any], Any]
 LARGEST = 2**53
 """The largest whole number: some readers of JSON do not hold larger ones exactly, and a journal
@@ -48,6 +54,14 @@ def name(value: Any) -> str:
     return value
 
 
+def job_name(value: Any) -> str:
+    """Read the name of a job, which begins the names of its trials."""
+    found = text(value)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", found):
+        raise ValueError("a name of at most 32 letters, digits, _ and - is needed")
+    return found
+
+
 def whole(least: int) -> Read:
     """Take an integer of at least `least`."""
 
@@ -70,6 +84,13 @@ def more_than(bound: float) -> Read:
         return float(value)
 
     return read
+
+
+def weight(value: Any) -> float:
+    """Take a weight beside others: a number from 0.001 to 1000."""
+    if not _is_number(value) or not 0.001 <= value <= 1000:
+        raise ValueError("a number from 0.001 to 1000 is needed")
+    return float(value)
 
 
 def number(value: Any) -> float:
@@ -120,6 +141,54 @@ def modules(value: Any) -> tuple[str, ...]:
     if wrong:
         raise ValueError(f"{wrong[0]!r} cannot be the name of a module")
     return names
+
+
+def metric_constraints(value: Any) -> tuple[MetricConstraint, ...]:
+    """Take one constraint on a metric, or a list of them: `latency_ms < 20`."""
+    return tuple(list_of(_metric_constraint)(value if isinstance(value, list) else [value]))
+
+
+def _metric_constraint(value: Any) -> MetricConstraint:
+    found = CONSTRAINT.fullmatch(value.strip()) if isinstance(value, str) else None
+    try:
+        limit = float(found[3]) if found else math.nan
+    except ValueError:
+        limit = math.nan
+    if found is None or not math.isfinite(limit):
+        raise ValueError('a metric, <, <=, > or >=, and a number are needed: "latency_ms < 20"')
+    return MetricConstraint(found[1], found[2], limit)  # type: ignore[arg-type]
+
+
+def reports(value: Any) -> dict[str, str]:
+    """Take a pattern, which stands for the spec's metric (the name is empty), or a table of
+    patterns by the names of metrics.
+    """
+    found = {"": value} if isinstance(value, str) else value
+    if not isinstance(found, dict) or not found:
+        raise ValueError("a pattern, or a table of patterns by the names of metrics, is needed")
+    for pattern in found.values():
+        try:
+            with warnings.catch_warnings():  # of what may mean something else in a later Python
+                warnings.simplefilter("ignore", FutureWarning)
+                groups = re.compile(text(pattern)).groups
+        except re.error as error:
+            raise ValueError(f"{pattern!r:.80} is no regular expression: {error}") from None
+        if groups < 1:
+            raise ValueError(
+                f"{pattern!r:.80} needs a group in ( ) around the number, as in 'acc=([0-9.]+)'"
+            )
+    return dict(found)
+
+
+def saved_path(value: Any) -> str:
+    """Take a path, or a pattern of paths, below the folder in which a script runs."""
+    path = text(value)
+    if not is_inside(path) or "**" in path:
+        raise ValueError(
+            "a relative path without '..' is needed, as \"out/last.pt\"; "
+            "* stands for parts of a name"
+        )
+    return PurePosixPath(path).as_posix()
 
 
 def texts(value: Any) -> dict[str, str]:

@@ -22,6 +22,9 @@ ranks agree (by one small all_reduce) whether to leave and whether to save.
     horizon.py        how much of the training is over, and how long it may still go on
     pace.py           how long units of work and saves take
     end.py            how this process ends
+    framework.py      a trial whose training loop is a framework's
+    for_transformers.py, for_lightning.py    callbacks for these
+    observer/         takes part for a script that does not import seerd
 
 It travels in the agent's zip and runs with the script's own Python (3.9 or newer). It needs the
 standard library alone, and uses torch if it is there. Environment variables, files and the format

@@ -5,6 +5,7 @@ import math
 import os
 import time
 from dataclasses import dataclass
+from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -12,6 +13,9 @@ try:
     import fcntl
 except ImportError:  # not on Windows, where no agent runs either
     fcntl = None  # type: ignore[assignment]
+
+
+HOLDS = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Attempt:
     every_s       seconds from one checkpoint to the next
     max_reports   reports of a whole training; None: not known
     smooth        checkpoints are compared by the mean of so many last reports
+    constraints   what must hold of a model that is to be the best: "metric < number"
     learns        whether the agent wants to know what was imported
     """
 
@@ -45,6 +50,7 @@ class Attempt:
     every_s: float
     max_reports: Optional[int]
     smooth: int
+    constraints: List[str]
     learns: bool
 
     @classmethod
@@ -60,6 +66,7 @@ class Attempt:
             every_s=told["checkpoint_every_s"],
             max_reports=told.get("max_reports"),
             smooth=told.get("smooth", 1),
+            constraints=told.get("constraints", []),
             learns=told.get("learns", False),
             **values,
         )
@@ -70,6 +77,14 @@ class Attempt:
         """
         value = metrics.get(self.metric)
         return -value if value is not None and self.mode == "min" else value
+
+    def constrained(self) -> List[str]:
+        """Name the metrics on which there are constraints."""
+        return [text.split()[0] for text in self.constraints]
+
+    def allows(self, metrics: Dict[str, Optional[float]]) -> bool:
+        """Tell whether all constraints hold for these metrics."""
+        return all(_holds(metrics, *text.split()) for text in self.constraints)
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""
@@ -88,7 +103,11 @@ class Attempt:
 
     def is_to_stop(self) -> bool:
         """Tell whether the agent wants the trial to save and leave, or has died."""
-        return (self.folder / "stop").exists() or _is_free(os.environ.get("SEERD_AGENT_LOCK"))
+        return (self.folder / "stop").exists() or self.is_alone()
+
+    def is_alone(self) -> bool:
+        """Tell whether the agent has died, so that nobody would stop this trial."""
+        return _is_free(os.environ.get("SEERD_AGENT_LOCK"))
 
     def is_to_save(self) -> bool:
         """Tell whether the agent wants the trial to save now and go on; True once for each time."""
@@ -117,6 +136,11 @@ def mean_of(values: List[Optional[float]]) -> Optional[float]:
         return math.fsum(finite) / len(values) if len(finite) == len(values) else None
     except OverflowError:
         return None
+
+
+def _holds(metrics: Dict[str, Optional[float]], name: str, sign: str, limit: str) -> bool:
+    value = metrics.get(name)
+    return value is not None and HOLDS[sign](value, float(limit))
 
 
 def _is_free(lock: Optional[str]) -> bool:

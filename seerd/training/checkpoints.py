@@ -9,11 +9,15 @@ import io
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from seerd.agent import KEPT
+from seerd.agent import KEPT, folders
+
+ABOUT = "seerd.json"
+"""File in a checkpoint that is a folder: what is to be known of the trial."""
 
 Worth = Callable[[Dict[str, Optional[float]]], Optional[float]]
 """How good metrics are, the more the better; None if that cannot be said."""
@@ -24,10 +28,23 @@ def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any], worth: W
 
     Raises `RuntimeError` if it is the first one and could not be loaded again.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    data = _dumped(torch, payload)
+    data = dumped(torch, payload)
     if torch is not None and not any(folder.glob("[0-9]*.json")):
         _check_loadable(torch, data, payload["state"])
+    _write(folder, name, payload, data, worth)
+
+
+def write_folder(
+    folder: Path, name: str, about: Dict[str, Any], source: Path, worth: Worth
+) -> None:
+    """Write a checkpoint of the folder `source`, with what is to be known of the trial, and remove
+    others as `write` does.
+    """
+    _write(folder, name, about, packed(source, about), worth)
+
+
+def _write(folder: Path, name: str, payload: Dict[str, Any], data: bytes, worth: Worth) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     manifest = {
         "version": 1,
         "name": name,
@@ -35,13 +52,28 @@ def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any], worth: W
         "metrics": payload["metrics"],
         "sha256": sha256(data),
         "size": len(data),
+        "versions": versions(),
     }
     _write_whole(folder / f"{name}.pt", data)
-    _write_whole(folder / f"{name}.json", json.dumps(manifest).encode())
+    publish(folder, manifest, worth)
+
+
+def publish(folder: Path, manifest: Dict[str, Any], worth: Worth) -> None:
+    """Write the manifest of a checkpoint whose bytes are at their place, and remove all but the
+    newest `KEPT` and the best one.
+    """
+    _write_whole(folder / f"{manifest['name']}.json", json.dumps(manifest).encode())
     every = sorted(folder.glob("[0-9]*.json"))
     for old in set(every[:-KEPT]) - {_best(every, worth)}:
         old.unlink()
         old.with_suffix(".pt").unlink(missing_ok=True)
+
+
+def versions() -> Dict[str, str]:
+    """Return which Python writes the checkpoint, and which torch, if that is imported."""
+    told = {"python": ".".join(map(str, sys.version_info[:3]))}
+    torch = sys.modules.get("torch")
+    return told if torch is None else {**told, "torch": str(torch.__version__)}
 
 
 def _best(every: List[Path], worth: Worth) -> Optional[Path]:
@@ -69,7 +101,8 @@ def newest(torch: Any, folder: Path) -> Optional[bytes]:
             data = path.with_suffix(".pt").read_bytes()
             if len(data) != manifest["size"] or sha256(data) != manifest["sha256"]:
                 raise ValueError("its size or checksum is not that of its manifest")
-            load(torch, data)
+            if not is_folder(data):
+                load(torch, data)
         except Exception as error:
             print(
                 f"seerd: checkpoint {path.stem} is damaged, trying the one before: {error}",
@@ -92,12 +125,40 @@ def load(torch: Any, data: bytes) -> Dict[str, Any]:
     return loaded
 
 
+def is_folder(data: bytes) -> bool:
+    """Tell whether these are the bytes of a checkpoint that is a folder."""
+    return data.startswith(folders.LISTING.encode() + b"\0")
+
+
+def packed(folder: Path, about: Dict[str, Any]) -> bytes:
+    """Return the bytes of a checkpoint of this folder, with what is to be known of the trial."""
+    (folder / ABOUT).write_text(json.dumps(about))
+    out = io.BytesIO()
+    folders.pack(folder, out)
+    return out.getvalue()
+
+
+def unpack(data: bytes, folder: Path) -> None:
+    """Make the folder anew of what `packed` has returned. Raises `CheckpointError`, `OSError`."""
+    part = folder.with_name(f".{folder.name}.pt")
+    part.write_bytes(data)
+    folders.unpack(part, folder)
+    part.unlink()
+
+
+def about(folder: Path) -> Dict[str, Any]:
+    """Return what `packed` was given."""
+    told: Dict[str, Any] = json.loads((folder / ABOUT).read_text())
+    return told
+
+
 def sha256(data: bytes) -> str:
     """Compute the checksum that a manifest has, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
-def _dumped(torch: Any, payload: Any) -> bytes:
+def dumped(torch: Any, payload: Any) -> bytes:
+    """Return the bytes of a checkpoint that `load` can read."""
     if torch is None:
         return json.dumps(payload).encode()
     buffer = io.BytesIO()
@@ -115,6 +176,12 @@ def _write_whole(path: Path, data: bytes) -> None:
     os.replace(part, path)
 
 
+def _reason(error: Exception) -> str:
+    """Say what cannot be loaded. torch's own text is long, and advises to load it unsafely."""
+    found = re.search(r"GLOBAL (\S+)", str(error))
+    return f"there is a {found[1]} in it" if found else str(error).split("\n", 1)[0]
+
+
 def _check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
     """Raise `RuntimeError` if a checkpoint could not be loaded safely, and name what is to blame.
 
@@ -125,12 +192,11 @@ def _check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
     except Exception as error:
         for name, state in states.items():
             try:
-                load(torch, _dumped(torch, state))
+                load(torch, dumped(torch, state))
             except Exception:
                 raise RuntimeError(
                     f"the state_dict of {name!r} holds more than tensors, numbers, texts, "
                     "lists and dicts, "
-                    "so a checkpoint with it could not be loaded safely (weights_only=True): "
-                    f"{error}"
-                ) from error
+                    f"so a checkpoint with it could not be loaded safely: {_reason(error)}"
+                ) from None
         raise

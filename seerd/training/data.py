@@ -3,10 +3,11 @@
 The one rule: the same samples make the same step on any number of GPUs.
 """
 
+import gc
 import math
 import random
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 from seerd.training.steps import Steps
 
@@ -28,8 +29,11 @@ class Batch:
 def split(total: int, per_gpu: Optional[int], world: int, possible: Iterable[int]) -> Batch:
     """Split a batch over `world` ranks, in as few micro-batches of at most `per_gpu` as can be.
 
-    Raises `ValueError` if `world` or any other `possible` number of GPUs does not divide it.
+    Raises `ValueError` if there are no samples, or if `world` or any other `possible` number of
+    GPUs does not divide them.
     """
+    if total < 1:
+        raise ValueError(f"a batch has at least one sample, not {total}")
     worlds = sorted({world, *possible})
     if any(total % number for number in worlds):
         step = math.lcm(*worlds)
@@ -98,7 +102,8 @@ class Sampler:
         return self._usable() // self._share.world
 
     def __iter__(self) -> Iterator[int]:
-        if self._exhausted:
+        if self._exhausted or (self._drawn and self._position() >= self._usable()):
+            # Whoever knows its length need not ask for more than there is.
             self._pass, self._start = self._pass + 1, 0
         else:
             self._start = self._position()
@@ -144,3 +149,17 @@ class Sampler:
         if self._shuffle:
             random.Random(self._share.seed * 1_000_003 + self._pass).shuffle(order)
         return order
+
+
+def first_batch(torch: Any) -> int:
+    """Return the batch size of the first loader that does not go through its data in order, as
+    those for evaluation do; 0: there is none.
+
+    Only the garbage collector knows of a script's loaders.
+    """
+    data = torch.utils.data
+    for thing in gc.get_objects():
+        is_loader = issubclass(type(thing), data.DataLoader) and thing.batch_size
+        if is_loader and not isinstance(thing.sampler, data.SequentialSampler):
+            return int(thing.batch_size)
+    return 0

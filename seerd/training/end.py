@@ -10,13 +10,12 @@ have done is done here.
 """
 
 import atexit
-import contextlib
-import gc
-import io
 import os
 import signal
 import sys
 from typing import Any, Callable
+
+from seerd.agent.warm.ending import flush_open_files
 
 
 class End:
@@ -58,17 +57,5 @@ def leave_at_once(status: int) -> None:
         sys.modules["multiprocessing.util"]._exit_function()  # ends the workers of loaders
     if "logging" in sys.modules:
         sys.modules["logging"].shutdown()
-    _flush_open_files()
+    flush_open_files()
     os._exit(status)
-
-
-def _flush_open_files() -> None:
-    """Write out what scripts have left in files that they never close.
-
-    An ordinary end does so when the last reference to a file is dropped; only the garbage collector
-    knows of all that are open.
-    """
-    for thing in gc.get_objects():
-        if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
-            with contextlib.suppress(OSError, ValueError):
-                thing.flush()

@@ -3,13 +3,14 @@
 import math
 import os
 import time
+import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from seerd.training import checkpoints, imports, randomness
+from seerd.training import checkpoints, imports, randomness, sharded
 from seerd.training.attempt import Attempt, mean_of
 from seerd.training.by_hand import defaults, max_reports
-from seerd.training.data import Batch, Sampler, Share, split
+from seerd.training.data import Batch, Sampler, Share, first_batch, split
 from seerd.training.end import End, leave_at_once
 from seerd.training.horizon import Horizon
 from seerd.training.marks import ENDED, SAVING, WORKING, Mark
@@ -47,6 +48,8 @@ class Trial:
     world   how many processes there are
     gpus    GPUs (or CPU slots) that this attempt holds
     seed    the trial's own seed, from which python, numpy and torch have been seeded
+    checkpoint  the folder to go on from, where a framework saves folders (`seerd.transformers`,
+            `seerd.lightning`); None: there is none
     """
 
     def __init__(
@@ -69,6 +72,10 @@ class Trial:
         self._horizon = Horizon(attempt, max_reports)
         self._end = End()
         self._tracked: Dict[str, Any] = {}
+        self.checkpoint: Optional[Path] = None
+        self.global_batch: Optional[int] = None
+        self._batch_said = False
+        self._framework = False
         self._samplers: List[Sampler] = []
         self._metrics: Dict[str, Optional[float]] = {}
         self._recent: List[Optional[float]] = []
@@ -112,13 +119,18 @@ class Trial:
         Raises `RuntimeError` without torch, `ValueError` if the last checkpoint lacks one of them.
         """
         if self._torch is None:
-            raise RuntimeError("trial.track() needs torch, which cannot be imported here")
+            raise RuntimeError(
+                "trial.track() needs torch, which cannot be imported here: pip install torch"
+            )
         for name, given in objects.items():
             thing = _unwrapped(given)
-            self._tracked[name] = thing
             self._steps.watch(thing)
+            keeper = sharded.collective(self._torch, name, thing, self._tracked.values())
+            self._tracked[name] = keeper
             if self._restored is not None:
-                thing.load_state_dict(_state_of(name, self._restored["state"]))
+                state = _state_of(name, self._restored.get("state", {}))
+                sharded.check_plain(name, keeper, state)
+                keeper.load_state_dict(state)
 
     def batch(self, total: int, per_gpu: Optional[int] = None) -> Batch:
         """Split a global batch of `total` samples over the ranks, at most `per_gpu` at a time.
@@ -129,7 +141,23 @@ class Trial:
             total, per_gpu, self.world, self._attempt.allocations if self._attempt else ()
         )
         self._share.batch, self._steps.accumulate = batch, batch.accumulate
+        self.see_batch(total)
         return batch
+
+    def see_batch(self, total: int) -> None:
+        """Note how many samples one step takes on all GPUs together, and warn if that was another
+        number before: the same hyperparameters mean something else then.
+        """
+        before, self.global_batch, self._batch_said = self.global_batch, total, True
+        if self.rank == 0 and before not in (None, total):
+            why = (
+                f"one step takes {total} samples on {self.world} GPUs, and took {before} before: "
+                f"the same learning rate means something else now; trial.batch({before}) keeps it "
+                "the same on any number of GPUs"
+            )
+            warnings.warn(why, stacklevel=2)
+            if self._attempt is not None:
+                self._attempt.tell("warning", why=why)
 
     def sampler(self, samples: int, shuffle: bool = True) -> Sampler:
         """Return indices for a DataLoader, in the same order on any number of GPUs; see
@@ -149,6 +177,14 @@ class Trial:
         """
         if self._over:
             return False
+        leave, due = self._agree()
+        if leave or due:
+            self._mark.turn(SAVING)
+            self._save()
+        return self._go_on(leave)
+
+    def _agree(self) -> Tuple[bool, bool]:
+        """Agree with all ranks whether to leave, and whether to save."""
         self._mark.arrive()
         if self._pace.looked_at is None:
             self._begin()
@@ -159,10 +195,10 @@ class Trial:
             self._should_leave(), save, self.epoch, *self._far()
         )
         self._horizon.agree(horizon[0] / FINE, ((horizon[1] or math.inf) - 1) / FINE)
-        leave = bool(told)
-        if leave or due:
-            self._mark.turn(SAVING)
-            self._save()
+        return bool(told), bool(due)
+
+    def _go_on(self, leave: bool) -> bool:
+        """Begin the next unit of work, unless the trial leaves; return whether it goes on."""
         self._mark.turn(ENDED if leave else WORKING)
         self._pace.look()
         self._over = leave
@@ -179,7 +215,8 @@ class Trial:
         """Say how good the model is now. The numbers of rank 0 count; other ranks may leave them
         out.
 
-        Raises `ValueError` if the spec's metric is not among them.
+        Raises `ValueError` if the spec's metric is not among them, or one that it has a constraint
+        on.
         """
         self.epoch += 1
         if self.rank != 0:
@@ -195,6 +232,12 @@ class Trial:
                 f"the spec's metric is {self._attempt.metric!r}, and trial.report() was given "
                 f"{given}"
             )
+        lacking = [name for name in self._attempt.constrained() if name not in metrics]
+        if lacking:
+            raise ValueError(
+                f"the spec has a constraint on {lacking[0]!r}, and trial.report() was given "
+                f"{', '.join(metrics)}"
+            )
         told = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
         self._note(self._attempt, told)
         self._attempt.tell(
@@ -203,9 +246,11 @@ class Trial:
 
     def _note(self, attempt: Attempt, told: Dict[str, Optional[float]]) -> None:
         """Note a report for the next checkpoint. The metric that counts is the mean of the last
-        `smooth` reports there, so that all who compare checkpoints compare the same.
+        `smooth` reports there, so that all who compare checkpoints compare the same; None if one
+        of them violates a constraint.
         """
-        self._recent = [*self._recent, told[attempt.metric]][-attempt.smooth :]
+        metric = told[attempt.metric] if attempt.allows(told) else None
+        self._recent = [*self._recent, metric][-attempt.smooth :]
         self._metrics = {**told, attempt.metric: mean_of(self._recent)}
 
     def _far(self) -> Tuple[int, int]:
@@ -258,7 +303,7 @@ class Trial:
         """Save the last state of a script that has ended, and leave the other ranks in order."""
         self._mark.turn(ENDED)
         crashed = self._end.crashed
-        if self.rank == 0 and self._is_unsaved() and not crashed:
+        if self._is_unsaved() and not crashed and not self._framework:
             self._write([randomness.states(self._torch)])
         if crashed and self._ranks.many_nodes:
             # Leaving the process group would wait for an instance that may have vanished.
@@ -274,18 +319,32 @@ class Trial:
         """Collect the random states of all ranks, and have rank 0 write a checkpoint."""
         if not self._is_unsaved():
             return
-        states = self._ranks.gather(randomness.states(self._torch))
-        if self.rank == 0:
-            self._write(states)
+        self._write(self._ranks.gather(randomness.states(self._torch)))
         self._saved_state = self._state_id()
 
     def _write(self, rng: List[Any]) -> None:
+        state = {
+            key: thing.state_dict()
+            for key, thing in self._tracked.items()
+            if self.rank == 0 or isinstance(thing, sharded.COLLECTIVE)
+        }
+        if self.rank != 0:
+            return
+        more = {"state": state, "rng": rng}
+        self._put(
+            lambda folder, name, about, worth: checkpoints.write(
+                self._torch, folder, name, {**about, **more}, worth
+            )
+        )
+
+    def _put(self, write: Callable[[Path, str, Dict[str, Any], checkpoints.Worth], None]) -> None:
+        """Have a checkpoint written with what is to be known of the trial, and tell of it."""
         assert self._attempt is not None
         began = time.monotonic()
         name = f"{self.epoch:06d}-{self._units:08d}"
         worth = self._attempt.worth(self._metrics)
         self._best = worth if self._beats(worth) else self._best
-        payload = {
+        about = {
             "version": 1,
             "trial": self._attempt.trial,
             "config": self.config,
@@ -296,13 +355,13 @@ class Trial:
             "best": self._best,
             "progress": self._horizon.progress,
             "trained_s": self._horizon.trained_s,
-            "state": {key: thing.state_dict() for key, thing in self._tracked.items()},
-            "rng": rng,
+            "global_batch": self.global_batch,
             "samplers": [sampler.state_dict() for sampler in self._samplers],
         }
         folder = self._attempt.checkpoints
-        checkpoints.write(self._torch, folder, name, payload, self._attempt.worth)
-        self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began))
+        write(folder, name, about, self._attempt.worth)
+        tracked = list(self._tracked)
+        self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began), tracked=tracked)
 
     def _restore(self) -> Optional[Dict[str, Any]]:
         """Read the newest good checkpoint, and return it on every rank; only rank 0 need have the
@@ -316,20 +375,35 @@ class Trial:
         data = self._ranks.share(data)
         if data is None:
             return None
-        payload = checkpoints.load(self._torch, data)
+        payload = self._unpacked(data) or checkpoints.load(self._torch, data)
         self.epoch, self._units = payload["epoch"], payload["units"]
         self._metrics, self._best = payload["metrics"], payload.get("best")
         self._recent = payload.get("recent", [])
+        self.global_batch = payload.get("global_batch")
         self._horizon.restore(payload.get("progress", 0.0), payload.get("trained_s", 0.0))
         self._saved_state = self._state_id()
         return payload
+
+    def _unpacked(self, data: bytes) -> Optional[Dict[str, Any]]:
+        """Unpack a checkpoint that is a folder, once on each instance, to where a framework finds
+        it; None if it is none.
+        """
+        if not checkpoints.is_folder(data):
+            return None
+        assert self._attempt is not None
+        folder = self._attempt.folder / "checkpoint"
+        if self._ranks.local == 0:
+            checkpoints.unpack(data, folder)
+        self._ranks.gather(None)
+        self.checkpoint = folder
+        return checkpoints.about(folder)
 
     def _begin(self) -> None:
         """Begin the first unit of work: restore the random states, and tell the agent.
 
         On another number of ranks the states do not fit, so new ones are made from the seed.
         """
-        if self._restored is not None:
+        if self._restored is not None and "rng" in self._restored:
             rng = self._restored["rng"]
             if len(rng) == self.world:
                 self._torch_state = rng[self.rank].get("torch")
@@ -338,6 +412,10 @@ class Trial:
                 randomness.seed_all(self._torch, hash((self.seed, self._units, self.rank)) % 2**31)
         self._restored = None
         if self.rank == 0 and self._attempt is not None:
+            if not self._batch_said and self._torch is not None:
+                per_rank = first_batch(self._torch)
+                if per_rank:
+                    self.see_batch(per_rank * self.world)
             if self._attempt.learns:
                 imports.tell(self._attempt.folder)
             self._attempt.tell("training", epoch=self.epoch)
@@ -352,7 +430,7 @@ def _state_of(name: str, states: Dict[str, Any]) -> Any:
     if name not in states:
         raise ValueError(
             f"trial.track({name}=...): the checkpoint to go on from has no {name!r}; it has "
-            f"{', '.join(states)}"
+            f"{', '.join(states) or 'no tracked states'}"
         )
     return states[name]
 

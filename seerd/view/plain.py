@@ -6,19 +6,27 @@ need not know.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import singledispatch
 from itertools import groupby
 
 from seerd.core.attempts import crash_text
+from seerd.core.complaints import complaint_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
+    AddAsked,
     AnyEvent,
+    AnyRequest,
     Event,
+    ExtendAsked,
     InstanceLost,
     InstanceNoticed,
     InstanceReady,
+    InstanceShared,
     InstanceTerminated,
+    JobAdded,
+    JobStopAsked,
+    JobWeighed,
     LaunchRefused,
     ModelPublished,
     OrderRefused,
@@ -31,16 +39,19 @@ from seerd.core.events import (
     StopAsked,
     TimerFired,
     TrialCheckpointed,
+    TrialComplained,
     TrialExited,
     TrialReported,
     TrialTraining,
     TrialWaited,
 )
-from seerd.core.incumbent import metric_name
+from seerd.core.incumbent import metric_name, sign_of
 from seerd.core.lifecycle import InstancePhase, TrialPhase
+from seerd.core.metrics import violated_by
 from seerd.core.state import State, Trial
-from seerd.core.verdicts import Adopted, Closing, Declined
-from seerd.units import format_duration, format_gpu_time
+from seerd.core.verdicts import Adopted, Closing, Declined, JobOver, OverCause, Warned
+from seerd.planner.trial_ids import job_of
+from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.harmless import harmless
 
@@ -52,12 +63,27 @@ ENDINGS = {
     "interrupted": "interrupted",
     "failed": "nothing can run any more",
 }
-
-
+OVER: dict[OverCause, str] = {
+    "target": "its target was reached",
+    "person": "the person asked for its end",
+    "deadline": "its deadline is near",
+    "budget": "its budget is used up",
+}
+"""Why one of the jobs that share a run gets nothing any more."""
+ALIKE = "every trial fails in the same way"
+MOST_OTHERS = 3
+"""How many other metrics stand in the line of a report."""
 LATE_S = 2.0
 """A stage is said to begin if its plan comes at most this many seconds after its start: the machine
 may be busy.
 """
+
+
+def ending(state: State) -> str:
+    """Write how the run ended; empty if it goes on."""
+    if state.end.status is None:
+        return ""
+    return ALIKE if state.end.why == "alike" else ENDINGS[state.end.status]
 
 
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
@@ -71,8 +97,24 @@ def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) 
         and event.trial not in state.trials
     ):
         return None
-    text = _decided(event, state, decided) or _text(event, state)
-    return None if text is None else harmless(f"{event.at:7.1f}s  {text}")
+    said = (_decided(event, state, decided) or _text(event, state), *_beside(decided))
+    lines = [f"{event.at:7.1f}s  {text}" for text in said if text is not None]
+    return harmless("\n".join(lines)) if lines else None
+
+
+def _beside(decided: Sequence[AnyDecision]) -> Iterator[str]:
+    """Write what was decided that is told beside its event."""
+    for decision in decided:
+        match decision:
+            case Closing(why="alike"):
+                yield f"{decision.detail}; the run ends, since the others would do the same"
+            case JobOver():
+                detail = f": {decision.detail}" if decision.detail else ""
+                yield f"job {decision.job} is over, {OVER[decision.why]}{detail}"
+            case Warned():
+                yield decision.detail
+            case _:
+                pass
 
 
 def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> str | None:
@@ -81,7 +123,7 @@ def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> s
         return None
     for decision in decided:
         match decision:
-            case Closing() if decision.status in ENDINGS:
+            case Closing() if decision.why != "alike" and decision.status in ENDINGS:
                 return f"{ENDINGS[decision.status]}: trials save and exit"
             case Declined():
                 return (
@@ -134,6 +176,8 @@ def _(event: RunStarted, state: State) -> str:
     notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
     trials = f"{state.outline.trials} trial{'s' * (state.outline.trials != 1)}, "
     trials = trials if state.outline.stages else ""
+    jobs = len(event.facts.jobs)
+    trials = f"{jobs} job{'s' * (jobs != 1)}, {trials}" if jobs else trials
     budget = format_gpu_time(limits.budget_gpu_s)
     return f"{trials}deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
@@ -150,6 +194,50 @@ def _(event: StopAsked, state: State) -> str:
         if event.hard
         else "stopping: trials save and exit (again to stop at once)"
     )
+
+
+@_text.register
+def _(event: AddAsked, state: State) -> str:
+    told = config_text(event.config)
+    if not _is_granted(event, state):
+        return f"asked to try {told}, which cannot be"
+    return f"to be tried next: {told}"
+
+
+@_text.register
+def _(event: ExtendAsked, state: State) -> str:
+    if not _is_granted(event, state):
+        return "other limits are asked for, and those that hold stay"
+    limits = event.problem.limits
+    cost = "" if limits.cost_usd is None else f", cost {format_money(limits.cost_usd)}"
+    budget = format_gpu_time(limits.budget_gpu_s)
+    return f"extended: deadline {format_duration(limits.deadline_s)}, budget {budget}{cost}"
+
+
+@_text.register
+def _(event: JobAdded, state: State) -> str:
+    if not _is_granted(event, state):
+        return f"job {event.job.id} is to be added, which cannot be"
+    owner = f" for {event.facts.owner}" if event.facts.owner else ""
+    return f"job {event.job.id}{owner} shares the run from now on, weight {event.job.weight:g}"
+
+
+@_text.register
+def _(event: JobStopAsked, state: State) -> str:
+    if not _is_granted(event, state):
+        return f"job {event.job} is to end, which cannot be"
+    return f"job {event.job} is over, {OVER['person']}: its trials save and exit"
+
+
+@_text.register
+def _(event: JobWeighed, state: State) -> str:
+    if not _is_granted(event, state):
+        return f"job {event.job} is to have the weight {event.weight:g}, which cannot be"
+    return f"job {event.job} has the weight {event.weight:g} from now on"
+
+
+def _is_granted(event: AnyRequest, state: State) -> bool:
+    return state.requests.answered.get(event.request, "unknown") is None
 
 
 @_text.register
@@ -190,6 +278,12 @@ def _(event: InstanceNoticed, state: State) -> str:
 
 
 @_text.register
+def _(event: InstanceShared, state: State) -> str:
+    gpus = f"{event.gpus} GPU{'s' * (event.gpus > 1)}"
+    return f"{gpus} of {event.instance} may be used from now on: {event.why}"
+
+
+@_text.register
 def _(event: InstanceLost, state: State) -> str:
     return (
         f"{event.instance} is lost: {event.why}; "
@@ -221,30 +315,46 @@ def _where(trial: Trial, state: State) -> str:
 @_text.register
 def _(event: TrialReported, state: State) -> str:
     value = "missing or not finite" if event.metric is None else f"{event.metric:.6g}"
-    mark = "  (best)" if _beats_all(event, state) else ""
-    return f"{event.trial} report {event.reports}: {state.facts.metric} {value}{mark}"
+    others = "".join(
+        f", {name} {'not finite' if other is None else f'{other:.6g}'}"
+        for name, other in list(event.others.items())[:MOST_OTHERS]
+    )
+    metric = state.facts.goal_of(event.trial).metric
+    return f"{event.trial} report {event.reports}: {metric} {value}{others}{_mark(event, state)}"
+
+
+def _mark(event: TrialReported, state: State) -> str:
+    """Write what is worth knowing of a report beside its metrics."""
+    goal = state.facts.goal_of(event.trial)
+    broken = violated_by({**event.others, goal.metric: event.metric}, goal.constraints)
+    if broken:
+        return f"  (not {' and '.join(map(str, broken))})"
+    whose = f" of {job_of(event.trial)}" if state.facts.jobs else ""
+    return f"  (best{whose})" if _beats_all(event, state) else ""
 
 
 def _beats_all(event: TrialReported, state: State) -> bool:
-    """Tell whether no other report of the run is as good.
+    """Tell whether no other report of its job is as good.
 
     The last report of each trial is compared first, since that mostly decides, and all reports are
     many.
     """
     if event.metric is None:
         return False
-    sign = 1 if state.facts.mode == "max" else -1
-    worth = sign * event.metric
-    others = [t for t in state.trials.values() if t.id != event.trial]
-    if any(t.metric is not None and sign * t.metric >= worth for t in others):
+    sign = sign_of(state.facts.goal_of(event.trial))
+    worth, own = sign * event.metric, _of_its_job(event, state)
+    if any(t.metric is not None and sign * t.metric >= worth and t.id != event.trial for t in own):
         return False
     earlier = (
-        r
-        for t in state.trials.values()
-        for r in t.history
-        if (t.id, r.reports) != (event.trial, event.reports)
+        r for t in own for r in t.history if (t.id, r.reports) != (event.trial, event.reports)
     )
     return all(r.metric is None or sign * r.metric < worth for r in earlier)
+
+
+def _of_its_job(event: TrialReported, state: State) -> Collection[Trial]:
+    """Return the trials that this one is compared with."""
+    trials, job = state.trials.values(), job_of(event.trial)
+    return [t for t in trials if job_of(t.id) == job] if state.facts.jobs else trials
 
 
 @_text.register
@@ -270,10 +380,17 @@ def _(event: TrialExited, state: State) -> str:
 
 
 def _then(trial: Trial) -> str:
-    """Write what follows for the trial; empty while the run is closing."""
+    """Write what follows for the trial; empty if that is nothing."""
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     return " and will be restarted" if trial.gpus else ""
+
+
+@_text.register
+def _(event: TrialComplained, state: State) -> str | None:
+    """Write the first complaint of each kind."""
+    text = complaint_text(event)
+    return text if state.signs.complaints.get(event.what) == text else None
 
 
 @_text.register
@@ -285,11 +402,15 @@ def _(event: TrialWaited, state: State) -> str | None:
 
 @_text.register
 def _(event: ModelPublished, state: State) -> str:
-    if state.result.published is None:
+    models = state.result.of_jobs.items()
+    job, best = next(
+        ((job, one.incumbent) for job, one in models if one.path == event.path), ("", None)
+    )
+    if best is None:
         return f"the best model is in {event.path}"
-    best = state.result.published.incumbent
+    whose = f" of {job}" if job else ""
     return (
-        f"the best model is that of {best.trial}, "
+        f"the best model{whose} is that of {best.trial}, "
         f"{metric_name(state, best)} {best.metric:.6g}: {event.path}"
     )
 

@@ -6,13 +6,23 @@ The one rule: pure functions of the state; numbers are in the units that their k
 
 from __future__ import annotations
 
-from seerd.core.incumbent import averaged, incumbent
+from seerd.core.diagnosis import diagnose, fate
+from seerd.core.incumbent import averaged, chosen
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
+from seerd.core.metrics import (
+    last_value,
+    metrics_of,
+    names_of,
+    value_of,
+    violations_of,
+)
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.trial_ids import job_of
 from seerd.shell.providers.base import Leftovers
+from seerd.view.jobs import ShownJob, bill_of, jobs_of, owners_of
 from seerd.view.plan_json import Json, stage_row
 
 EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
@@ -42,6 +52,7 @@ def result(state: State, status: str) -> Json:
         "run": state.facts.run,
         "status": status,
         "best": best(state),
+        "no_model": no_model(state),
         "elapsed_s": round(state.now, 3),
         "deadline_s": limits.deadline_s,
         "gpu_min": round(spent / 60, 4),
@@ -50,7 +61,88 @@ def result(state: State, status: str) -> Json:
         "trials": len(state.trials),
         "instances": len(state.fleet.instances),
         "stages": _known(state, len(state.outline.stages)),
+        **shared(state, state.now),
     }
+
+
+def shared(state: State, now_s: float) -> Json:
+    """Make the keys that say how jobs share the run; none if it is one job.
+
+    now_s  until when GPU time counts, in seconds since the run began
+    """
+    jobs = jobs_of(state, now_s)
+    if not jobs:
+        return {}
+    bill = bill_of(state, now_s)
+    return {
+        "jobs": [job_row(state, job) for job in jobs],
+        "owners": [
+            {
+                "owner": one.name,
+                "jobs": list(one.jobs),
+                "trials": one.trials,
+                **_billed(state, one.gpu_s),
+            }
+            for one in owners_of(jobs)
+        ],
+        "shared": _billed(state, bill.shared),
+    }
+
+
+def job_row(state: State, job: ShownJob) -> Json:
+    """Make the row of one of the jobs that share the run."""
+    return {
+        "job": job.facts.id,
+        "owner": job.facts.owner,
+        "weight": job.planned.weight,
+        "policy": job.planned.problem.params.name,
+        "over": job.over is not None,
+        "why": job.over,
+        "detail": job.detail,
+        "metric": job.facts.metric,
+        "mode": job.facts.mode,
+        "target": job.facts.target,
+        "best": None if job.best is None else _model(state, job.best),
+        "gpus": job.gpus,
+        **_billed(state, job.gpu_s),
+        "trials": job.trials,
+    }
+
+
+def _billed(state: State, gpu_s: float) -> Json:
+    usd = round(state.ledger.usd(gpu_s), 4)
+    return {"gpu_min": round(gpu_s / 60, 4), "usd": usd}
+
+
+def listed(state: State, status: str) -> Json:
+    """Make the row of `list --json`, but when the run began: the result, the metric, all limits."""
+    limits = state.facts.problem.limits
+    return {
+        **result(state, status),
+        "metric": metric(state),
+        "cost_usd": limits.cost_usd,
+        "max_gpus": limits.max_gpus,
+    }
+
+
+def metric(state: State) -> Json:
+    """Make the object that says by what models are compared."""
+    facts = state.facts
+    return {
+        "name": facts.metric,
+        "mode": facts.mode,
+        "target": facts.target,
+        "smooth": facts.smooth,
+        "constraints": [str(one) for one in facts.constraints],
+    }
+
+
+def no_model(state: State) -> Json | None:
+    """Return why a run that is over has no model; None: it has one, or is not over."""
+    if state.phase is not RunPhase.OVER or any(chosen(state, job) for job in state.jobs):
+        return None
+    found = diagnose(state)
+    return {"cause": found.cause, "text": found.text}
 
 
 def leftovers(left: Leftovers | None) -> Json:
@@ -66,6 +158,7 @@ def unreadable(run: str, why: str) -> Json:
     known = dict.fromkeys(
         (
             "best",
+            "no_model",
             "elapsed_s",
             "deadline_s",
             "gpu_min",
@@ -74,27 +167,32 @@ def unreadable(run: str, why: str) -> Json:
             "trials",
             "instances",
             "stages",
+            "metric",
+            "cost_usd",
+            "max_gpus",
         )
     )
     return {"run": run, "status": "unreadable", **known, "why": why}
 
 
-def best(state: State) -> Json | None:
+def best(state: State, job: str | None = None) -> Json | None:
     """Return the model that was handed back or, before the end, the incumbent; None: there is
-    none.
+    none. `job`: whose; None: the run's one job, or the first that has come.
     """
-    chosen: Incumbent | None = (
-        state.result.published.incumbent if state.result.published else incumbent(state)
-    )
-    if chosen is None:
-        return None
+    found = chosen(state, job)
+    return None if found is None else _model(state, found)
+
+
+def _model(state: State, best: Incumbent) -> Json:
+    trial, published = state.trials[best.trial], state.result.of_jobs.get(job_of(best.trial))
     return {
-        "trial": chosen.trial,
-        "config": dict(state.trials[chosen.trial].config),
-        "metric": chosen.metric,
-        "mean_of": averaged(state, chosen.checkpoint),
-        "checkpoint": state.result.published.path if state.result.published else None,
-        "epoch": chosen.checkpoint.reports,
+        "trial": best.trial,
+        "config": dict(trial.config),
+        "metric": best.metric,
+        "metrics": metrics_of(state, trial, best.checkpoint.reports),
+        "mean_of": averaged(state, best.checkpoint),
+        "checkpoint": None if published is None else published.path,
+        "epoch": best.checkpoint.reports,
     }
 
 
@@ -107,12 +205,8 @@ def details(state: State, status: str) -> Json:
     """Make the object of `show --json`: the result, and every trial, instance and stage."""
     return {
         **result(state, status),
-        "metric": {
-            "name": state.facts.metric,
-            "mode": state.facts.mode,
-            "target": state.facts.target,
-            "smooth": state.facts.smooth,
-        },
+        "metric": metric(state),
+        "metrics": names_of(state),
         "policy": state.facts.problem.params.name,
         "stage": _known(state, state.plan.stage + 1),
         "all_trials": [trial_row(state, trial) for trial in state.trials.values()],
@@ -120,9 +214,11 @@ def details(state: State, status: str) -> Json:
             {
                 "instance": i.id,
                 "gpus": i.gpus,
+                "usable_gpus": i.usable,
                 "phase": str(i.phase),
                 "ready_s": i.ready_at,
                 "ended_s": i.ended_at,
+                "computed": list(i.computed),
                 "why": i.why,
             }
             for i in state.fleet.instances.values()
@@ -138,20 +234,31 @@ def details(state: State, status: str) -> Json:
 
 def trial_row(state: State, trial: Trial) -> Json:
     """Make the row of one trial."""
+    own = state.facts.goal_of(trial.id).metric
     return {
         "trial": trial.id,
+        **({"job": job_of(trial.id)} if state.facts.jobs else {}),
         "config": dict(trial.config),
-        "phase": str(trial.phase),
+        "phase": fate(state, trial),
         "gpus": trial.gpus,
         "attempts": trial.attempt,
         "reports": trial.reports,
-        "metric": trial.metric,
+        "metric": last_value(state, trial, own),
+        "metrics": {name: last_value(state, trial, name) for name in names_of(state)},
+        "violates": violations_of(state, trial),
         "checkpoint_epoch": trial.checkpoints[0].reports if trial.checkpoints else None,
         "crashes": trial.crashes,
         "why": trial.why,
         "pid": trial.pid,
         "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in trial.held or ()],
-        "history": [[round(r.at_s, 3), r.reports, r.metric] for r in trial.history],
+        "history": [
+            [round(r.at_s, 3), r.reports, value_of(state, trial, r, own)] for r in trial.history
+        ],
+        "other_histories": {
+            name: [value_of(state, trial, r, name) for r in trial.history]
+            for name in names_of(state)
+            if name != own
+        },
     }
 
 
@@ -175,6 +282,7 @@ def ledger(state: State, now_s: float) -> Json:
         "charges": [
             _charge(charge, now_s, book.usd(charge.gpu_s(now_s))) for charge in book.charges()
         ],
+        **shared(state, now_s),
     }
 
 

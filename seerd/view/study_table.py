@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from seerd.errors import UsageError
+from seerd.extras import installing
 from seerd.units import format_duration
 from seerd.view.plan_json import Json
 from seerd.view.tables import plain_table
@@ -133,7 +134,7 @@ def _figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise UsageError("a plot needs matplotlib: pip install 'seerd[plot]'") from error
+        raise UsageError(f"a plot needs matplotlib: {installing('plot')}") from error
     return Figure
 
 

@@ -10,33 +10,48 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from seerd.core.incumbent import better_report, incumbent, metric_name
-from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.diagnosis import complaints, diagnose, failure_groups, fate, hint_of
+from seerd.core.incumbent import better_report, chosen, metric_name
+from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import last_value, metrics_of, names_of, violations_of
 from seerd.core.provisioning import refused
-from seerd.core.state import State, Trial
-from seerd.planner.ranking import rank
+from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.trial_ids import job_of
 from seerd.shell.providers.base import Leftovers
 from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.harmless import printable
-from seerd.view.plain import ENDINGS
-from seerd.view.tables import plain_table
+from seerd.view.jobs import ShownJob, bill_of, jobs_of, one_metric, ranked_by_job
+from seerd.view.plain import ending
+from seerd.view.tables import plain_table, whole
 
 MOST_ROWS = 20
 MOST_NOTES = 5
+MOST_OTHERS = 3
+"""How many metrics have a column beside the run's own."""
+REST = (">reports", ">GPUs", "state")
+MOST_FAILURES = 3
+MOST_LINES = 12
 
 
-def summary(state: State) -> RenderableType:
-    """Draw what `seerd show` prints, and `seerd run` at its end."""
+def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) -> RenderableType:
+    """Draw what `seerd show` prints, and `seerd run` at its end.
+
+    alive  whether a process runs the run now
+    most   how many trials are listed, the best first; None: all
+    """
+    jobs = jobs_of(state)
+    shared: list[RenderableType] = [_jobs(state, jobs), Text()] if jobs else []
     parts: list[RenderableType] = [
         _head(state),
         Text(),
-        _trials(state),
+        *shared,
+        _trials(state, most),
         *_failures(state),
         *_notes(state),
         Text(),
-        *_best(state),
-        _next(state),
+        *(_models(state, jobs) if jobs else _best(state)),
+        _next(state, alive=alive),
     ]
     return Group(*parts)
 
@@ -67,116 +82,157 @@ def _head(state: State) -> Text:
     spent_gpu_s = book.spent_gpu_s(state.now)
     price = f", {format_money(book.usd(spent_gpu_s))}" if book.usd_per_gpu_h else ""
     price += f" of {format_money(limits.cost_usd)}" if price and limits.cost_usd is not None else ""
-    how = ENDINGS[state.end.status] if state.end.status else "not over"
+    how = ending(state) or "not over"
     took = f"{format_duration(round(state.now, 1))} of {format_duration(limits.deadline_s)}"
     spent = f"{format_gpu_time(spent_gpu_s)} of {format_gpu_time(limits.budget_gpu_s)}"
     return Text(f"{state.facts.run}: {how}; {took}, {spent}{price}")
 
 
-def _trials(state: State) -> Table:
-    table = plain_table("trial", f">{state.facts.metric}", ">reports", ">GPUs", "state")
-    table.add_column("config")
-    ordered = rank(state.trials.values(), state.facts.mode)
-    for view in ordered[:MOST_ROWS]:
-        trial = state.trials[view.id]
-        metric = "-" if trial.metric is None else f"{trial.metric:.6g}"
+def _jobs(state: State, jobs: Sequence[ShownJob]) -> Table:
+    """Draw a line for each job that shares the run."""
+    owned, bill = any(job.facts.owner for job in jobs), bill_of(state, state.now)
+    paid = [">USD"] if state.ledger.usd_per_gpu_h else []
+    table = plain_table(
+        *("job", *(["owner"] if owned else []), ">weight", "policy", ">trials", ">GPU-min"),
+        *(*paid, ">part", "metric", ">best", "trial", "how it stands"),
+    )
+    for job in jobs:
+        table.add_row(
+            *(job.facts.id, *([job.facts.owner or "-"] if owned else [])),
+            *(f"{job.planned.weight:g}", job.planned.problem.params.name, str(job.trials)),
+            *_billed(state, job.gpu_s, bill.part(job.gpu_s)),
+            *(job.facts.metric, _value(job.best.metric if job.best else None)),
+            *(job.best.trial if job.best else "-", job.stands),
+        )
+    if bill.shared:
+        billed = _billed(state, bill.shared, bill.part(bill.shared))
+        table.add_row("(shared)", *[""] * (3 + owned), *billed)
+    return whole(table)
+
+
+def _billed(state: State, gpu_s: float, part: float) -> list[str]:
+    paid = [f"{state.ledger.usd(gpu_s):.2f}"] if state.ledger.usd_per_gpu_h else []
+    return [f"{gpu_s / 60:.2f}", *paid, f"{part:.0%}"]
+
+
+def _trials(state: State, most: int | None) -> Table:
+    """Draw a line for each trial, by job, the best first."""
+    by_job, single = ranked_by_job(state), one_metric(state)
+    own = {goal.metric for goal in state.facts.goals.values()}
+    others = [name for name in names_of(state) if name not in own][:MOST_OTHERS]
+    heads = [f">{single}"] if single is not None else ["metric", ">value"]
+    table = plain_table("trial", *heads, *(f">{name}" for name in others), *REST)
+    table.add_column("config")  # it folds, so that nothing else is cut
+    room = None if most is None else max(1, most // max(1, len(by_job)))
+    for trial in (trial for its in by_job for trial in its[:room]):
+        name = state.facts.goal_of(trial.id).metric
         table.add_row(
             trial.id,
-            metric,
+            *([] if single is not None else [name]),
+            *(_value(last_value(state, trial, one)) for one in (name, *others)),
             str(trial.reports),
             str(trial.had or "-"),
             _state(state, trial),
             config_text(trial.config),
         )
-    if len(ordered) > MOST_ROWS:
-        table.add_row("", "", "", "", f"and {len(ordered) - MOST_ROWS} more", "")
+    left = sum(len(its[room:]) for its in by_job) if room is not None else 0
+    if left:
+        empty = ("" for _ in (*heads, *others))
+        table.add_row("", *empty, "", "", f"and {left} more", "(seerd show --all)")
     return table
 
 
+def _value(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
 def _state(state: State, trial: Trial) -> str:
-    if trial.phase is TrialPhase.WAITING and state.phase is RunPhase.OVER:
-        return "survived" if trial.attempt else "not started"
-    return str(trial.phase)
+    """Write what has become of a trial, and whether its last report keeps to the constraints."""
+    broken = violations_of(state, trial)
+    out = f", not {' and '.join(broken)}" if broken else ""
+    return f"{fate(state, trial).replace('-', ' ')}{out}"
 
 
 def _failures(state: State) -> list[Text]:
-    failed = [t for t in state.trials.values() if t.phase is TrialPhase.FAILED]
-    lines = [line for trial in failed[:3] for line in failure_lines(state, trial)]
-    if len(failed) > 3:
-        lines.append(f"and {len(failed) - 3} more failed")
+    """Write each way in which trials have failed once, with the last lines of one of them."""
+    groups = failure_groups(state)
+    lines = [line for group in groups[:MOST_FAILURES] for line in failure_lines(state, group)]
+    if len(groups) > MOST_FAILURES:
+        lines.append(f"and {sum(map(len, groups[MOST_FAILURES:]))} more failed")
     return [Text(), *map(Text, lines)] if lines else []
 
 
 def _notes(state: State) -> list[Text]:
-    notes = [trial.note for trial in state.trials.values() if trial.note]
+    slow = [trial.note for trial in state.trials.values() if trial.note]
+    notes = [*complaints(state), *slow]
     return [Text(), *(Text(f"note: {note}") for note in notes[:MOST_NOTES])] if notes else []
 
 
-def failure_lines(state: State, trial: Trial) -> list[str]:
-    """Write why a trial failed, and the last lines of its output."""
-    last = [f"    {printable(line)}" for line in trial.tail[-8:]]
+def failure_lines(state: State, alike: Sequence[Trial]) -> list[str]:
+    """Write why trials failed that failed alike: the last lines of the first, and what to do."""
+    trial = alike[0]
+    more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+    last = [f"    {printable(line)}" for line in trial.tail[-MOST_LINES:]]
+    what_to_do = hint_of(state, trial)
     return [
-        f"{trial.id} failed: {trial.why}",
+        f"{trial.id}{more} failed: {trial.why}",
         *last,
         f"    all of it: seerd logs {state.facts.run} {trial.id}",
+        *([f"    hint: {printable(what_to_do)}"] if what_to_do else []),
     ]
 
 
 def _best(state: State) -> list[Text]:
-    chosen = state.result.published.incumbent if state.result.published else incumbent(state)
-    if chosen is None:
-        return [Text(_no_model(state))]
-    config = config_text(state.trials[chosen.trial].config)
-    metric, target = f"{metric_name(state, chosen)} {chosen.metric:.6g}", state.facts.target
-    wanted = "" if target is None else f" (target {target:.6g})"
-    lines = [Text(f"best: {chosen.trial}, {metric}{wanted}, {config}")]
-    if state.result.published is not None:
-        lines.append(Text(f"      {state.result.published.path}"))
-        if (better := better_report(state, chosen.metric)) is not None:
-            lines.append(
-                Text(
-                    f"      ({better[0]} had reported {better[1]:.6g}, "
-                    "which is in no checkpoint that was kept)"
-                )
-            )
+    best = chosen(state)
+    if best is None:
+        return [Text(printable(diagnose(state).text))]
+    return [Text(f"best: {_model(state, best)}"), *_place(state, best)]
+
+
+def _models(state: State, jobs: Sequence[ShownJob]) -> list[Text]:
+    """Write the model of each job; why there is none, if no job has one."""
+    if not any(job.best for job in jobs):
+        return [Text(printable(diagnose(state).text))]
+    lines = []
+    for job in jobs:
+        if job.best is None:
+            lines.append(Text(f"best of {job.facts.id}: no model"))
+        else:
+            lines.append(Text(f"best of {job.facts.id}: {_model(state, job.best)}"))
+            lines += _place(state, job.best)
     return lines
 
 
-def _no_model(state: State) -> str:
-    if (why := refused(state)) is not None:
-        return f"nothing was trained, since no instance could be had: {why}"
-    reports = [report for trial in state.trials.values() for report in trial.history]
-    if (
-        state.phase is RunPhase.OVER
-        and reports
-        and all(report.metric is None for report in reports)
-    ):
-        return (
-            f"there is no model: no report had a finite {state.facts.metric}; "
-            "what trials report is in docs/training-side.md"
-        )
-    if (
-        state.phase is RunPhase.OVER
-        and reports
-        and not any(trial.checkpoints for trial in state.trials.values())
-    ):
-        return (
-            "there is no model: trials reported, and none saved a checkpoint; trial.track(...) "
-            "does that, and scripts without it do as docs/training-side.md says"
-        )
-    if state.phase is not RunPhase.OVER or any(
-        t.history or t.phase is TrialPhase.FAILED for t in state.trials.values()
-    ):
-        return "there is no model"
-    return (
-        "there is no model: no trial came to its first report in time; give the run a longer "
-        "--deadline and a larger --budget, or report more often (seerd profile SPEC measures how "
-        "long a report takes)"
-    )
+def _model(state: State, best: Incumbent) -> str:
+    """Write a model: its trial, all metrics of its last report, its configuration."""
+    trial, goal = state.trials[best.trial], state.facts.goal_of(best.trial)
+    metric = f"{metric_name(state, best)} {best.metric:.6g}"
+    wanted = "" if goal.target is None else f" (target {goal.target:.6g})"
+    metrics = metrics_of(state, trial, best.checkpoint.reports).items()
+    beside = "".join(f", {name} {_value(one)}" for name, one in metrics if name != goal.metric)
+    return f"{best.trial}, {metric}{wanted}{beside}, {config_text(trial.config)}"
 
 
-def _next(state: State) -> Text:
+def _place(state: State, best: Incumbent) -> list[Text]:
+    """Write where a model is, if it is in its place, and what is better and was not kept."""
+    published = state.result.of_jobs.get(job_of(best.trial))
+    if published is None:
+        return []
+    lines = [Text(f"      {published.path}")]
+    if (better := better_report(state, best)) is not None:
+        lines.append(
+            Text(
+                f"      ({better[0]} had reported {better[1]:.6g}, "
+                "which is in no checkpoint that was kept)"
+            )
+        )
+    return lines
+
+
+def _next(state: State, *, alive: bool) -> Text:
     run = state.facts.run
+    if state.phase is not RunPhase.OVER and alive:
+        return Text(f"it goes on: seerd watch {run}; end it with: seerd stop {run}")
     time_left = state.now < state.facts.problem.limits.deadline_s
     if state.phase is not RunPhase.OVER or (state.end.status == "interrupted" and time_left):
         return Text(f"go on with: seerd resume {run}")
@@ -184,4 +240,6 @@ def _next(state: State) -> Text:
         return Text("what could be wrong: seerd doctor SPEC")
     if state.result.published is None:
         return Text(f"look at: seerd logs {run}")
+    if len(state.result.of_jobs) > 1:
+        return Text(f"take a job's model with: seerd best {run} --job JOB --to DIR")
     return Text(f"take the model with: seerd best {run} --to DIR")

@@ -4,6 +4,7 @@ prints.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from rich.console import Console, Group, RenderableType
@@ -21,9 +22,13 @@ def runs_table(rows: list[Json]) -> RenderableType:
     """Draw a table of runs, one line for each."""
     if not rows:
         return Text("no runs yet; start one with: seerd run SPEC")
-    table = plain_table("run", "status", ">trials", ">best", ">time", ">GPU time")
+    paid = any(row["usd"] for row in rows)
+    head = ["run", "began", "status", ">trials", "metric", ">best", "time", "GPU time"]
+    table = plain_table(*head, *(["money"] if paid else []))
     for row in rows:
-        table.add_row(*_run_cells(row))
+        cells = _run_cells(row)
+        # As it is: a metric may be called "[/bold]".
+        table.add_row(*map(Text, cells), *([_money_cell(row)] if paid else []))
     unreadable = (
         Text(f"{row['run']}: {row['why']}") for row in rows if row["status"] == "unreadable"
     )
@@ -32,16 +37,31 @@ def runs_table(rows: list[Json]) -> RenderableType:
 
 def _run_cells(row: Json) -> list[str]:
     if row["status"] == "unreadable":
-        return [row["run"], row["status"], "-", "-", "-", "-"]
-    best = row["best"]
+        return [row["run"], "-", row["status"], "-", "-", "-", "-", "-"]
+    began = datetime.fromisoformat(row["began"]).astimezone().strftime("%Y-%m-%d %H:%M")
+    best, jobs = row["best"], row.get("jobs", ())
+    metric = row["metric"]["name"]
+    if jobs:  # each has a metric of its own
+        metric, best = f"({len(jobs)} job{'s' * (len(jobs) != 1)})", None
+    took = format_duration(round(row["elapsed_s"]))
+    spent = format_gpu_time(round(row["gpu_min"], 2) * 60).removesuffix("gpu-min")
     return [
         row["run"],
+        began,
         row["status"],
         str(row["trials"]),
+        metric,
         f"{best['metric']:.6g}" if best else "-",
-        format_duration(round(row["elapsed_s"])),
-        format_gpu_time(row["gpu_min"] * 60),
+        f"{took} of {format_duration(row['deadline_s'])}",
+        f"{spent} of {format_gpu_time(row['budget_gpu_min'] * 60)}",
     ]
+
+
+def _money_cell(row: Json) -> str:
+    if row["usd"] is None:
+        return "-"
+    limit = "" if row["cost_usd"] is None else f" of {format_money(row['cost_usd'])}"
+    return f"{format_money(row['usd'])}{limit}"
 
 
 def ledger_table(told: Json) -> RenderableType:
@@ -65,7 +85,29 @@ def ledger_table(told: Json) -> RenderableType:
         f"{format_money(told['spent_usd'])}; "
         f"committed {told['committed_gpu_min']:.2f} GPU-min if everything were given back now"
     )
-    return Group(whole(table), Text(sums))
+    if "jobs" not in told:
+        return Group(whole(table), Text(sums))
+    return Group(whole(table), Text(), _by_job(told), Text(), Text(sums))
+
+
+def _by_job(told: Json) -> Table:
+    """Draw what is billed for each job and for each owner; what is no job's is named."""
+    table = plain_table("job", "owner", "jobs", ">GPU-min", ">USD", ">part")
+    bill = sum(row["gpu_min"] for row in (*told["jobs"], told["shared"]))
+
+    def add(job: str, owner: str, jobs: str, row: Json) -> None:
+        part = row["gpu_min"] / bill if bill else 0.0
+        cells = (f"{row['gpu_min']:.2f}", f"{row['usd']:.2f}", f"{part:.0%}")
+        table.add_row(job, owner, jobs, *cells)
+
+    for row in told["jobs"]:
+        add(row["job"], row["owner"] or "-", "", row)
+    if told["shared"]["gpu_min"]:
+        add("(shared)", "", "", told["shared"])
+    owners = told["owners"] if any(row["owner"] for row in told["owners"]) else []
+    for row in owners:
+        add("", row["owner"] or "-", ", ".join(row["jobs"]), row)
+    return whole(table)
 
 
 def whole(table: Table) -> Table:

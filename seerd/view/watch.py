@@ -1,5 +1,5 @@
-"""Shows a run while it goes on, as a live view or as plain lines: from the daemon itself, or from
-another terminal through the journal.
+"""Shows a run while it goes on as plain lines: from the daemon itself, or from another terminal
+through the journal. The live view is in `seerd.live`.
 
 The one rule: showing never changes a run, and a screen that cannot be written to never ends one.
 """
@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections import deque
-from collections.abc import Iterator
-from typing import TextIO
+from itertools import takewhile
+from typing import TYPE_CHECKING, TextIO
 
 from seerd.core.state import State
-from seerd.runs.reading import follow, replay
-from seerd.shell.clock import RunClock
-from seerd.shell.daemon import Watcher
+from seerd.runs.reading import begin, follow, replay
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.view.plain import line_of
+
+if TYPE_CHECKING:
+    from seerd.shell.daemon import Watcher
 
 RECENT = 12
 POLL_S = 0.5
@@ -31,53 +31,39 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
 
     def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
         for entry in entries:
-            line = line_of(entry.event, state, entry.decided)
-            if line is not None:
-                with contextlib.suppress(
-                    OSError, ValueError
-                ):  # ValueError: the encoding lacks it, or the stream is closed
-                    print(line, file=out, flush=True)
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # ValueError: the encoding lacks it, or the stream is closed
+                _write(entry, state, out)
 
     return watcher
 
 
-@contextlib.contextmanager
-def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
-    """Show the live view on this terminal while the context lasts; yield its watcher."""
-    from seerd.view.live import LiveView  # rich.live costs more to import than plain lines need
-
-    recent: deque[str] = deque(maxlen=RECENT)
-    with LiveView() as view:
-
-        def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
-            recent.extend(
-                line
-                for entry in entries
-                if (line := line_of(entry.event, state, entry.decided)) is not None
-            )
-            view.update(state, now_s, recent)
-
-        yield watcher
+def _write(entry: Entry, state: State, out: TextIO) -> None:
+    line = line_of(entry.event, state, entry.decided)
+    if line is not None:
+        print(line, file=out, flush=True)
 
 
-def watch_run(folder: RunFolder) -> None:
-    """Show a run from its journal until it is over or no process runs it."""
-    context = (
-        live_watcher(folder)
-        if sys.stdout.isatty()
-        else contextlib.nullcontext(lines_to(folder, sys.stdout))
-    )
-    with Journal.open(folder.journal, read_only=True) as journal, context as watcher:
+def watch_run(folder: RunFolder, at_s: float | None = None) -> None:
+    """Write a run's lines from its journal, until it is over or no process runs it. With `at_s`,
+    seconds since the run began, only until then, and only what is there.
+
+    Raises `JournalError`, and `BrokenPipeError` if nobody reads the lines any more.
+    """
+    print(f"run {folder.run}", flush=True)
+    with Journal.open(folder.journal, read_only=True) as journal:
+        if at_s is not None:
+            state, entries = begin(journal)
+            for entry in takewhile(lambda one: one.event.at <= at_s, entries):
+                follow(state, [entry])
+                _write(entry, state, sys.stdout)
+            return
         state = replay(journal)
-        clock = RunClock(journal.origin)
-        watcher(state, clock.now(), list(journal.entries(max(0, state.clock.seq - RECENT))))
+        for entry in journal.entries(max(0, state.clock.seq - RECENT)):
+            _write(entry, state, sys.stdout)
         while not state.finished and folder.owner() is not None:
             time.sleep(POLL_S)
-            _catch_up(journal, state, clock, watcher)
-
-
-def _catch_up(journal: Journal, state: State, clock: RunClock, watcher: Watcher) -> None:
-    for entry in journal.entries(state.clock.seq):
-        follow(state, [entry])
-        watcher(state, clock.now(), [entry])
-    watcher(state, clock.now(), [])
+            for entry in journal.entries(state.clock.seq):
+                follow(state, [entry])
+                _write(entry, state, sys.stdout)

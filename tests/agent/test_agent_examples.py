@@ -26,7 +26,7 @@ layers = [3, 5]
 [policy]
 max_reports = 4
 """
-NAMES = ("alone", "cosine", "reads", "learns")
+NAMES = ("alone", "cosine", "reads", "splits", "learns")
 TWO_GPUS = (0, 1)
 ENDS = """
 import os, sys, seerd
@@ -43,7 +43,7 @@ def test_every_public_function_has_an_example() -> None:
         name for name, _ in inspect.getmembers(Trial, inspect.isfunction) if name[0] != "_"
     }
     scripts = "".join(script for script, _ in EXAMPLES)
-    assert functions == {"track", "batch", "sampler", "running", "report"}
+    assert functions == {"track", "batch", "see_batch", "sampler", "running", "report"}
     assert {name for name in functions if f"trial.{name}(" in scripts} == functions
 
 

@@ -100,6 +100,7 @@ def test_a_program_that_hangs_is_given_up_and_nothing_of_it_is_left(tmp_path):
         {**os.environ, host.MARKER: marker},
         str(tmp_path),
         0.3,
+        reads_on_s=0.3,
     )
     with pytest.raises(UnhealthyError, match="a sleeper did not answer within"):
         asyncio.run(look.take("a sleeper"))

@@ -86,20 +86,6 @@ def test_it_is_found_after_the_launcher_has_died(attempt, code):
     assert host.members(MARK, attempt[0].pid) == set()
 
 
-@pytest.mark.parametrize(
-    "code", [DOUBLE_FORK, WITHOUT_MARK], ids=["in another session", "without the mark"]
-)
-def test_a_launcher_is_alone_when_it_lives_and_nothing_that_it_started_does(attempt, code):
-    attempt.append(spawn(code))
-    ready(attempt[0])
-    assert not host.is_alone(MARK, attempt[0].pid)
-    host.kill(lambda: host.members(MARK, attempt[0].pid) - {attempt[0].pid}, {attempt[0].pid})
-    assert host.is_alone(MARK, attempt[0].pid)
-    attempt[0].kill()
-    attempt[0].wait()
-    assert not host.is_alone(MARK, attempt[0].pid)
-
-
 def test_another_attempt_is_left_alone(attempt):
     attempt += [
         spawn(f"print(flush=True)\n{SLEEP}", mark=mark)

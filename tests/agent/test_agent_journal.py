@@ -26,6 +26,7 @@ from seerd.agent.protocol import (
     Started,
     Stop,
 )
+from seerd.agent.wire import decode, encode
 
 JOB = Job(
     "s", "train.py", [], "python", "python3", {}, ["make"], "store", "accuracy", "max", [1], 1, 10.0
@@ -78,12 +79,18 @@ def written(path: Path, *steps: Any) -> AgentJournal:
     return journal
 
 
+def after(journal: AgentJournal, seen: int) -> list[Any]:
+    """The facts with higher numbers."""
+    return [decode(line) for line in journal.lines_after(seen)]
+
+
 def test_facts_are_numbered_from_one_and_come_back_with_the_job(opened):
     opened(PREPARE, prepared, START, started, reported(1))
     journal = opened()
-    assert [fact.seq for fact in journal.after(0)] == [1, 2, 3]
-    assert journal.after(1) == [started(2), reported(1)(3)]
-    assert (journal.last, journal.job) == (3, JOB)
+    assert [fact.seq for fact in after(journal, 0)] == [1, 2, 3]
+    assert after(journal, 1) == [started(2), reported(1)(3)]
+    assert journal.prepared is not None
+    assert (journal.last, journal.prepared.job) == (3, JOB)
 
 
 def test_every_order_and_fact_is_on_the_disk_before_anything_follows(opened, tmp_path, monkeypatch):
@@ -96,6 +103,41 @@ def test_every_order_and_fact_is_on_the_disk_before_anything_follows(opened, tmp
     for step in (PREPARE, prepared, START, started, reported(1), exited, STOP):
         journal.add([step]) if callable(step) else journal.take(step)
         assert flushed[-1] == (tmp_path / "j").stat().st_size
+
+
+def test_facts_that_were_noted_are_on_the_disk_when_they_have_been_flushed(
+    opened, tmp_path, monkeypatch
+):
+    flushed: list[int] = []
+    flush = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (flush(file), flushed.append(os.fstat(file).st_size))
+    )
+    journal = opened()
+    journal.note([started, reported(1)])
+    journal.note([exited])
+    assert [fact.seq for fact in after(journal, 0)] == [1, 2, 3]
+    flushes = len(flushed)
+    journal.flush()
+    journal.flush()
+    assert flushed[flushes:] == [(tmp_path / "j").stat().st_size]
+    journal.note([exited])
+    journal.close()
+    assert flushed[-1] == (tmp_path / "j").stat().st_size
+
+
+def test_facts_that_the_daemon_has_need_not_be_flushed(opened, monkeypatch):
+    journal = opened(START)
+    flushes: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushes.append)
+    journal.note([started, reported(1)])
+    journal.acknowledge(2)
+    journal.flush()
+    assert not flushes
+    journal.note([reported(2), exited])
+    journal.acknowledge(3)
+    journal.flush()
+    assert len(flushes) == 1
 
 
 def test_an_attempt_without_an_end_is_open(opened):
@@ -137,7 +179,7 @@ def test_torn_at_any_byte_every_whole_line_is_kept_and_writing_goes_on(data):
         journal.add([prepared])
         journal.close()
         again = AgentJournal(path)
-        assert [fact.seq for fact in again.after(0)] == list(range(1, facts + 2))
+        assert [fact.seq for fact in after(again, 0)] == list(range(1, facts + 2))
         again.close()
 
 
@@ -165,10 +207,10 @@ def test_what_is_acknowledged_leaves_memory_but_can_still_be_read(opened):
     journal.acknowledge(2)
     journal.acknowledge(1)
     journal.acknowledge(99)
-    assert journal._waiting == [reported(2)(3)]
-    assert journal.after(2) == [reported(2)(3)]
-    assert [fact.seq for fact in journal.after(0)] == [1, 2, 3]
-    assert opened()._waiting == [reported(2)(3)]
+    assert journal._waiting == [encode(reported(2)(3))]
+    assert after(journal, 2) == [reported(2)(3)]
+    assert [fact.seq for fact in after(journal, 0)] == [1, 2, 3]
+    assert opened()._waiting == [encode(reported(2)(3))]
 
 
 class Disk:
@@ -196,7 +238,7 @@ def test_a_disk_that_takes_a_line_in_pieces_gets_all_of_it(opened):
     journal = opened()
     journal._file = Disk(journal._file, 10**6)
     journal.add([prepared])
-    assert opened().after(0) == [prepared(1)]
+    assert after(opened(), 0) == [prepared(1)]
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_told(opened):
@@ -204,7 +246,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_told(opened):
     journal._file = Disk(journal._file, 20)
     with pytest.raises(AgentJournalError, match="No space left"):
         journal.add([prepared])
-    assert journal.after(0) == []
+    assert after(journal, 0) == []
     assert opened().last == 0
 
 
@@ -213,4 +255,4 @@ def test_what_the_cloud_has_announced_belongs_to_no_attempt_and_is_remembered(op
     again = opened()
     assert (again.noticed, again.last, list(again.open)) == ({"interruption"}, 3, [("t1", 1)])
     assert again.open["t1", 1] == []
-    assert again.after(2) == [Noticed(3, 5.0, "interruption", 60.0)]
+    assert after(again, 2) == [Noticed(3, 5.0, "interruption", 60.0)]

@@ -129,6 +129,7 @@ def test_trial_json_is_as_documented():
         "checkpoint_every_s": 10.0,
         "max_reports": None,
         "smooth": 1,
+        "constraints": [],
         "learns": False,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,20 @@ def test_the_newest_word_counts_even_if_it_is_shorter(ends, now, for_s):
     lease = Lease(ends, 5.0)
     lease.renew(now, Renew(for_s, 7.0, 3.0))
     assert (lease.ends_at, lease.grace_s, lease.last_s) == (now + for_s, 7.0, 3.0)
+
+
+@given(SECONDS, st.floats(0, 300), st.floats(0, 300), st.floats(-100, 1000))
+def test_who_looks_late_has_less_time_left(ends, grace_s, last_s, late_s):
+    lease = Lease(ends, grace_s, last_s)
+    now = ends + late_s
+    left_s, all_s = lease.grace_left_s(now), lease.last_left_s(now)
+    assert 0.0 <= left_s <= grace_s
+    assert left_s <= all_s <= grace_s + last_s
+    if late_s > 0:
+        assert left_s == 0.0 or now + left_s <= ends + grace_s + 1e-6
+        assert all_s == 0.0 or now + all_s <= ends + grace_s + last_s + 1e-6
+    else:
+        assert (left_s, all_s) == (pytest.approx(grace_s), pytest.approx(grace_s + last_s))
 
 
 def test_only_the_newest_connection_renews_it(tmp_path):

@@ -9,7 +9,7 @@ import signal
 
 import psutil
 
-from seerd.agent.protocol import Reported, Started
+from seerd.agent.protocol import Checkpointed, Complained, Reported, Started
 
 TELLS = """
 import json, os, sys, time
@@ -35,7 +35,14 @@ dist.barrier()
 dist.destroy_process_group()
 """
 )
-TELLS_ITS_PORT = TELLS + 'tell(1, port=int(os.environ["MASTER_PORT"]))\ntime.sleep(600)\n'
+TELLS_ITS_PORT = (
+    TELLS
+    + """
+tell(1, port=int(os.environ["MASTER_PORT"]))
+while not os.path.exists(os.path.join(os.environ["SEERD_DIR"], "stop")):
+    time.sleep(0.02)
+"""
+)
 
 
 def test_two_ranks_train_together_and_each_has_its_log(rig):
@@ -97,3 +104,30 @@ def test_ranks_that_ended_before_torchrun_was_killed_leave_no_zombie(rig):
         assert client.exit_of(trial).cause == "asked"
     left = psutil.Process(agent.pid).children()
     assert [one for one in left if one.status() == psutil.STATUS_ZOMBIE] == []
+
+
+LOADS = """
+import seerd, torch, torch.utils.data as data
+trial = seerd.trial()
+evaluation = data.DataLoader(data.TensorDataset(torch.ones(64, 1)), batch_size=64)
+training = data.DataLoader(data.TensorDataset(torch.ones(64, 1)), batch_size=8, shuffle=True)
+trial.track(model=torch.nn.Linear(1, 1))
+while trial.running():
+    next(iter(training))
+    trial.report(accuracy=0.5)
+"""
+
+
+def test_a_trial_that_takes_more_samples_at_a_step_on_more_gpus_is_told(rig):
+    client = rig.ready(rig.job(LOADS, launcher="torchrun"))
+    client.start()
+    saved = client.until(Checkpointed)
+    client.stop(grace_s=60.0)
+    assert client.exit_of().cause == "asked"
+    assert not [fact for fact in client.facts if isinstance(fact, Complained)]
+    client.start(attempt=2, gpus=(0, 1), checkpoints=(saved.name,))
+    told = client.until(Complained, lambda fact: fact.attempt == 2)
+    assert told.what == "warning"
+    assert "one step takes 16 samples on 2 GPUs, and took 8 before" in told.why
+    client.stop(attempt=2, grace_s=60.0)
+    assert client.exit_of(attempt=2).cause == "asked"

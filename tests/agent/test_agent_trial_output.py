@@ -13,9 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seerd.agent.manifest import Goal
-from seerd.agent.protocol import Reported, Training
+from seerd.agent.protocol import Complained, Reported, Training
 from seerd.agent.transfer import Directory
-from seerd.agent.trial_output import MOST_AT_ONCE, MOST_COMPLAINTS, TrialOutput
+from seerd.agent.trial_output import (
+    FAILURES_TOLD,
+    MOST_AT_ONCE,
+    MOST_COMPLAINTS,
+    QUIET_S,
+    TrialOutput,
+)
 from tests.agent.test_agent_transfer import save
 
 GOAL = Goal("accuracy", "max")
@@ -39,6 +45,7 @@ class Trial:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "out.jsonl"
+        self.complaints: list[Complained] = []
         self.output = TrialOutput(
             self.path, "t1", 1, folder / "local", Directory(folder / "store", GOAL), GOAL
         )
@@ -53,6 +60,12 @@ class Trial:
             )
 
     def facts(self) -> list[Any]:
+        """What it tells but for complaints, which are kept."""
+        told = self.all()
+        self.complaints += [fact for fact in told if isinstance(fact, Complained)]
+        return [fact for fact in told if not isinstance(fact, Complained)]
+
+    def all(self) -> list[Any]:
         told = [make(1) for makers in self.output.drain_all() for make in makers]
         while self.output.can_store():
             told += [make(1) for make in self.output.store()]
@@ -182,6 +195,7 @@ def test_hostile_lines_are_dropped_with_a_word_in_the_log(trial, line, caplog):
     trial.write(line, REPORT)
     assert [fact.epoch for fact in trial.facts()] == [1]
     assert "dropped a line" in caplog.text
+    assert [fact.what for fact in trial.complaints] in (["output"], ["not-stored"])
 
 
 @given(st.lists(st.binary(max_size=60) | JSON | NEARLY, max_size=8))
@@ -197,6 +211,66 @@ def test_what_is_said_about_hostile_lines_is_bounded(trial, caplog):
     trial.write(*[b"junk\n"] * 1000)
     assert trial.facts() == []
     assert caplog.text.count("dropped") == MOST_COMPLAINTS
+    assert [(fact.what, fact.why[:38]) for fact in trial.complaints] == [
+        ("output", "line 1 of its out.jsonl (junk): Expect")
+    ]
+
+
+def test_each_kind_of_complaint_is_told_once_for_an_attempt(trial, tmp_path):
+    trial.write(b"junk\n", {"kind": "checkpoint", "name": "none"})
+    told = trial.all()
+    assert [fact.what for fact in told] == ["output", "not-stored"]
+    again = Trial(tmp_path)
+    again.output.forget_nothing(told)
+    again.write(b"more junk\n")
+    assert again.all() == []
+
+
+def test_a_line_that_lacks_something_is_told_with_its_number_and_what_it_lacks(trial):
+    trial.write(REPORT, {"kind": "report", "epoch": 2})
+    assert [fact.epoch for fact in trial.facts()] == [1]
+    assert [fact.why for fact in trial.complaints] == [
+        """line 2 of its out.jsonl ({"kind": "report", "epoch": 2}): 'metrics' is missing"""
+    ]
+
+
+def test_checkpoints_that_hold_nothing_are_told(trial):
+    trial.write(
+        {"kind": "checkpoint", "name": "none", "tracked": ["model"]},
+        {"kind": "checkpoint", "name": "none", "tracked": []},
+    )
+    assert "untracked" in [fact.what for fact in trial.all()]
+    fine = Trial(trial.path.parent / "other")
+    fine.path.parent.mkdir()
+    fine.write({"kind": "checkpoint", "name": "none", "tracked": ["model"]})
+    assert "untracked" not in [fact.what for fact in fine.all()]
+
+
+def test_a_store_that_cannot_be_written_is_told_when_it_has_failed_three_times(trial):
+    saved(trial, ("1", 0.9))
+    (trial.path.parent / "store").write_text("no folder")
+    trial.output.drain()
+    told = [make(1) for _ in range(FAILURES_TOLD + 1) for make in trial.output.store()]
+    assert [(fact.what, "cannot be copied" in fact.why) for fact in told] == [("not-stored", True)]
+
+
+def test_silence_is_told_until_there_is_a_report(trial, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("seerd.agent.trial_output.time.monotonic", lambda: now[0])
+
+    def silent_at(moment: float) -> bool:
+        now[0] = 100.0 + moment
+        trial.output.look()
+        return [fact.what for fact in trial.all()] == ["quiet"]
+
+    assert not silent_at(50.0), "it has not begun"
+    now[0] = 100.0
+    trial.output.begin()
+    times = [at for at in range(0, 200, 10) if silent_at(at)]
+    assert times == [QUIET_S, 3 * QUIET_S, 9 * QUIET_S]
+    trial.write(REPORT)
+    assert [fact.epoch for fact in trial.facts()] == [1]
+    assert not silent_at(10_000.0)
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])

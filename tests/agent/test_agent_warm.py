@@ -140,6 +140,20 @@ SHOWS_ITS_END = {
     "an end that is cleaned up": "import atexit\natexit.register(print, 'cleaned')\n1 / 0\n",
     "a thread": "import threading, time\n"
     "threading.Thread(target=lambda: (time.sleep(.2), print('thread'))).start()\n",
+    "an exit status": "import sys\nsys.exit(256 + 7)\n",
+    "what runs at the end": "import atexit\natexit.register(print, 'last')\n"
+    "class A:\n    def __repr__(self):\n        return 'A'\n    def __call__(self):\n        1 / 0\n"
+    "atexit.register(A())\n",
+    "a file that is not closed": "import os\n"
+    "file = open(os.environ['SEERD_DIR'] + '/logs/launcher.log', 'a')\nfile.write('open')\n",
+    "a file of C that is not closed": "import ctypes, os\nc = ctypes.CDLL(None)\n"
+    "c.fopen.restype = ctypes.c_void_p\n"
+    "log = os.environ['SEERD_DIR'].encode() + b'/logs/launcher.log'\n"
+    "c.fputs(b'of C', ctypes.c_void_p(c.fopen(log, b'a')))\n",
+    "an object that is left": "class A:\n    def __del__(self):\n        print('gone')\n"
+    "a = A()\na.itself = a\n",
+    "a thread that is left": "import threading, time\ndef f():\n    while True:\n"
+    "        time.sleep(0.001)\nthreading.Thread(target=f, daemon=True).start()\n",
     "a hook": "import sys\nsys.excepthook = lambda kind, error, tb: print(kind, tb.tb_lineno)\n1 / 0\n",
     "a process": "import multiprocessing as m\ndef f(x):\n    return x + 1\n"
     "if __name__ == '__main__':\n    with m.get_context('spawn').Pool(1) as p:\n"
@@ -208,10 +222,12 @@ def test_the_death_of_the_warm_process_costs_no_attempt(rig: Rig) -> None:
     first = warm_process(rig)
     first.send_signal(signal.SIGKILL)
     client.start("t2", gpus=(1,))
-    up(rig, "t2")
+    up(rig, "t2")  # in the usual way, if the death was not known yet
+    client.start("t3", gpus=(2,))
+    up(rig, "t3")
     assert warm_process(rig).pid != first.pid
-    assert [len(rig.processes_of(trial)) for trial in ("t1", "t2")] == [1, 1]
-    for trial in ("t1", "t2"):
+    assert [len(rig.processes_of(trial)) for trial in ("t1", "t2", "t3")] == [1, 1, 1]
+    for trial in ("t1", "t2", "t3"):
         client.say(Stop(f"stop {trial}", trial, 1, checkpoint=False, grace_s=0.0))
         assert client.exit_of(trial).code == -signal.SIGKILL
 

@@ -53,11 +53,14 @@ def another_version() -> None:
     seerd.planner.rungs.Rung.among_the_best = lambda rung, place, eta: True  # type: ignore[method-assign]
     seerd.core.placement._neighbours = lambda free, count: tuple(sorted(free)[-count:])
     bundle = seerd.shell.bundle
-    added, compiled = bundle._add, bundle._compiled
-    bundle._add = lambda zipped, name, content: added(zipped, name, other(content, own))
-    bundle._compiled = lambda source, name: compiled(other(source, own), name)
+    modules = bundle._modules
+    bundle._modules = lambda: {name: other(source, own) for name, source in modules().items()}
     if AGENT:
         bundle.build_agent = lambda to: shutil.copyfile(AGENT, to)
+        import seerd.shell.providers.local
+
+        provider = seerd.shell.providers.local.LocalProvider
+        provider._shared = lambda self: []  # type: ignore[method-assign]
 
 
 def known_then(line: bytes) -> bytes:
@@ -65,9 +68,14 @@ def known_then(line: bytes) -> bytes:
     message = json.loads(line)
     message.pop("ends_in_s", None)
     if message.get("kind") == "prepare":
+        message.pop("jobs", None)
+        message["job"].pop("id", None)
         message["job"].pop("max_reports", None)
         message["job"].pop("smooth", None)
         message["job"].pop("preload", None)
+        message["job"].pop("constraints", None)
+        message["job"].pop("names", None)
+        message["job"].pop("observed", None)
     return json.dumps(message).encode() + b"\n"
 
 
@@ -79,8 +87,11 @@ def other(source: bytes, own: int) -> bytes:
 
 
 def whole() -> bool:
-    """Trials have no more of seerd than what scripts use."""
-    return bool(importlib.util.find_spec("seerd") and importlib.util.find_spec("seerd.planner"))
+    """Trials have no more of seerd than what scripts use, whichever Python runs them: one in which
+    seerd is installed finds further rooms of it, and not what is in those that trials have.
+    """
+    names = ("seerd", "seerd.planner", "seerd.agent.wire")
+    return all(importlib.util.find_spec(name) for name in names)
 
 
 if whole():

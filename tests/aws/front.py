@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 from xml.etree import ElementTree as ET
@@ -31,8 +32,15 @@ from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.wire import AwsError, error_response, read_call
 from bench.testbed.service_models import Answer, Judge, Request
 
+ROOT = Path(__file__).parents[2]
 IN = "{*}"
 REGION = "us-east-1"
+MOTO = """
+from bench.testbed.rig.aws import one_at_a_time
+from moto.server import main
+one_at_a_time()
+main()
+"""
 
 Params = dict[str, str]
 
@@ -270,8 +278,10 @@ def moto_server() -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-c", MOTO, "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         end = time.monotonic() + 60
         while not _listens(port):

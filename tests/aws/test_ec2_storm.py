@@ -19,7 +19,7 @@ from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from tests.aws.front import Fault, Front, Params, front
 from tests.aws.kit import Door, holds, settings
 
-LAUNCHES = int(os.environ.get("SEERD_STORM_LAUNCHES", "40"))
+LAUNCHES = int(os.environ.get("SEERD_STORM_LAUNCHES", "20"))
 LIVES = 4
 
 

@@ -266,9 +266,18 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
     assert setup.kind == kind
     wiring.save(setup, folder)
     saved = json.loads(folder.setup.read_text())
-    assert saved | {kind: None} == told | {kind: None}
+    own = {
+        "on_end": "",
+        "spec_folder": "",
+        "export": {},
+        "job": job | {"constraints": [], "names": []},
+        "jobs": [],
+    }
+    assert saved | {kind: None} == told | own | {kind: None}
     new = {"throughput": None, "load_rate": None, "python": ""}
-    assert saved[kind] == (KEPT[kind] | new if isinstance(KEPT[kind], dict) else KEPT[kind])
+    kept = KEPT[kind]
+    hosts = [host | {"weight": 1.0} for host in kept] if isinstance(kept, list) else []
+    assert saved[kind] == (kept | new if isinstance(kept, dict) else hosts)
 
 
 def test_the_protocol_is_all_that_kinds_have_in_common() -> None:

@@ -144,6 +144,27 @@ def test_the_daemon_is_told_what_is_missing(both, tmp_path):
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
+def test_the_daemon_reads_what_a_checkpoint_says_of_itself(both):
+    both.save("000001-1", b"weights", metrics={"f1": 0.5, "loss": None}, versions={"torch": "2"})
+    name, _ = both.agent().put(both.local, "000001-1")
+    found = both.daemon(lambda store: store.manifest("t1", name))
+    assert (found.metrics, found.versions) == ({"f1": 0.5, "loss": None}, {"torch": "2"})
+    assert both.kind.make().place("t1", name).endswith(f"t1/{name}.pt")
+    both.kind.write(f"{name}.json", b"{}")
+    with pytest.raises(StoreError, match="damaged"):
+        both.daemon(lambda store: store.manifest("t1", name))
+    both.kind.remove(f"{name}.json")
+    with pytest.raises(StoreError, match=name):
+        both.daemon(lambda store: store.manifest("t1", name))
+
+
+@pytest.mark.parametrize("versions", [[], {"torch": 2}, {str(n): "1" for n in range(17)}])
+def test_versions_that_are_none_make_no_checkpoint(both, versions):
+    both.save("000001-1", b"weights", versions=versions)
+    with pytest.raises(CheckpointError):
+        both.agent().put(both.local, "000001-1")
+
+
 def test_a_checkpoint_that_is_not_what_it_says_never_exists(both):
     both.save("000001-1", b"weights", size=8)
     with pytest.raises(CheckpointError):

@@ -13,7 +13,7 @@ import pytest
 from seerd.core.again import Difference, again
 from seerd.core.aiming import derive
 from seerd.core.enact import AnyDecision
-from seerd.core.events import AnyEvent, RunFacts, RunStarted, TrialWaited
+from seerd.core.events import AnyEvent, ExtendAsked, RunFacts, RunStarted, TrialWaited
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.plans import PlanChange
@@ -165,9 +165,38 @@ def by_hand() -> Told:
     return run.state.facts, run.journal, run.state
 
 
+@cache
+def extended() -> Told:
+    """Instances are replaced that were rented for an earlier deadline."""
+    facts = small_facts(
+        billing="rented", deadline_s=1200.0, budget_gpu_s=9600.0, t_min_s=60.0, max_gpus=8
+    )
+    world = World(facts, Behaviour(metric=lambda c, e: c["lr"], unit_s=lambda *_: 20.0))
+    limits = replace(facts.problem.limits, deadline_s=4000.0, budget_gpu_s=40000.0)
+    problem = replace(facts.problem, limits=limits, extended=1, start_s=600.0)
+    asked = ExtendAsked(at=600.0, request="r1", problem=problem, rented_until_s=1800.0)
+    world.at(600.0, lambda: world.tell(asked))
+    world.run()
+    return world.facts, world.journal, world.state
+
+
+@cache
+def diverging() -> Told:
+    """No report has a finite metric."""
+    world = World(small_facts(), Behaviour(metric=lambda config, epoch: None))
+    world.run()
+    return world.facts, world.journal, world.state
+
+
 def told() -> list[Told]:
     worlds = [run_of(seed) for seed in ALTERED]
-    return [long_run(), by_hand(), *((one.facts, one.journal, one.state) for one in worlds)]
+    return [
+        long_run(),
+        by_hand(),
+        extended(),
+        diverging(),
+        *((one.facts, one.journal, one.state) for one in worlds),
+    ]
 
 
 def others(name: str) -> list[Rules]:

@@ -97,7 +97,9 @@ def test_no_report_is_told_as_better_than_a_mean(facts: MakeFacts) -> None:
     for smooth, expected in ((1, ("a", 0.9)), (3, None)):
         state = having(facts(smooth=smooth), a=[(2, 0.5)])
         state.trials["a"].history = [Report(1.0, 1, 0.9), Report(2.0, 2, 0.1)]
-        assert better_report(state, 0.5) == expected
+        found = incumbent(state)
+        assert found is not None
+        assert better_report(state, found) == expected
 
 
 def test_a_metric_is_good_enough_on_its_side_of_the_target(facts: MakeFacts) -> None:
@@ -106,6 +108,6 @@ def test_a_metric_is_good_enough_on_its_side_of_the_target(facts: MakeFacts) -> 
         ("max", [False, False, True, True]),
         ("min", [False, True, True, False]),
     ):
-        state = new_state(facts(mode=mode, target=0.5))
-        assert [good_enough(state, metric) for metric in metrics] == expected
-    assert not good_enough(new_state(facts()), 1.0), "there is no target"
+        goal = facts(mode=mode, target=0.5)
+        assert [good_enough(goal, metric) for metric in metrics] == expected
+    assert not good_enough(facts(), 1.0), "there is no target"

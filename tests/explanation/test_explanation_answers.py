@@ -126,7 +126,7 @@ def test_trials_that_had_ended_before_the_answer_came_are_told(daemon: Daemon) -
     late = explanations_of(timeline, "planned")[-1]
     assert late.dropped == ("t0001",)
     assert "t0001 had ended meanwhile, left out" in sentence(late, "m")
-    lines = [text for _, text in lines_of([late], "m")]
+    lines = [text for _, text in lines_of([late], lambda one: "m")]
     assert lines == [sentence(late, "m")], "other plans are told by what followed from them"
     daemon.answer(20.2, PlanChange(ask_at_s=40.0))
     assert explanations_of(told(daemon)[1], "planned")[-1].because == "untrue"

@@ -22,6 +22,8 @@ CAUSES = {
     "noticed": events.Notice,
     "given-back": commands.TerminateCause,
     "closing": verdicts.CloseCause,
+    "denied": verdicts.DenyCause,
+    "job-over": verdicts.OverCause,
 }
 SILENT = {("asked", "plan"), ("asked", "room")}
 """What needs no word beside the numbers."""
@@ -61,6 +63,6 @@ def stopped(trial: str, others: tuple[str, ...]) -> Explanation:
 def test_alike_things_that_happened_together_are_one_line_and_no_fact_is_lost() -> None:
     explanations = [stopped("t1", ("t8",)), stopped("t2", ("t8",)), stopped("t3", ("t9",))]
     asked = "asked to save and exit within 4s to wait: its GPUs are for"
-    first, second = lines_of(explanations, "m")
+    first, second = lines_of(explanations, lambda one: "m")
     assert first == ("20s", f"t1, t2: {asked} t8")
     assert second == ("20s", f"t3: {asked} t9")

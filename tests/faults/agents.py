@@ -172,10 +172,9 @@ class Agent:
         self._ending = why
         attempts = [attempt for attempt in self.attempts.values() if not attempt.over]
         for attempt in attempts:
-            self._stop(attempt, "lease", self._lease.grace_s)
-        self._timeline.after(
-            self._lease.grace_s + self._lease.last_s, lambda: self._switch_off(force=True)
-        )
+            self._stop(attempt, "lease", self._lease.grace_left_s(self._timeline.now))
+        left_s = self._lease.last_left_s(self._timeline.now)
+        self._timeline.after(left_s, lambda: self._switch_off(force=True))
         self._switch_off(force=False)
 
     def _switch_off(self, *, force: bool) -> None:
@@ -261,11 +260,11 @@ class Agent:
         wire = self._wire
         if wire is None:
             return
-        for fact in self._journal.after(self._sent):
-            wire.send(encode(fact))
-            self._sent = fact.seq
+        for line in self._journal.lines_after(self._sent):
+            wire.send(line)
+            self._sent += 1
             if self._shared.chance.hits("tells twice"):
-                wire.send(encode(fact))
+                wire.send(line)
             if self._shared.chance.hits("breaks after a fact"):
                 self._break()
                 return
@@ -297,8 +296,10 @@ class Agent:
 
     def _begin(self, order: Start) -> None:
         held = {gpu for a in self.attempts.values() if not a.over for gpu in a.start.gpus}
+        prepared = self._journal.prepared
         if (
-            self._journal.job is None
+            prepared is None
+            or prepared.job_of(order.trial) is None
             or held & set(order.gpus)
             or self._shared.chance.hits("refuses an order")
         ):

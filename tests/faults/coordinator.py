@@ -11,8 +11,10 @@ import asyncio
 import random
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from seerd.agent.protocol import Expected, Job
 from seerd.core.commands import AnyCommand
@@ -20,11 +22,14 @@ from seerd.core.events import RunStarted
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, SeerdError
+from seerd.planner.model import Limits, Mode
+from seerd.planning.extending import RunSoFar, extension
 from seerd.runs.reading import replay
 from seerd.runs.runs import lacks_its_model
 from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws import retrying
 from seerd.shell.daemon import Daemon
+from seerd.shell.inbox import ExtendRequest, Inbox, Request, StopJobRequest, WeighRequest
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
@@ -33,7 +38,7 @@ from tests.faults.ec2 import Client, Ec2, VirtualCloud
 from tests.faults.machines import Door, Host
 from tests.faults.objects import VirtualStore
 from tests.faults.policy import Said, VirtualAsker
-from tests.faults.scenario import Kill, Scenario
+from tests.faults.scenario import JOB_STOPPED, JOB_WEIGHED, Kill, More, Scenario
 from tests.faults.timeline import EPOCH, Killed, Loop
 from tests.faults.training import Shared
 from tests.faults.versions import OTHER_RULES, Version
@@ -109,6 +114,7 @@ class Coordinator:
         self._ec2 = ec2
         self._hosts = hosts
         self._folder = folder
+        self._inbox = Inbox(folder / "requests")
         self._watching = watching
         self._kills = list(scenario.kills)
         self._door: Door | None = None
@@ -156,8 +162,8 @@ class Coordinator:
                 loop.kill()
                 self._watching.over(None, None)
                 return
-            daemon = Daemon(state, journal, self._environment(loop), self._watched)
             self.state = state
+            daemon = Daemon(state, journal, self._environment(loop), self._watched)
             first = RunStarted(at=daemon.clock.now(), facts=state.facts)
             work = daemon.resume() if begun else daemon.begin(first)
             loop.spawn(work, lambda task: self._ended(loop, daemon, task))
@@ -174,6 +180,46 @@ class Coordinator:
         if self.loop is not None and self.loop.alive and signal.SIGINT in self.loop.signals:
             with self.loop.running():
                 self.loop.signals[signal.SIGINT]()
+
+    def extend(self, more: More) -> None:
+        """The person asks for later and larger limits, as `seerd extend` does."""
+        state, now = self.state, self.shared.timeline.now
+        if state is None or not self.alive or state.phase is not RunPhase.RUNNING:
+            return
+        spent, limits = state.ledger.spent_gpu_s(max(now, state.now)), state.facts.problem.limits
+        run = RunSoFar(
+            state.facts.problem, state.facts.cluster, now, spent, state.ledger.usd(spent)
+        )
+        wanted = replace(
+            limits,
+            deadline_s=limits.deadline_s + more.s,
+            budget_gpu_s=limits.budget_gpu_s * (1 + more.budget),
+            cost_usd=None if limits.cost_usd is None else limits.cost_usd * (1 + more.budget),
+        )
+        if wanted != limits:
+            found = extension(run, wanted)
+            self._put(1, ExtendRequest(found.problem, found.outline))
+            self.shared.chance.injected["limits extended"] += 1
+
+    def stop_job(self, job: str, number: int) -> None:
+        """The person wants one of the jobs to end, as `seerd stop --job` does."""
+        self._put(number, StopJobRequest(job))
+        self.shared.chance.injected[JOB_STOPPED] += 1
+
+    def weigh(self, job: str, weight: float, number: int) -> None:
+        """The person wants one of the jobs to have another weight."""
+        self._put(number, WeighRequest(job, weight))
+        self.shared.chance.injected[JOB_WEIGHED] += 1
+
+    def _put(self, number: int, request: Request) -> None:
+        self._inbox.path.mkdir(exist_ok=True)
+        (self._inbox.path / f"{number:016x}.json").write_bytes(msgspec.json.encode(request))
+
+    @property
+    def limits(self) -> Limits:
+        """Those that hold now, as far as is known."""
+        state = self.state
+        return (self._scenario if state is None else state).facts.problem.limits
 
     def die_if(self, meant: Callable[[Kill], bool]) -> None:
         """Kill this process here, if that is ordered."""
@@ -253,32 +299,25 @@ class Coordinator:
         store = VirtualStore(shared.objects, shared.timeline, shared.chance)
         facts, version = scenario.facts, scenario.version(self._incarnation)
         stages = 0 if facts.outline is None else len(facts.outline.stages)
-        asker = VirtualAsker(facts.problem, version, stages, shared, self.said)
-        job = Job(
-            "source",
-            "train.py",
-            [],
-            "torchrun",
-            "python3",
-            {},
-            [],
-            "",
-            "accuracy",
-            scenario.facts.mode,
-            [1],
-            1,
-            10.0,
-        )
+        problem = facts.problem if self.state is None else self.state.facts.problem
+        asker = VirtualAsker(problem, version, stages, shared, self.said)
+        several = facts if self.state is None else self.state.facts
         return RunEnvironment(
             provider,
             store,
             asker,
-            job,
+            _job(facts.mode),
             run=scenario.facts.run,
             metric="accuracy",
             result=self._folder / "best",
             rented=True,
             expected=Expected(0, 1, torch=True),
+            jobs=[_job(one.mode, one.id) for one in several.jobs],
+            inbox=self._inbox,
+            until=lambda: provider._settings.hard_end,
+            prolong=lambda deadline: provider.prolong(
+                max(provider._settings.hard_end, deadline + MARGIN_S)
+            ),
         )
 
     def _settings(self) -> Ec2Settings:
@@ -292,10 +331,30 @@ class Coordinator:
             gpus=scenario.facts.cluster.gpus_per_instance,
             market="spot",
             image="ami-1",
-            hard_end=EPOCH + scenario.facts.problem.limits.deadline_s + MARGIN_S,
+            hard_end=EPOCH + self.limits.deadline_s + MARGIN_S,
             boot_s=scenario.boot_s,
             keys=self._folder / "keys",
         )
+
+
+def _job(mode: Mode, name: str = "") -> Job:
+    """What agents are told of a job."""
+    return Job(
+        f"source/{name}",
+        "train.py",
+        [],
+        "torchrun",
+        "python3",
+        {},
+        [],
+        "",
+        "accuracy",
+        mode,
+        [1],
+        1,
+        10.0,
+        id=name,
+    )
 
 
 def _short(command: AnyCommand) -> str:

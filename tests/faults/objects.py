@@ -127,6 +127,18 @@ class VirtualStore:
             raise StoreError(f"checkpoint {name} of {trial} is damaged", damaged=True)
         write(to, model.content())
 
+    async def manifest(self, trial: str, name: str) -> Manifest:
+        """What it says of itself."""
+        await self._trip("store")
+        model = self._objects.whole.get((trial, name))
+        if model is None:
+            raise StoreError(f"there is no checkpoint {name} of {trial}", damaged=True)
+        return self._stored(name, model)
+
+    def place(self, trial: str, name: str) -> str:
+        """An address that nobody reads."""
+        return f"{trial}/{name}"
+
     async def _trip(self, what: str) -> None:
         await asyncio.sleep(self._chance.lasts("store trip", 0.01, 0.5))
         if self._chance.during(f"{what} down", self._timeline.now) or self._chance.hits(

@@ -113,7 +113,7 @@ class VirtualAsker:
         }
         if self._noted is not None and changed is not None:
             self._look_unchanged(self._noted.view.trials, trials, changed)
-        self._noted = Noted(View(view.now_s, view.mode, trials), dict(memory), Order(order))
+        self._noted = Noted(replace(view, trials=trials), dict(memory), Order(order))
 
     async def answer(self) -> Answer:
         """After a while, if at all."""
@@ -125,6 +125,8 @@ class VirtualAsker:
         if fault == LATE:
             thinks_s = chance.dice("policy is late").uniform(0.1, 9.0)
         await asyncio.sleep(LIMIT_S if fault == SILENT else thinks_s)
+        if noted is not self._noted:
+            raise PolicyError("the policy was given up while it was answering")
         if fault in (SILENT, DIES):
             self._asking = None
             raise PolicyError(f"the policy gave no answer: {fault}")
@@ -137,6 +139,11 @@ class VirtualAsker:
     def forget(self) -> None:
         """The last answer is not the plan."""
         self._asking = None
+
+    def change(self, problem: Problem) -> None:
+        """Another problem; nobody waits for an answer any more."""
+        self._problem = problem
+        self._asking = self._noted = None
 
     async def close(self) -> None:
         """Nothing of it is left."""

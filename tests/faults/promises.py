@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 
 from seerd.core.commands import StartTrial
 from seerd.core.events import PolicyAnswered, TrialCheckpointed
-from seerd.core.incumbent import incumbent
+from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, Declined, Kept
 from seerd.errors import SeerdError
+from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import replay
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from tests.faults.ec2 import STALE_S
 from tests.faults.objects import Model
+from tests.faults.training import Used
 
 if TYPE_CHECKING:
     from tests.faults.world import Play
@@ -36,6 +38,8 @@ a store, a daemon that was not there.
 """
 AGAIN_S = 15.0
 """EC2 is asked again within so long after it could not be reached: politely."""
+AFTER_HANGING_S = 10.0
+"""An agent that hung has stopped what it must within so many seconds."""
 NO_EC2 = ("throttling storm", "endpoint unreachable", "credentials expired")
 LEDGERS = "the_budget_is_kept"
 """The ledger counts what nobody has confirmed to have ended; here the cloud's own account is what
@@ -58,7 +62,7 @@ class Promises:
         if self._play.scenario.promised_gpu_s is not None:
             return self._play.scenario.promised_gpu_s
         limits, price = (
-            self._play.scenario.facts.problem.limits,
+            self._play.coordinator.limits,
             self._play.scenario.facts.cluster.usd_per_gpu_h,
         )
         return (
@@ -158,7 +162,7 @@ class Promises:
             return
         kept = {checkpoint.name for checkpoint in state.trials[event.trial].checkpoints}
         if event.name in kept or any(isinstance(one, Kept) for one in entry.decided):
-            sign = 1.0 if state.facts.mode == "max" else -1.0
+            sign = sign_of(state.facts.goal_of(event.trial))
             self._confirmed[event.trial, event.name] = sign * event.metric
 
     def _progress_counts_once(self, state: State) -> None:
@@ -207,25 +211,27 @@ class Promises:
         wrongly = [line for line in daemon.leftovers.costing if line.startswith(("inst", "vol"))]
         if wrongly and not live:
             self.broken(f"nothing costs any more, and the run says that it may: {wrongly}")
-        self._the_best_is_returned(state)
+        for job in state.jobs:
+            self._the_best_is_returned(state, job)
         self._the_ledger_is_the_account(state)
 
-    def _the_best_is_returned(self, state: State) -> None:
-        best = incumbent(state)
-        if state.result.published is None:
+    def _the_best_is_returned(self, state: State, job: str) -> None:
+        """That of this job, in a place of its own."""
+        best = incumbent(state, job)
+        if job not in state.result.of_jobs:
             if best is not None and state.end.status != "interrupted":
                 self.broken(
                     f"{best.trial} has a model, and none is returned ({state.end.status}): "
                     f"{state.result.notes[-3:]}"
                 )
             return
-        told = state.result.published.incumbent
-        content = (self._play.folder / "best" / "checkpoint.pt").read_bytes()
+        told = state.result.of_jobs[job].incumbent
+        content = (self._play.folder / "best" / job / "checkpoint.pt").read_bytes()
         if content != Model(told.trial, told.checkpoint.reports, told.metric).content():
             self.broken(
                 f"the returned file is not {told.checkpoint.name} of {told.trial}: {content!r}"
             )
-        sign = 1.0 if state.facts.mode == "max" else -1.0
+        sign = sign_of(state.facts.goals[job])
         known = {
             (trial.id, one.name): sign * one.metric
             for trial in state.trials.values()
@@ -234,7 +240,8 @@ class Promises:
         }
         for (trial, name), worth in {**self._confirmed, **known}.items():
             usable = (
-                f"{trial}/{name}" not in state.result.unreadable
+                job_of(trial) == job
+                and f"{trial}/{name}" not in state.result.unreadable
                 and state.trials[trial].phase.name != "FAILED"
             )
             if usable and worth > sign * told.metric:
@@ -266,6 +273,7 @@ class Promises:
         self._it_has_come_to_an_end()
         self._the_budget_is_kept()
         self._the_deadline_is_kept()
+        self._jobs_keep_their_own_limits()
         self._it_can_be_replayed()
 
     def _it_has_come_to_an_end(self) -> None:
@@ -295,6 +303,39 @@ class Promises:
                     self.broken(
                         f"{instance.id} ended {instance.ended - deadline_s:.1f}s after the deadline"
                     )
+
+    def _jobs_keep_their_own_limits(self) -> None:
+        """By what their attempts' processes have really taken. Nobody can stop what runs beside an
+        agent that hangs, or on a machine that is out of reach; and while there is no daemon, trials
+        go on until the lease ends, which limits of single jobs do not shorten.
+        """
+        facts = self._play.facts
+        for job in facts.problem.jobs:
+            own, whole = job.problem.limits, facts.problem.limits
+            spans = self._play.shared.used.get(job.id, [])
+            if own.budget_gpu_s < whole.budget_gpu_s:
+                used = sum((one.until - one.since) * one.gpus for one in spans)
+                budget_gpu_s = own.budget_gpu_s * self._play.scenario.promised_to_jobs
+                allowed = budget_gpu_s + sum(self._out_of_reach_s(one) * one.gpus for one in spans)
+                if used > allowed + EPSILON_S:
+                    self.broken(f"{job.id} has taken {used:.1f} GPU-seconds of {allowed:.1f}")
+            if own.deadline_s < whole.deadline_s:
+                late = [
+                    one for one in spans if one.until - self._out_of_reach_s(one) > own.deadline_s
+                ]
+                for one in late:
+                    self.broken(
+                        f"{job.id} ran on {one.instance} until {one.until - own.deadline_s:.1f}s "
+                        "after its own deadline"
+                    )
+
+    def _out_of_reach_s(self, used: Used) -> float:
+        """For how long of this time nobody could have stopped it, and what that then needs."""
+        host = self._play.hosts[used.instance]
+        spans = [*host.hung, *self._play.coordinator.absent]
+        spans += [] if host.vanished_at is None else [(host.vanished_at, used.until)]
+        away = merged([(since, until + AFTER_HANGING_S) for since, until in spans])
+        return overlap_s([(used.since, used.until)], away)
 
     def _it_can_be_replayed(self) -> None:
         path = self._play.folder / "journal.db"

@@ -11,10 +11,12 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from seerd.core.events import RunFacts
+import msgspec
+
+from seerd.core.events import JobFacts, RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import RENTED_TERMINATE_S
-from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.model import ClusterFacts, Limits, PlannedJob, PolicyParams, Problem
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 from seerd.planning.planned import plan_for
@@ -26,11 +28,36 @@ from tests.faults.weather import Span, Weather
 SLOW_STORE = 0.15
 """So many runs have checkpoints that take up to two minutes to store."""
 
+EXTENDED = 0.25
+"""In so many runs the person extends the limits."""
 WRONG_CLOCK = 0.1
 """So many coordinators have clocks that are set wrong for a while, and then right again."""
 
 SPREAD = 0.15
 """So many runs have trials that reach over several instances."""
+
+PROFILE = Profile(
+    JobProfile(Latency(6.0, 8.0), start=Latency(4.0, 9.0), save=Latency(2.0, 5.0)),
+    CloudProfile(Latency(5.0, 15.0), Latency(25.0, 60.0), Latency(1.0, 3.0)),
+)
+"""What was measured of the script and of the cloud."""
+
+GROUPS = 0.2
+"""So many runs are shared by several jobs, but for those of `ONE_JOB`."""
+ONE_JOB = frozenset(
+    (
+        *(3, 4, 7, 8, 16, 20, 23, 28, 37, 38, 39, 51, 62, 65, 102, 106, 133, 136, 173, 198, 623),
+        *(720, 965, 1110, 2367, 3898, 3924, 4027, 5421, 5610, 6330, 30008, 43733, 58103, 80241),
+        100878,
+    )
+)
+"""Seeds that tests keep, of runs that are one job."""
+TARGETS: dict[str, tuple[float | None, ...]] = {
+    "max": (None, None, 0.5, 0.8),
+    "min": (None, None, 0.2, 0.05),
+}
+JOB_STOPPED, JOB_WEIGHED = "job stopped", "job weighed"
+"""What a person may want of a job, by the names under which it is counted."""
 
 DEFAULT, DEFAULT_EVERY = "seer+", 10
 """The default policy on machines that are there runs for every tenth seed: none of those that
@@ -137,7 +164,12 @@ CLOUD: dict[str, tuple[float, float]] = {
 }
 """What EC2 does and a smaller cloud would not, as `RATES`."""
 
-EVERYTHING = frozenset({*RATES, *SPANS, *POLICY, *CLOUD, BROKEN, *NAMES, "daemon killed"})
+EVERYTHING = frozenset(
+    {
+        *(*RATES, *SPANS, *POLICY, *CLOUD, *NAMES),
+        *(BROKEN, "daemon killed", JOB_STOPPED, JOB_WEIGHED),
+    }
+)
 """All that can go wrong, by the names under which it is counted."""
 
 
@@ -154,10 +186,41 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class More:
+    """The person extends the limits.
+
+    at_s    when, in seconds since the run began
+    s       how much later the deadline is, seconds
+    budget  the share of the budget that is added
+    """
+
+    at_s: float
+    s: float
+    budget: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobAsk:
+    """The person wants something of one of the jobs that share the run.
+
+    at_s    when, in seconds since the run began
+    job     the job's id
+    weight  the weight that it is to have; None: it is to end
+    """
+
+    at_s: float
+    job: str
+    weight: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One run and its world.
 
     promised_gpu_s  what it may be billed; None: what its limits say
+    promised_to_jobs  what jobs may take of the budgets of their own, as a share
+    more            an extension of the limits; None: there is none
+    asks            what is wanted of its jobs
     versions        of its daemon's processes, one after the other; later ones are of the last
     """
 
@@ -168,7 +231,10 @@ class Scenario:
     kills: tuple[Kill, ...]
     boot_s: float = 180.0
     promised_gpu_s: float | None = None
+    promised_to_jobs: float = 1.0
     versions: tuple[Version, ...] = ()
+    more: More | None = None
+    asks: tuple[JobAsk, ...] = ()
 
     @property
     def parts(self) -> list[str]:
@@ -180,6 +246,8 @@ class Scenario:
             *self.weather.names,
             *(f"kill {place}" for place in range(len(self.kills))),
             *versions,
+            *(["extension"] if self.more is not None else []),
+            *(f"ask {place}" for place in range(len(self.asks))),
         ]
 
     def version(self, incarnation: int) -> Version:
@@ -200,6 +268,13 @@ class Scenario:
             return replace(
                 self, versions=(*self.versions[:here], Version(), *self.versions[here + 1 :])
             )
+        if part.startswith("ask "):
+            gone = int(part.removeprefix("ask "))
+            return replace(
+                self, asks=tuple(one for place, one in enumerate(self.asks) if place != gone)
+            )
+        if part == "extension":
+            return replace(self, more=None)
         return replace(self, weather=self.weather.without(part))
 
 
@@ -208,6 +283,7 @@ def scenario(seed: int) -> Scenario:
     rng = random.Random(f"scenario {seed}")
     while (facts := some_run(rng, seed)) is None:
         pass
+    facts = some_group(random.Random(f"group {seed}"), seed) or facts
     script = some_script(rng)
     if random.Random(f"upload {seed}").random() < SLOW_STORE:
         script = replace(script, upload_s=random.Random(f"upload of {seed}").uniform(4.0, 20.0))
@@ -221,7 +297,30 @@ def scenario(seed: int) -> Scenario:
     weather = with_policy(weather, policy, deadline_s)
     weather = with_cloud(weather, random.Random(f"cloud {seed}"))
     versions = some_versions(random.Random(f"versions {seed}"))
-    return Scenario(seed, facts, script, weather, kills, versions=versions)
+    more = some_extension(random.Random(f"extension {seed}"), deadline_s)
+    asks = some_asks(random.Random(f"asks {seed}"), facts)
+    return Scenario(seed, facts, script, weather, kills, versions=versions, more=more, asks=asks)
+
+
+def some_asks(rng: random.Random, facts: RunFacts) -> tuple[JobAsk, ...]:
+    """Up to three, at any moments, where jobs share the run."""
+    deadline_s = facts.problem.limits.deadline_s
+    return tuple(
+        JobAsk(
+            rng.uniform(0.0, deadline_s),
+            rng.choice(facts.jobs).id,
+            rng.choice([None, 0.25, 1.0, 3.0]),
+        )
+        for _ in range(rng.choice([0, 0, 1, 3]) if facts.jobs else 0)
+    )
+
+
+def some_extension(rng: random.Random, deadline_s: float) -> More | None:
+    """In some runs, at any moment."""
+    if rng.random() >= EXTENDED:
+        return None
+    later_s = rng.choice([0.0, 60.0, 300.0, 900.0])
+    return More(rng.uniform(0.0, deadline_s), later_s, rng.choice([0.0, 0.1, 0.5, 2.0]))
 
 
 def some_run(rng: random.Random, seed: int) -> RunFacts | None:
@@ -256,10 +355,8 @@ def some_run(rng: random.Random, seed: int) -> RunFacts | None:
         terminate_s=RENTED_TERMINATE_S,
         hints_move=seed % 2 == 1,
     )
-    job = JobProfile(Latency(6.0, 8.0), start=Latency(4.0, 9.0), save=Latency(2.0, 5.0))
-    profile = Profile(job, CloudProfile(Latency(5.0, 15.0), Latency(25.0, 60.0), Latency(1.0, 3.0)))
     try:
-        planned = plan_for(Problem(limits, space, params, gpus_per_instance=size), cluster, profile)
+        planned = plan_for(Problem(limits, space, params, gpus_per_instance=size), cluster, PROFILE)
     except (LimitsError, UsageError):
         return None
     return RunFacts(
@@ -270,6 +367,77 @@ def some_run(rng: random.Random, seed: int) -> RunFacts | None:
         problem=planned.problem,
         cluster=planned.cluster,
         outline=planned.outline,
+    )
+
+
+def some_group(rng: random.Random, seed: int) -> RunFacts | None:
+    """In some runs several jobs share it, with policies, weights, targets and limits of their own;
+    None: the run is one job.
+    """
+    if seed in ONE_JOB or rng.random() >= GROUPS:
+        return None
+    while (facts := _group_of(rng, seed)) is None:
+        pass
+    return facts
+
+
+def _group_of(rng: random.Random, seed: int) -> RunFacts | None:
+    one = some_run(rng, seed)
+    if one is None:
+        return None
+    limits, size = one.problem.limits, one.problem.gpus_per_instance
+    drawn = [_job_of(rng, one.problem, name) for name in "abcd"[: rng.choice([2, 2, 3, 4])]]
+    problem = Problem(
+        limits,
+        Space(),
+        PolicyParams(name="jobs", t_min_s=20.0, seed=seed),
+        gpus_per_instance=size,
+        jobs=tuple(drawn),
+        sharing=rng.choice(["fair", "fair", "greedy", "round-robin", "hybrid"]),
+    )
+    try:
+        planned = plan_for(problem, one.cluster, PROFILE)
+    except (LimitsError, UsageError):
+        return None
+    jobs = tuple(
+        JobFacts(id=job.id, metric="accuracy", mode=job.mode, target=rng.choice(TARGETS[job.mode]))
+        for job in drawn
+    )
+    return msgspec.structs.replace(
+        one,
+        mode=jobs[0].mode,
+        target=None,
+        problem=planned.problem,
+        cluster=planned.cluster,
+        outline=planned.outline,
+        jobs=jobs,
+    )
+
+
+def _job_of(rng: random.Random, run: Problem, name: str) -> PlannedJob:
+    limits = run.limits
+    own = Limits(
+        limits.deadline_s * rng.choice([1.0, 1.0, rng.uniform(0.4, 0.9)]),
+        limits.budget_gpu_s * rng.choice([1.0, 1.0, rng.uniform(0.1, 0.5)]),
+        rng.choice([limits.max_gpus, limits.max_gpus, 1]),
+    )
+    params = replace(
+        run.params,
+        name=rng.choice((*POLICIES, DEFAULT)),
+        p_max=rng.choice([1, 2, None]),
+        trials=rng.choice([None, 4, 6]),
+        max_reports=rng.choice([9, 16, 27]),
+        seed=rng.randrange(1000),
+    )
+    problem = replace(
+        run, limits=own, params=params, within=None, whole=False, start_s=0.0, adjusted=()
+    )
+    return PlannedJob(
+        name,
+        problem,
+        rng.choice(["max", "max", "min"]),
+        "accuracy",
+        rng.choice([1.0, 1.0, 2.0, 0.5]),
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scenario import DEFAULT, EVERYTHING, Kill, Scenario, scenario
+from tests.faults.scenario import DEFAULT, EVERYTHING, ONE_JOB, Kill, Scenario, scenario
 from tests.faults.shrink import shrink
 from tests.faults.soak import Soaked, soak
 from tests.faults.weather import Weather
@@ -65,7 +65,8 @@ def test_a_seed_is_one_run_in_every_process() -> None:
 
 KEPT = (
     *(3, 4, 7, 16, 20, 23, 28, 38, 51, 62, 65, 102, 106, 133, 136, 173, 198, 623, 720, 965),
-    *(1110, 2367, 3898, 3924, 4027, 5421, 5610, 6330, 30008, 43733, 58103, 80241),
+    *(1110, 2367, 3898, 3924, 4027, 5421, 5610, 6330, 30008, 43733, 58103, 80241, 100878),
+    *(12, 318, 370, 426, 1830),
 )
 """Seeds that failed once, of the daemon or of one with a mistake in it
 (`tests/mutants/of_the_fault_world.py`).
@@ -75,7 +76,9 @@ KEPT = (
 @pytest.mark.parametrize("seed", KEPT)
 def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
     kept = scenario(seed)
+    one_job = seed in ONE_JOB
     assert kept.facts.problem.params.name != DEFAULT, "it is another run than the one that failed"
+    assert one_job == (not kept.facts.jobs), "it is another run than the one that failed"
     assert not play(kept).wrong
 
 
@@ -200,6 +203,22 @@ def test_the_world_sees_what_is_broken() -> None:
     assert not play(run).wrong
     report = play(replace(run, promised_gpu_s=limits.budget_gpu_s / 100))
     assert "GPU-seconds billed of" in mute(report)
+
+
+def test_the_world_sees_a_job_that_passes_a_limit_of_its_own() -> None:
+    """Its own budget, after the run, is said to be a hundredth of what it was."""
+    seed = next(seed for seed in range(40, 400) if own_budget(calm(seed)))
+    world = calm(seed)
+    assert not play(world).wrong
+    assert " GPU-seconds of " in mute(play(replace(world, promised_to_jobs=0.01)))
+
+
+def own_budget(run: Scenario) -> bool:
+    """Whether each of its jobs has one."""
+    whole = run.facts.problem.limits.budget_gpu_s
+    return bool(run.facts.jobs) and all(
+        job.problem.limits.budget_gpu_s < whole for job in run.facts.problem.jobs
+    )
 
 
 def test_what_fails_is_shrunk_to_what_it_takes() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seerd.agent.protocol import Start
+from seerd.planner.trial_ids import job_of
 from seerd.training.pace import SAVE_SHARE
 from tests.faults.objects import Model, Objects
 from tests.faults.timeline import Timeline
@@ -49,10 +50,22 @@ class Group:
     broken: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """GPUs of an instance that one part of an attempt had, since when and until when."""
+
+    instance: str
+    since: float
+    until: float
+    gpus: int
+
+
 @dataclass(slots=True)
 class Shared:
     """What all attempts have in common: time, luck, the store, the script, the nodes of each
-    attempt, who trains on which GPU.
+    attempt, who trains on which GPU. `signs`: job -> 1 if more of its metric is better, else -1;
+    `used`: job ->
+    what its attempts have had.
     """
 
     timeline: Timeline
@@ -64,11 +77,13 @@ class Shared:
     wrong: list[str] = field(default_factory=list)
     best_told: dict[str, int] = field(default_factory=dict)
     most_gpus: int | None = None
-    sign: float = 1.0
+    signs: dict[str, float] = field(default_factory=dict)
+    used: dict[str, list[Used]] = field(default_factory=dict)
 
     def worth(self, model: Model) -> float:
-        """The more the better."""
-        return -math.inf if model.metric is None else self.sign * model.metric
+        """The more the better, for its job."""
+        sign = self.signs[job_of(model.trial)]
+        return -math.inf if model.metric is None else sign * model.metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +115,7 @@ class Run:
         self._saved_at = 0.0
         self._best = -math.inf
         self._unit_s = 0.0
+        self._since = 0.0
         node = start.node
         self.rank = node.rank if node is not None else 0
         self._count = node.count if node is not None else 1
@@ -236,6 +252,7 @@ class Run:
                 shared.wrong.append(
                     f"{self.key} begins on {self.instance} while {holder} runs on {instance}"
                 )
+        self._since = shared.timeline.now
         for gpu in self.start.gpus:
             shared.training[self.instance, gpu] = self._name
         if shared.most_gpus is not None and len(shared.training) > shared.most_gpus:
@@ -249,6 +266,9 @@ class Run:
 
     def _end(self, *, orderly: bool = False) -> None:
         self.over = True
+        used = self._shared.used.setdefault(job_of(self.start.trial), [])
+        now, gpus = self._shared.timeline.now, len(self.start.gpus)
+        used.append(Used(self.instance, self._since, now, gpus))
         for gpu in self.start.gpus:
             self._shared.training.pop((self.instance, gpu), None)
         group = self._shared.groups.get(self.key)

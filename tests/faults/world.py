@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from seerd.core.events import RunFacts
+from seerd.core.incumbent import sign_of
 from seerd.core.state import State
 from seerd.errors import AbandonedError, JournalError, ProviderError
 from seerd.shell.daemon import Daemon
@@ -22,7 +24,7 @@ from tests.faults.coordinator import Coordinator, Watching
 from tests.faults.machines import Host
 from tests.faults.objects import Objects
 from tests.faults.promises import Promises
-from tests.faults.scenario import Scenario
+from tests.faults.scenario import JobAsk, Scenario
 from tests.faults.timeline import EPOCH, DeadlockError, Timeline, surroundings
 from tests.faults.training import Shared
 from tests.faults.weather import Chance
@@ -77,7 +79,7 @@ class Play:
         self.timeline = Timeline()
         self.chance = Chance(scenario.weather, scenario.seed)
         self.shared = Shared(self.timeline, self.chance, Objects(), scenario.script)
-        self.shared.sign = 1.0 if scenario.facts.mode == "max" else -1.0
+        self.shared.signs = {name: sign_of(goal) for name, goal in scenario.facts.goals.items()}
         self.shared.most_gpus = scenario.facts.problem.limits.max_gpus
         self.ec2 = cloud.Ec2(self.timeline, self.chance)
         self.ec2.booting, self.ec2.ending, self.ec2.said = self._boots, self._ends, self.say
@@ -100,9 +102,15 @@ class Play:
         return self.timeline.now
 
     @property
+    def facts(self) -> RunFacts:
+        """Of the run, as they are now."""
+        state = self.coordinator.state
+        return (self.scenario if state is None else state).facts
+
+    @property
     def deadline_s(self) -> float:
         """Of the run."""
-        return self.scenario.facts.problem.limits.deadline_s
+        return self.coordinator.limits.deadline_s
 
     @property
     def last_trouble_s(self) -> float:
@@ -127,6 +135,13 @@ class Play:
             self.timeline.at(0.0, self.coordinator.start)
             for again in range(1 + len(self.scenario.kills)):
                 self.timeline.at(self.deadline_s + LATE_S + again * TOLD_S, self._tidy_up)
+            if (more := self.scenario.more) is not None:
+                self.timeline.at(more.at_s, lambda: self.coordinator.extend(more))
+                for again in range(1 + len(self.scenario.kills)):
+                    late_s = self.deadline_s + more.s + LATE_S + again * TOLD_S
+                    self.timeline.at(late_s, self._tidy_up)
+            for number, one in enumerate(self.scenario.asks, 2):
+                self.timeline.at(one.at_s, lambda one=one, number=number: self._ask(one, number))  # type: ignore[misc]
             try:
                 self._until_over()
             except DeadlockError as error:
@@ -147,11 +162,16 @@ class Play:
             tuple(self.lines),
         )
 
+    def _ask(self, one: JobAsk, number: int) -> None:
+        if one.weight is None:
+            self.coordinator.stop_job(one.job, number)
+        else:
+            self.coordinator.weigh(one.job, one.weight, number)
+
     def _until_over(self) -> None:
-        end = self.deadline_s + LONGEST_S
         while not (self.finished_at is not None and not self.ec2.live()):
             self.timeline.turn()
-            if self.now > end:
+            if self.now > self.deadline_s + LONGEST_S:
                 live = [instance.id for instance in self.ec2.live()]
                 self.promises.broken(f"it never ends: finished at {self.finished_at}, live {live}")
                 return

@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rich.console import Console
+from rich.console import Console, Group
 
 from seerd.agent.protocol import (
     FACTS,
     LARGEST,
     MOST_REPORTS,
     Checkpointed,
+    Computed,
     Exited,
     Fact,
     Noticed,
@@ -35,11 +36,14 @@ from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted,
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import step
+from seerd.live.board import board_of
+from seerd.live.frame import frame
+from seerd.live.heard import Heard
+from seerd.live.look import LiveLook
 from seerd.planner.policy import POLICIES
 from seerd.shell.translate import event_of
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.live import view
 from seerd.view.plain import line_of
 from seerd.view.run_json import details, ledger
 from seerd.view.summary import summary
@@ -97,6 +101,12 @@ LIES = st.one_of(
         ),
     ),
     st.builds(
+        Computed,
+        st.just(1),
+        MOMENTS,
+        st.lists(st.sampled_from([None, -1.0, 0.5, 1e300]), max_size=9),
+    ),
+    st.builds(
         Noticed,
         st.just(1),
         MOMENTS,
@@ -143,7 +153,8 @@ def told_of(world: World) -> None:
         assert decode_decisions(encode_decisions(decided)) == decided
         line = line_of(again, state)
         assert line is None or all(part.isprintable() for part in line.split("\n"))
-    console.print(view(state, state.now, [], (100, 40)))
+    shown = frame(board_of(state, state.now, Heard()), LiveLook(), (100, 40))
+    console.print(Group(*shown.lines))
     console.print(summary(state))
     details(state, "done")
     ledger(state, state.now)

@@ -117,6 +117,7 @@ def test_any_file_is_a_spec_or_its_mistakes(folder, data):
 @example([("cluster.store", '"\\u0000"')])
 @example([("policy.eta", "9" * 5000)])
 @example([("policy.eta", "1\r#")])
+@example([("space.x", "\ud800")])
 @fuzzed(100)
 def test_any_override_is_taken_or_told(folder, overrides):
     read(folder, SPEC, overrides)

@@ -50,7 +50,7 @@ def ends(ending: str) -> Any:
 def first(policy: str, wanted: Any) -> tuple[int, str]:
     """The first seed whose run is as wanted, of a length that one can read."""
     for seed in range(5000):
-        world = faulty_world(seed, small_facts, [policy])
+        world = faulty_world(seed, small_facts, [policy], several=policy == "jobs")
         world.run()
         few = world.state.end.status == "failed"
         if (len(world.journal) in EVENTS or few) and wanted(world):
@@ -60,7 +60,7 @@ def first(policy: str, wanted: Any) -> tuple[int, str]:
 
 def write(name: str, chosen: tuple[int, str], *, midway: bool = False) -> None:
     seed, policy = chosen
-    world = faulty_world(seed, small_facts, [policy])
+    world = faulty_world(seed, small_facts, [policy], several=policy == "jobs")
     world.begin()
     while not world.state.finished and not (
         midway and len(world.journal) >= MIDWAY and world.state.fleet.holding > 0

@@ -9,11 +9,15 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, Group
 
 from seerd.core.state import new_state
 from seerd.core.step import follow
-from seerd.view.live import view
+from seerd.live.board import board_of
+from seerd.live.frame import frame
+from seerd.live.heard import Heard
+from seerd.live.look import LiveLook
+from seerd.shell.journal import Entry
 from seerd.view.plain import line_of
 from seerd.view.summary import summary
 from tests.journals.reading import rows_of
@@ -26,11 +30,14 @@ SIZES = ((80, 24), (140, 50))
 def test_every_moment_can_be_shown(path: Path) -> None:
     rows = rows_of(path)
     state = new_state(rows[0][0].facts)  # type: ignore[union-attr]
-    console, sizes = Console(width=140, file=io.StringIO()), cycle(SIZES)
-    for event, decided in rows:
+    console, sizes, heard = Console(width=140, file=io.StringIO()), cycle(SIZES), Heard()
+    for seq, (event, decided) in enumerate(rows, 1):
         follow(state, event, decided)
         console.print(line_of(event, state, decided))
-        console.print(view(state, state.now, [], next(sizes)))
+        heard.hear([Entry(seq, event, list(decided))], state)
+        console.print(
+            Group(*frame(board_of(state, state.now, heard), LiveLook(), next(sizes)).lines)
+        )
     end = Console(width=140, file=io.StringIO())
     end.print(summary(state))
     shown = end.file.getvalue()  # type: ignore[attr-defined]

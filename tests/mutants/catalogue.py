@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.of_checkpoints import KEEPING
+from tests.mutants.of_jobs import SHARED
+from tests.mutants.of_observing import OBSERVING
+from tests.mutants.of_requests import ASKED_MEANWHILE
 from tests.mutants.of_the_agent import OBEYING
+from tests.mutants.of_the_answers import ANSWERING
 from tests.mutants.of_the_cloud import RENTING
 from tests.mutants.of_the_core import DECIDING
 from tests.mutants.of_the_fault_world import ENDURING
@@ -24,6 +28,8 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "what is decided": DECIDING,
     "what is counted": COUNTING,
     "what the policy answers": ASKING,
+    "what the person asks for": ASKED_MEANWHILE,
+    "what jobs share": SHARED,
     "what is tried": SEARCHING,
     "what is drawn": DRAWING,
     "what is recorded and read": READING,
@@ -31,7 +37,9 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "what is rented": RENTING,
     "beside the trials": OBEYING,
     "starts by forks": WARM_STARTS,
+    "scripts that do not import seerd": OBSERVING,
     "checkpoints": KEEPING,
+    "what is answered when a run goes wrong": ANSWERING,
     AMONG_FAULTS: ENDURING,
 }
 MUTANTS = tuple(mutant for area in AREAS.values() for mutant in area)
@@ -41,34 +49,34 @@ QUICK_NAMES = (
     "an instance that was not found after a restart is believed to be there",
     # What is counted.
     "a launch forgets that a minute is paid at least",
-    "what ran on while the daemon was dead is not charged",
     "the ledger bills seconds without the minimum",
-    "the last moment that is affordable forgets the release",
     # What the policy answers.
     "the limits wait for the policy's answer",
+    # What the person asks for.
+    "a limit may be lowered while the run goes on",
+    # What jobs share.
+    "a job that is over keeps its GPUs until the policy answers",
     # What is tried.
     "who has stopped improving keeps its GPU",
     # What is drawn.
     "constraints that are never met are taken",
     # What is recorded and read.
     "reading goes by how many checkpoints are kept now",
-    "a journal of an older format is converted without a copy",
     # How events are kept and commands carried out.
     "the journal does not wait for the disk",
-    "facts are acknowledged before they are committed",
     "a command that is given twice is carried out twice",
     # What is rented.
     "a launch has no ClientToken",
-    "the ClientToken of a launch is another one each time",
-    "an instance has no tags",
     "an instance that powers itself off is only stopped",
     # Starts by forks.
     "a library takes the place of a module of the job",
     # Beside the trials.
-    "the lease never ends",
     "a checkpoint's name may lead out of its folder",
+    # Scripts that do not import seerd.
+    "a pattern for folders takes files out of the source",
     # Checkpoints.
-    "the manifest is put into the directory first",
     "bytes are fetched and stored without their checksum",
+    # What is answered when a run goes wrong.
+    "a run ends at the first crash that all trials have in common",
 )
 QUICK = tuple(mutant for mutant in MUTANTS if mutant.name in QUICK_NAMES)

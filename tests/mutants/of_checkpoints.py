@@ -81,7 +81,7 @@ KEEPING = (
     Mutant(
         "bytes are fetched and stored without their checksum",
         "a damaged checkpoint is not one",
-        "_copy",
+        "transfer._copy",
         "part.stat().st_size != manifest.size or checksum(part) != manifest.sha256",
         "part.stat().st_size != manifest.size",
         (f"{TRANSFER}::test_a_damaged_newest_falls_back_to_the_one_before",),

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 SERVE = "tests/agent/test_agent_serve.py"
 JOURNAL = "tests/agent/test_agent_journal.py"
+FAMILY = "tests/agent/test_agent_family.py"
 TRANSFER = "tests/agent/test_agent_transfer.py"
 
 OBEYING = (
@@ -15,6 +16,14 @@ OBEYING = (
         "Lease.ended",
         "now >= self.ends_at",
         "False",
+        ("tests/agent/test_agent_lease.py",),
+    ),
+    Mutant(
+        "an agent that was frozen past its lease gives trials their whole time",
+        "the budget is kept",
+        "Lease.grace_left_s",
+        "min(self.grace_s, max(0.0, self.ends_at + self.grace_s - now))",
+        "self.grace_s",
         ("tests/agent/test_agent_lease.py",),
     ),
     Mutant(
@@ -53,8 +62,8 @@ OBEYING = (
         "the agent's journal does not wait for the disk",
         "what was told survives a power cut",
         "AgentJournal._write",
-        "sync and data",
-        "sync and not data",
+        "os.fsync(self._file.fileno())",
+        "None",
         (JOURNAL,),
     ),
     Mutant(
@@ -97,7 +106,7 @@ OBEYING = (
         "the end is told while processes are left",
         "no GPU is given to two trials",
         "LocalAttempt._until_gone",
-        "await self._kill(process)",
+        "await self._end_rest()",
         "",
         (
             f"{SERVE}::test_every_process_of_an_attempt_is_gone_when_its_end_is_told",
@@ -131,6 +140,72 @@ OBEYING = (
         ("tests/agent/test_agent_host.py",),
     ),
     Mutant(
+        "facts that were noted are never flushed",
+        "what was told survives a power cut",
+        "AgentJournal.flush",
+        "if not self._flushed:\n    self._write(b'')",
+        "",
+        (f"{JOURNAL}::test_facts_that_were_noted_are_on_the_disk_when_they_have_been_flushed",),
+    ),
+    Mutant(
+        "facts are not flushed once the daemon has one of them",
+        "what was told survives a power cut",
+        "AgentJournal.acknowledge",
+        "self._flushed or seen == self.last",
+        "True",
+        (f"{JOURNAL}::test_facts_that_the_daemon_has_need_not_be_flushed",),
+    ),
+    Mutant(
+        "an orphan without a name is nobody's",
+        "no GPU is given to two trials",
+        "Family._is_mine",
+        "self._may_be_mine(orphan)",
+        "False",
+        (f"{FAMILY}::test_nothing_survives_an_attempt_that_is_stopped",),
+    ),
+    Mutant(
+        "an orphan without a name is ended though another attempt may have started it",
+        "no attempt is hurt by the end of another",
+        "Family._may_be_mine",
+        "not any(since <= there.born for since in self._others().since)",
+        "True",
+        (f"{FAMILY}::test_a_nameless_orphan_ends_with_the_last_attempt_that_may_have_started_it",),
+    ),
+    Mutant(
+        "what an agent has started for itself is ended with an attempt",
+        "no attempt is hurt by the end of another",
+        "Family._is_mine",
+        "there.session == os.getsid(0)",
+        "False",
+        (f"{FAMILY}::test_what_is_in_our_own_session_is_ours",),
+    ),
+    Mutant(
+        "what is in the middle of exec is another's",
+        "no GPU is given to two trials",
+        "Family._is_mine",
+        "if name is None:\n    return None",
+        "if name is None:\n    return False",
+        (f"{FAMILY}::test_nothing_is_left_only_if_no_child_may_be_of_the_attempt",),
+    ),
+    Mutant(
+        "a process that has no environment yet has cleared it",
+        "no attempt is hurt by the end of another",
+        "_has_empty_environment",
+        "told[47] == told[48] != '0'",
+        "told[47] == told[48]",
+        (f"{FAMILY}::test_what_is_in_the_middle_of_exec_is_of_nobody_yet_and_is_looked_at_again",),
+    ),
+    Mutant(
+        "what leftovers of a dead agent have started is left",
+        "nothing of a run is left when it is over",
+        "each_of_run",
+        "below([pid])",
+        "[pid]",
+        (
+            f"{FAMILY}::test_after_the_death_of_an_agent_the_next_one_ends_what_leftovers_have_started",
+        ),
+    ),
+    Mutant(
         "an agent that lets go leaves the machine on",
         "no instance is left behind",
         "Agent._keep_looking",
@@ -152,14 +227,14 @@ OBEYING = (
         "a message may lack any of its fields",
         "nothing is let through that is not exactly a message",
         "wire._made",
-        "hints.keys() - _optional(cls) <= body.keys() <= hints.keys()",
+        "_required(cls) <= body.keys() <= hints.keys()",
         "body.keys() <= hints.keys()",
         ("tests/agent/test_agent_protocol.py",),
     ),
     Mutant(
         "a text passes as a number",
         "nothing is let through that is not exactly a message",
-        "wire._checked",
+        "wire._scalar",
         "hint is str and isinstance(value, str)",
         "hint in (int, str, bool) and isinstance(value, str)",
         ("tests/agent/test_agent_protocol.py",),
@@ -189,6 +264,22 @@ OBEYING = (
         (
             "tests/agent/test_agent_trial_output.py::test_nothing_is_told_twice_also_not_by_the_next_agent",
         ),
+    ),
+    Mutant(
+        "the end of an attempt waits as reports do",
+        "facts are told in order and none is held up",
+        "Agent._tell",
+        "not all(map(_is_report, makers)) or not self._has_many() or wait_s <= 0",
+        "not self._has_many() or wait_s <= 0",
+        ("tests/agent/test_agent_reports.py",),
+    ),
+    Mutant(
+        "every report waits for others",
+        "facts are told in order and none is held up",
+        "Agent._has_many",
+        "len(self._reported_at) == MANY and now - self._reported_at[0] < 1.0",
+        "now - self._reported_at[0] < 1.0",
+        ("tests/agent/test_agent_reports.py",),
     ),
     Mutant(
         "a checkpoint's name may lead out of its folder",

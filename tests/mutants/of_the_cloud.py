@@ -42,7 +42,7 @@ RENTING = (
     Mutant(
         "launches come faster than EC2 takes them",
         "EC2 is asked no more often than others bear",
-        "LIMITS",
+        "lanes.LIMITS",
         '{"run_instances": (3.0, 1.8)}',
         '{"run_instances": (8.0, 1.8)}',
         (f"{LANES}::test_ec2_has_a_token_for_every_call_that_had_one_here",),

@@ -28,8 +28,8 @@ COUNTING = (
         "what is set aside for the end costs a GPU",
         "what is set aside costs time, never a GPU",
         "counted_with",
-        "(problem.planned,) if problem.whole else (problem.limits, problem.planned)",
-        "(problem.planned,)",
+        "problem.whole or problem.extended",
+        "True",
         (MARGIN,),
     ),
     Mutant(
@@ -87,8 +87,7 @@ COUNTING = (
         "max(\n"
         "    0.0,\n"
         "    min(\n"
-        "        state.rules.lease_s,\n"
-        "        min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2,\n"
+        "        state.rules.lease_s, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2\n"
         "    ),\n"
         ")",
         "state.rules.lease_s",

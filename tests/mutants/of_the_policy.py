@@ -168,7 +168,7 @@ ASKING = (
         "what became untrue meanwhile is adopted",
         "what became untrue is left out and asked again",
         "_untrue",
-        'put.trial in out or state.trials[put.trial].status != "live"',
+        "put.trial in out or not _may_run(state, put.trial)",
         "put.trial in out",
         (UNTRUE,),
     ),
@@ -390,7 +390,10 @@ ASKING = (
         "a question is about the run as it is when it is sent",
         "a question is what was so when it was noted",
         "PolicyProcess.note",
-        "self._question = question, frame(Question(question, view.now_s, view.mode, news, anew))",
+        "self._question = (\n"
+        "    question,\n"
+        "    frame(Question(question, view.now_s, view.mode, news, anew, dict(view.spent))),\n"
+        ")",
         "late = lambda: [*news, *self._told.news(view.trials, None)]\n"
         "sent = lambda: frame(Question(question, view.now_s, view.mode, late(), anew))\n"
         "self._question = (part() for part in (lambda: question, sent))",

@@ -40,12 +40,13 @@ CARRYING = (
     Mutant(
         "facts are acknowledged before they are committed",
         "no fact of an agent is lost",
-        "Daemon._handle",
-        "still = [command for command in before if command.id in self.state.under_way]",
-        "if isinstance(event, AgentFact):\n"
-        "    self._dispatch.committed(event.instance, event.fact)\n"
-        "still = [command for command in before if command.id in self.state.under_way]",
-        (f"{DAEMON}::test_a_fact_is_acknowledged_once_it_is_in_the_journal",),
+        "Conversation._hear",
+        "self._core.emit(event)",
+        "self.say(Ack(fact.seq))\nself._core.emit(event)",
+        (
+            f"{DAEMON}::test_a_fact_is_acknowledged_once_it_is_in_the_journal",
+            f"{CONVERSATION}::test_what_was_heard_is_not_acknowledged_before_it_is_kept",
+        ),
     ),
     Mutant(
         "people are told before it is committed",
@@ -141,6 +142,14 @@ CARRYING = (
         (CONVERSATION,),
     ),
     Mutant(
+        "an agent that has lost what it had told goes on",
+        "no fact of an agent is lost",
+        "Conversation._welcome",
+        "welcome.last < self._seen",
+        "False",
+        ("tests/shell/test_conversation.py::test_an_agent_that_has_lost_what_it_had_told_is_lost",),
+    ),
+    Mutant(
         "a machine that was rebooted is taken for the one that it was",
         "an instance is its boot, not its address",
         "Conversation._welcome",
@@ -159,7 +168,7 @@ CARRYING = (
     Mutant(
         "any host key is accepted",
         "nobody is trusted on first use",
-        "_identity",
+        "connecting._identity",
         "([asyncssh.import_public_key(text) for text in machine.host_keys], [], [])",
         "None",
         (

@@ -42,6 +42,24 @@ WARM_STARTS = (
         (f"{WARM}::test_it_ends_with_its_agent_in_the_middle_of_an_import",),
     ),
     Mutant(
+        "what a script has registered for its end is not called",
+        SAME,
+        "ending.end",
+        "atexit._run_exitfuncs()",
+        "",
+        (f"{WARM}::test_a_script_ends_the_same_however_it_was_started[what runs at the end]",),
+    ),
+    Mutant(
+        "what libraries in C have not written is lost",
+        SAME,
+        "ending.end",
+        "_flush_c()",
+        "",
+        (
+            f"{WARM}::test_a_script_ends_the_same_however_it_was_started[a file of C that is not closed]",
+        ),
+    ),
+    Mutant(
         "threads are not looked for",
         ODD,
         "preload._why_odd",

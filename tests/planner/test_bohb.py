@@ -384,10 +384,9 @@ def test_without_optuna_it_says_what_to_install() -> None:
     spec = "examples/digits/spec.toml"
     command = [sys.executable, "-c", hidden, "plan", spec, "--policy", "bohb", "--ideal"]
     told = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (told.returncode, told.stderr) == (
-        2,
-        'seerd: the policy bohb needs Optuna: pip install "seerd[bohb]"\n',
-    )
+    assert told.returncode == 2
+    assert told.stderr.startswith("seerd: the policy bohb needs Optuna: pip install ")
+    assert "[bohb]" in told.stderr
 
 
 def test_the_registry_does_not_import_optuna() -> None:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner import hypersched
-from seerd.planner.hypersched import HYPERSCHED, MeasuredPace, Run, Stopwatch, deal, worth_starting
+from seerd.planner.hypersched import (
+    HYPERSCHED,
+    MeasuredPace,
+    Stopwatch,
+    TrialRun,
+    deal,
+    worth_starting,
+)
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, Report, View
 from seerd.planner.scaling import BUNDLED, LINEAR, Scaling
 
@@ -22,8 +29,10 @@ def by_lr(trial: FakeTrial, epoch: int) -> float:
     return float(trial.config["lr"]) * (1 - 0.5**epoch)
 
 
-def run_of(trial: FakeTrial, gpus: int = 1, ended_at: int | None = None, number: int = 1) -> Run:
-    return Run(number, trial.id, gpus, 0.0, ended_at=ended_at)
+def run_of(
+    trial: FakeTrial, gpus: int = 1, ended_at: int | None = None, number: int = 1
+) -> TrialRun:
+    return TrialRun(number, trial.id, gpus, 0.0, ended_at=ended_at)
 
 
 def paced(first_s: float, each_s: float, reports: int = 5) -> MeasuredPace:

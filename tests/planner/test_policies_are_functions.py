@@ -6,14 +6,14 @@ import json
 import random
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import pytest
 
 from bench.testbed.policy_world import Asked, FakeTrial, World
 from seerd.planner.memory import FORGOTTEN, Json, Memory
-from seerd.planner.model import Limits, Plan, PolicyParams, Problem, View
+from seerd.planner.model import Limits, Plan, PlannedJob, PolicyParams, Problem, View
 from seerd.planner.policy import INTERNAL, POLICIES, policy_of
 from seerd.planner.space import Parameter, Space
 
@@ -27,7 +27,20 @@ TRIALS = {"random": 4}
 Values = dict[str, Json]
 
 
+SHARING = {"a": "asha", "b": "seer", "c": "grid"}
+"""Where jobs share the run: the policy of each."""
+
+
 def problem(name: str, seed: int = 0, *, whole: bool = False) -> Problem:
+    """One that shows something of every policy; of "jobs", with three policies beside each other."""
+    made = _of_one_job(name, seed, whole=whole)
+    if name != "jobs":
+        return made
+    jobs = (PlannedJob(job, _of_one_job(one, seed), "max") for job, one in SHARING.items())
+    return replace(made, jobs=tuple(jobs), sharing="hybrid" if seed % 2 else "fair")
+
+
+def _of_one_job(name: str, seed: int, *, whole: bool = False) -> Problem:
     params = PolicyParams(
         name=name,
         eta=2,
@@ -89,7 +102,7 @@ def test_another_process_gives_the_same_plans(name: str, seed: int, whole: bool)
     assert len(here.plans) > 1 or whole
     assert elsewhere.asked_s == here.asked_s
     assert elsewhere.plans == here.plans
-    assert not any(plan.note for plan in here.plans if plan.new)
+    assert not any(FORGOTTEN in plan.note for plan in here.plans)
 
 
 def empty(values: Values) -> Values:

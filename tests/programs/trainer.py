@@ -17,6 +17,7 @@ FOLDER = Path(os.environ["SEERD_DIR"])
 TOLD = json.loads((FOLDER / "trial.json").read_text())
 CHECKPOINTS = Path(TOLD["checkpoints"])
 EPOCHS = int(os.environ.get("SEERD_TEST_EPOCHS", "1000000"))
+METRIC = os.environ.get("SEERD_TEST_METRIC", "accuracy")
 EPOCH_S = float(os.environ.get("SEERD_TEST_EPOCH_S", "0.2"))
 
 
@@ -64,9 +65,9 @@ def main():
         if TOLD["trial"] == os.environ.get("SEERD_TEST_CRASH"):
             print("out of luck", file=sys.stderr)
             sys.exit(3)
-        say("report", epoch=epoch, metrics={"accuracy": accuracy(epoch)}, unit_s=EPOCH_S)
+        say("report", epoch=epoch, metrics={METRIC: accuracy(epoch)}, unit_s=EPOCH_S)
         last = [accuracy(n) for n in range(max(1, epoch - TOLD.get("smooth", 1) + 1), epoch + 1)]
-        save(epoch, {"accuracy": sum(last) / len(last)})
+        save(epoch, {METRIC: sum(last) / len(last)})
     (FOLDER / "done").touch()
     if not os.environ.get("SEERD_TEST_DEAF"):
         sys.exit(0)

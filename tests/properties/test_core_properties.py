@@ -10,23 +10,25 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
 
 from seerd.core.again import again
-from seerd.core.events import RunFacts
+from seerd.core.events import JobAdded, JobFacts, JobStopAsked, JobWeighed, RunFacts
 from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
-from seerd.planner.model import Impossible
+from seerd.planner.model import Impossible, PlannedJob, PolicyParams, Problem
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import NONE, Latency
 from seerd.planner.space import Config
+from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from tests.recorded import recorded
 
-SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "200"))
+SEEDS = int(os.environ.get("SEERD_SOAK_SEEDS", "100"))
 BOHB_SEEDS = max(4, SEEDS // 50)
 ALL_BUT_BOHB = sorted(POLICIES.keys() - {"bohb"})
 EXACT = 1e-6
@@ -73,19 +75,79 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
     return facts
 
 
+def some_group(rng: random.Random, seed: int, make: MakeFacts) -> RunFacts:
+    """A run that two to four jobs share, each with a policy, a weight, a target and limits of its
+    own.
+    """
+    facts = some_facts(rng, seed, make, ALL_BUT_BOHB)
+    run, names = facts.problem, "abcd"[: rng.choice([2, 2, 3, 4])]
+    jobs = tuple(some_job(rng, run, name) for name in names)
+    params = PolicyParams(name="jobs", t_min_s=5.0, seed=seed)
+    problem = replace(
+        run,
+        params=params,
+        jobs=jobs,
+        sharing=rng.choice(["fair", "greedy", "round-robin", "hybrid"]),
+    )
+    if isinstance(outline_of(problem), Impossible):
+        return some_group(rng, seed, make)
+    told = tuple(
+        JobFacts(id=one.id, metric="accuracy", mode=one.mode, target=rng.choice([None, None, 0.4]))
+        for one in jobs
+    )
+    return msgspec.structs.replace(
+        facts, problem=problem, jobs=told, mode=told[0].mode, outline=None, target=None
+    )
+
+
+def some_job(rng: random.Random, run: Problem, name: str) -> PlannedJob:
+    limits = replace(
+        run.limits,
+        deadline_s=run.limits.deadline_s * rng.choice([1.0, 1.0, rng.uniform(0.4, 0.9)]),
+        budget_gpu_s=run.limits.budget_gpu_s * rng.choice([1.0, 1.0, rng.uniform(0.1, 0.6)]),
+        cost_usd=None,
+    )
+    params = replace(run.params, name=rng.choice(ALL_BUT_BOHB), seed=rng.randrange(99))
+    problem = replace(run, limits=limits, params=params, within=None, whole=False, start_s=0.0)
+    return PlannedJob(
+        name, problem, rng.choice(["max", "min"]), "accuracy", rng.choice([0.5, 1.0, 2.0])
+    )
+
+
+def ask_of_a_job(world: World, rng: random.Random, number: int) -> None:
+    """The person ends a job, or weighs it, or wants one more; some of it cannot be."""
+    jobs = world.facts.problem.jobs
+    name, request = rng.choice([*jobs, None]), f"job-{number}"
+    if name is not None and rng.random() < 0.5:
+        world.tell(JobStopAsked(at=world.now, request=request, job=name.id))
+    elif name is not None:
+        weight = rng.choice([0.5, 3.0])
+        world.tell(JobWeighed(at=world.now, request=request, job=name.id, weight=weight))
+    else:
+        new = some_job(rng, world.facts.problem, rng.choice("bef"))
+        told = JobFacts(id=new.id, metric="accuracy", mode=new.mode)
+        world.tell(JobAdded(at=world.now, request=request, job=new, facts=told))
+
+
 def some_latency(rng: random.Random, most_s: float) -> Latency:
     """A time that varies, or one that does not."""
     p50_s = rng.uniform(0.1, most_s)
     return Latency(p50_s, p50_s * rng.choice([1.0, 1.0, 2.0]))
 
 
-def faulty_world(seed: int, make: MakeFacts, policies: Sequence[str] = ALL_BUT_BOHB) -> World:
+def faulty_world(
+    seed: int,
+    make: MakeFacts,
+    policies: Sequence[str] = ALL_BUT_BOHB,
+    *,
+    several: bool = False,
+) -> World:
     """A run with faults at random moments: crashing, straggling and dropped trials, machines that
     are lost or taken back, with or without notice, or cannot be had, killed daemons, NaN, trials
     that end by themselves or do not listen.
     """
     rng = random.Random(seed)
-    facts = some_facts(rng, seed, make, policies)
+    facts = some_group(rng, seed, make) if several else some_facts(rng, seed, make, policies)
     rented = facts.cluster.per_instance
     unlucky = rng.random() * 0.02
 
@@ -119,6 +181,19 @@ def faulty_world(seed: int, make: MakeFacts, policies: Sequence[str] = ALL_BUT_B
         world.at(rng.uniform(0, 60), lambda: warn_one(world, rng))
     if rng.random() < 0.2:
         world.at(rng.uniform(0, 60), world.interrupt)
+    for number in range(rng.choice([0, 1, 3]) if several else 0):
+        at_s = rng.uniform(0, 60)
+        world.at(at_s, lambda number=number: ask_of_a_job(world, rng, number))  # type: ignore[misc]
+    return world
+
+
+def shared_world(seed: int, make: MakeFacts, policies: Sequence[str]) -> World:
+    """The same where other runs come to its machines, and go, at random moments; where it does not
+    rent them.
+    """
+    world, rng = faulty_world(seed, make, policies), random.Random(f"other runs {seed}")
+    for _ in range(0 if world.facts.cluster.per_instance else rng.choice([1, 6])):
+        world.at(rng.uniform(0, 60), lambda: share_one(world, rng))
     return world
 
 
@@ -142,6 +217,14 @@ def warn_one(world: World, rng: random.Random) -> None:
     by = world.now + rng.choice([0.5, 6.0, 30.0])
     world.notice(name, "interruption", by)
     world.at(by, lambda: world.lose(name))
+
+
+def share_one(world: World, rng: random.Random) -> None:
+    """Other runs come to a machine, or go."""
+    alive = [machine for machine in world.fleet.machines.values() if machine.alive]
+    if alive:
+        chosen = rng.choice(alive)
+        world.share(chosen.id, rng.randint(1, chosen.gpus))
 
 
 def lose_one(world: World, rng: random.Random) -> None:
@@ -168,8 +251,9 @@ def check_accounts(world: World, state: State) -> None:
     unseen = any(
         "when the run was resumed" in instance.why for instance in state.fleet.instances.values()
     )
-    deaf = world.fleet.behaviour.deaf and not rented
-    assert unseen or deaf or billed == pytest.approx(charged, abs=EXACT)
+    ends = {instance.ended_at for instance in state.fleet.instances.values()}
+    untold = not rented and any(charge.until_s in ends for charge in state.ledger.charges())
+    assert unseen or untold or billed == pytest.approx(charged, abs=EXACT)
 
 
 def check_replay(world: World) -> None:
@@ -189,15 +273,24 @@ def run_well(world: World) -> None:
     state = world.run()
     latest = 60.0 + world.kills * (world.down_s + 1.0)
     assert state.now <= latest, f"ends at {state.now}, not by {latest}"
-    confirmed = [c for t in state.trials.values() for c in t.checkpoints if c.metric is not None]
-    assert (state.result.published is not None) == bool(confirmed)
+    confirmed = {
+        job_of(trial.id)
+        for trial in state.trials.values()
+        if any(one.metric is not None for one in trial.checkpoints)
+    }
+    assert state.result.of_jobs.keys() == confirmed
     check_accounts(world, state)
     check_replay(world)
 
 
-def run_seeds(make: MakeFacts, seeds: range, policies: Sequence[str]) -> None:
+def run_seeds(
+    make: MakeFacts,
+    seeds: range,
+    policies: Sequence[str],
+    play: Callable[[int, MakeFacts, Sequence[str]], World] = faulty_world,
+) -> None:
     for seed in seeds:
-        world = faulty_world(seed, make, policies)
+        world = play(seed, make, policies)
         try:
             run_well(world)
         except Exception as error:
@@ -208,6 +301,21 @@ def run_seeds(make: MakeFacts, seeds: range, policies: Sequence[str]) -> None:
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))
 def test_whatever_fails_the_invariants_hold_and_the_run_ends(facts: MakeFacts, first: int) -> None:
     run_seeds(facts, range(first, min(first + 50, SEEDS)), ALL_BUT_BOHB)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 2, 25))
+def test_the_same_where_jobs_share_the_run(facts: MakeFacts, first: int) -> None:
+    run_seeds(
+        facts,
+        range(first, min(first + 25, SEEDS // 2)),
+        ALL_BUT_BOHB,
+        partial(faulty_world, several=True),
+    )
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 100))
+def test_the_same_where_others_use_the_machines_too(facts: MakeFacts, first: int) -> None:
+    run_seeds(facts, range(first, min(first + 50, SEEDS)), ALL_BUT_BOHB, shared_world)
 
 
 def test_the_same_with_the_model_of_bohb(facts: MakeFacts) -> None:

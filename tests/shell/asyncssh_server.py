@@ -16,6 +16,8 @@ from pathlib import Path
 
 import asyncssh
 
+from seerd.agent.gpu_leases import ELSEWHERE
+
 CHUNK = 1 << 16
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -31,6 +33,7 @@ async def serve(folder: Path, port: int, authorized: str) -> None:
     """Serve until this process is ended."""
     user = getpass.getuser()
     env = {"HOME": str(folder / "home"), "USER": user, "PATH": SYSTEM_PATH}
+    env[ELSEWHERE] = str(folder / "gpus")
 
     async def run(session: asyncssh.SSHServerProcess[bytes]) -> None:
         program = await asyncio.create_subprocess_shell(

@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +170,12 @@ class Core:
     def lease(self) -> tuple[float, float, float]:
         return 60.0, 4.0, 120.0
 
+    def answered(self, request: str) -> None:
+        return None
+
+    def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
+        return 7, 3
+
     def spare(self) -> float:
         return 60.0
 
@@ -229,6 +235,7 @@ class Place:
 
     shown   the events that people were shown
     policy  see `seerd.shell.policy_wire.Opening.plan`
+    uploads  see `RunEnvironment`
     """
 
     facts: RunFacts
@@ -239,6 +246,7 @@ class Place:
     shown: list[AnyEvent] = field(default_factory=list)
     first: bool = True
     policy: str = ""
+    uploads: Callable[[], str] | None = None
 
     async def run(self, until: Callable[[Daemon], bool] = lambda daemon: False) -> None:
         """A daemon, the first one or a later one, until something is so; then it is killed. Raises
@@ -251,6 +259,7 @@ class Place:
             environment = RunEnvironment(
                 self.provider, self.store, policy, JOB, "small", "accuracy", best
             )
+            environment = replace(environment, uploads=self.uploads)
             daemon = Daemon(state, journal, environment, self._watch)
             work = (
                 daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts))

@@ -23,6 +23,7 @@ from pathlib import Path
 import asyncssh
 import psutil
 
+from seerd.agent.gpu_leases import ELSEWHERE
 from seerd.shell.ssh.connecting import RemoteMachine
 from tests.tiers import lacking
 
@@ -78,7 +79,7 @@ class Sshd:
             f"HostKey {self.folder / 'host'}",
             f"AuthorizedKeysFile {self.user_key}.pub",
             f"PidFile {self.folder / 'pid'}",
-            f"SetEnv HOME={self.home}",
+            f"SetEnv HOME={self.home} {ELSEWHERE}={self.folder / 'gpus'}",
             "StrictModes no",
             "UsePAM no",
             "PermitRootLogin yes",

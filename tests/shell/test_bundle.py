@@ -26,7 +26,7 @@ def test_the_source_is_copied_without_what_is_ignored(tmp_path: Path) -> None:
     (source / ".seerdignore").write_text("big/\n*.log\n")
     to = source / "runs" / "run-1" / "source"
     to.parent.mkdir(parents=True)
-    copy_source(source, to)
+    copy_source(source, to, set())
     copied = {path.relative_to(to).as_posix() for path in to.rglob("*") if path.is_file()}
     assert copied == {"train.py", "a/keep.txt", ".seerdignore"}
 

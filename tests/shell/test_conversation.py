@@ -212,3 +212,17 @@ def test_an_agent_that_is_of_another_version_again_is_given_up() -> None:
         assert len(place.lost) == 1
 
     play(scenario, fact(1), speaks=VERSION + 1, becomes=VERSION + 2)
+
+
+def test_an_agent_that_has_lost_what_it_had_told_is_lost() -> None:
+    """Its next facts would have the numbers of those, and be taken for them."""
+
+    async def scenario(place: Place) -> None:
+        await place.conversation.start()
+        await place.until(lambda: place.handed_on == [1, 2])
+        place.agent.facts.pop()
+        place.agent.writers[-1].close()
+        await place.until(lambda: bool(place.lost))
+        assert "has lost facts that it had told" in place.lost[0].why
+
+    play(scenario, fact(1), fact(2))

@@ -14,7 +14,14 @@ import pytest
 from seerd.agent.protocol import Renew, Start, Started, Stop
 from seerd.core.asking import outlined
 from seerd.core.commands import Launch
-from seerd.core.events import PolicyAnswered, PolicyFailed, RunFacts, RunResumed, StopAsked
+from seerd.core.events import (
+    PolicyAnswered,
+    PolicyFailed,
+    Remarked,
+    RunFacts,
+    RunResumed,
+    StopAsked,
+)
 from seerd.errors import JournalError
 from seerd.shell import dispatch
 from seerd.shell.daemon import Daemon
@@ -53,6 +60,27 @@ def test_a_fact_is_acknowledged_once_it_is_in_the_journal(facts: MakeFacts, tmp_
         assert [type(event).__name__ for event in place.events()].count("TrialStarted") == len(
             started
         )
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_long_uploads_are_told_as_they_go_on(
+    facts: MakeFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "REMARK_S", 0.01)
+    said = iter(["", "1 of 3 MB so far", "2 of 3 MB so far"])
+
+    async def scenario(place: Place) -> None:
+        place.provider.gate.clear()
+        place.uploads = lambda: next(said, "")
+        told: list[str] = []
+
+        def both_told(daemon: Daemon) -> bool:
+            told[:] = [one.text for one in place.shown if isinstance(one, Remarked)]
+            return len(told) == 2
+
+        await place.run(both_told)
+        assert told == ["1 of 3 MB so far", "2 of 3 MB so far"]
 
     play(facts(), tmp_path, scenario)
 

@@ -524,3 +524,35 @@ def test_it_begins_with_little() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert told.stdout.strip() == "[]"
+
+
+def test_another_problem_is_another_process_and_the_open_question_has_no_answer() -> None:
+    """As when limits are extended while the policy thinks."""
+    from dataclasses import replace
+
+    from seerd.core.asking import outlined
+    from tests.conftest import small_facts
+
+    facts = outlined(small_facts())
+    other = replace(facts.problem, params=replace(facts.problem.params, seed=99))
+
+    async def work() -> tuple[Answer, Answer]:
+        process = PolicyProcess(facts.problem, 60.0)
+        try:
+            process.note("1", View(0.0, "max", {}), {}, Order())
+            before = await process.answer()
+            process.note("2", View(1.0, "max", {}), {}, Order())
+            waiting = asyncio.create_task(process.answer())
+            await asyncio.sleep(0)
+            process.change(other)
+            process.note("3", View(1.0, "max", {}), {}, Order())
+            after = await process.answer()
+            with pytest.raises(PolicyError):
+                await waiting
+            return before, after
+        finally:
+            await process.close()
+
+    before, after = asyncio.run(work())
+    assert [one.config for one in before.plan.new] != [one.config for one in after.plan.new]
+    assert after == Asking(other, {}, Order()).ask(View(1.0, "max", {}))

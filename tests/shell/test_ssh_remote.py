@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import sys
 import time
@@ -188,6 +189,28 @@ def test_a_machine_gets_agent_and_source_and_answers(place: Place) -> None:
     assert place.sent()["lib/big.bin"] == (place.bundle.source / "lib" / "big.bin").read_bytes()
     assert os.access(place.folder / "source" / "run.sh", os.X_OK)
     assert place.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_how_far_the_upload_has_come_is_told_while_it_lasts(place: Place) -> None:
+    (place.bundle.source / "more.bin").write_bytes(os.urandom(6_000_000))
+    told: list[str] = []
+
+    async def work(remote: Remote) -> None:
+        sending = asyncio.ensure_future(remote.ready(place.server.machine(), 20.0))
+        while not sending.done():
+            await asyncio.sleep(0)
+            told.append(remote.uploads())
+        await sending
+        assert remote.uploads() == ""
+
+    place.do(work)
+    assert told[0] == ""
+    some = [one for one in dict.fromkeys(told) if one]
+    assert len(some) > 3
+    pattern = r"the source is being sent to 1 machine: (\d+) of (\d+) MB so far"
+    counts = [[int(number) for number in re.findall(pattern, one)[0]] for one in some]
+    assert counts == sorted(counts)
+    assert {whole for _, whole in counts} == {counts[0][1]}
 
 
 def test_only_what_changed_is_sent_again(place: Place) -> None:
@@ -437,7 +460,8 @@ def test_long_lines_pass_through_and_the_end_of_an_agent_is_an_end(place: Place)
         talk.say(Prepare("p", long))
         await talk.until(Prepared)
         await remote.end(machine)
-        assert await reader.readline() == b""
+        while line := await reader.readline():  # a late notice that starts are cold
+            assert b'"kind":"noticed"' in line
 
     place.do(work)
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from seerd.agent.protocol import Exited, Noticed, Stalled, Start, Stop, Waited
+from seerd.agent.protocol import Computed, Exited, Noticed, Stalled, Start, Stop, Waited
 from seerd.core.commands import StartTrial, StopTrial
-from seerd.core.events import InstanceNoticed, TrialExited, TrialStalled, TrialWaited
+from seerd.core.events import (
+    InstanceComputed,
+    InstanceNoticed,
+    TrialExited,
+    TrialStalled,
+    TrialWaited,
+)
 from seerd.shell.translate import event_of, order_of
 
 
@@ -33,6 +39,13 @@ def test_a_notice_need_not_say_when() -> None:
     )
     assert isinstance(event, InstanceNoticed)
     assert event.by is None
+
+
+def test_a_gpu_computes_for_no_more_than_all_of_the_time() -> None:
+    fact = Computed(seq=3, at=1000.0, shares=[0.5, None, 7.0, -1.0])
+    assert event_of(fact, "i-1", 41.0, 40.0, "accuracy") == InstanceComputed(
+        at=41.0, instance="i-1", fact=3, happened=40.0, shares=(0.5, None, 1.0, 0.0)
+    )
 
 
 def test_silence_is_counted_by_the_runs_clock() -> None:

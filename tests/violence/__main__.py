@@ -19,6 +19,7 @@ from typing import Any
 from bench.testbed.rig import Rig
 from tests.violence.eyes import Eyes
 from tests.violence.rented_soak import RentedSoak
+from tests.violence.sharing import share
 from tests.violence.soak import LocalSoak, Tally
 
 WITH_TORCH_MINUTES = 5.0
@@ -30,8 +31,10 @@ def main() -> int:
     began, told = time.time(), {}
     with tempfile.TemporaryDirectory(prefix="seerd-violence-") as folder, Eyes() as eyes:
         local = LocalSoak(Path(folder), eyes)
-        if options.kills:
+        if options.kills and options.only != "shared":
             told["kills"] = local.kills(options.kills, options.seed, options.beside).json()
+        if options.kills:
+            told["shared"] = share(_folder(folder, "shared"), options.kills, options.seed).json()
         told |= _soak(options, local, Path(folder), eyes)
     broken = sum(len(part["violations"]) for part in told.values())
     print(
@@ -47,7 +50,7 @@ def _soak(
     options: argparse.Namespace, local: LocalSoak, folder: Path, eyes: Eyes
 ) -> dict[str, Any]:
     """Runs on this machine and on the rig beside each other."""
-    if options.minutes <= 0:
+    if options.minutes <= 0 or options.only == "shared":
         return {}
     until = time.time() + options.minutes * 60
     parts: dict[str, Callable[[], Tally]] = {}
@@ -59,6 +62,12 @@ def _soak(
     with ThreadPoolExecutor(len(parts)) as pool:
         tallies = {name: pool.submit(part) for name, part in parts.items()}
         return {name: tally.result().json() for name, tally in tallies.items()}
+
+
+def _folder(above: str, name: str) -> Path:
+    made = Path(above, name)
+    made.mkdir()
+    return made
 
 
 def _on_rig(soak: RentedSoak, until: float, first_seed: int) -> Tally:
@@ -86,7 +95,7 @@ def _options() -> argparse.Namespace:
         help="of the first run; the next one has the next (default 1)",
     )
     parser.add_argument("--beside", type=int, default=2, help="local runs at a time (default 2)")
-    parser.add_argument("--only", choices=["local", "rig"], help="of everything else")
+    parser.add_argument("--only", choices=["local", "rig", "shared"], help="of everything else")
     return parser.parse_args()
 
 

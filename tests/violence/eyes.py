@@ -90,7 +90,7 @@ class Eyes:
             self._look()
 
     def _look(self) -> None:
-        began, seen = time.time(), list(_attempts())
+        began, seen = time.time(), list(attempts())
         for one in seen:
             key = (*one.key, one.machine)
             life = self._lives.setdefault(key, Life(*key, one.gpus, time.time(), began))
@@ -99,7 +99,7 @@ class Eyes:
             if life.restored is None:
                 life.restored = _restored(one.pid)
         for first, second, what in _clashing(seen):
-            if _is_still(first) and _is_still(second):
+            if is_still(first) and is_still(second):
                 self._clashes[first.run].append(f"{what}: {_words(first)} and {_words(second)}")
 
 
@@ -120,11 +120,11 @@ def _words(one: Seen) -> str:
     return f"{one.trial}/{one.attempt} (process {one.pid})"
 
 
-def _is_still(one: Seen) -> bool:
+def is_still(one: Seen) -> bool:
     return _attempt_of(one.pid) == one
 
 
-def _attempts() -> Iterator[Seen]:
+def attempts() -> Iterator[Seen]:
     for pid in pids():
         one = _attempt_of(pid)
         if one is not None:

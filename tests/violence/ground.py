@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from seerd.agent.gpu_leases import ELSEWHERE
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 HOME_MIB, STORE_MIB = 48, 16
@@ -63,6 +65,7 @@ class Ground:
         return {
             **outside,
             "SEERD_HOME": str(self.home),
+            ELSEWHERE: str(self.folder / "gpus"),
             "PATH": path,
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "160",

@@ -46,7 +46,7 @@ def good() -> RentedEvidence:
                     {
                         "trial": "t0001",
                         "config": {"lr": 0.3},
-                        "phase": "waiting",
+                        "phase": "survived",
                         "history": [[0, 1, 0.5], [0, 2, 0.6]],
                         "why": "",
                     }

@@ -46,7 +46,7 @@ def good() -> Evidence:
                     {
                         "trial": "t0001",
                         "config": {"lr": 0.3},
-                        "phase": "waiting",
+                        "phase": "survived",
                         "history": [[0, n, 0.5] for n in (1, 2, 3, 4)],
                         "why": "",
                     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import threading
 from typing import Any
 
 from bench.testbed.rig.machines import Hardware
@@ -46,6 +47,7 @@ class Moto:
 
         filter_dict_attribute_mapping["client-token"] = "client_token"
 
+        one_at_a_time()
         _teach(vpc_cidr)
         self._cidr = vpc_cidr
         self.server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -73,6 +75,22 @@ class Moto:
     def subnets(self) -> dict[str, str]:
         """The default subnet of each zone."""
         return {zone: subnet.id for zone, subnet in self.ec2.get_default_subnets().items()}
+
+
+def one_at_a_time() -> None:
+    """Have moto's servers in this process answer one request after the other. Its models are not
+    made for the threads of its server: launches at one moment take addresses of one generator, and
+    the second is answered with an internal error.
+    """
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication
+
+    answer, lock = DomainDispatcherApplication.__call__, threading.Lock()
+
+    def alone(self: Any, environ: dict[str, Any], start_response: Any) -> Any:
+        with lock:
+            return answer(self, environ, start_response)
+
+    DomainDispatcherApplication.__call__ = alone  # type: ignore[method-assign]
 
 
 def _teach(vpc_cidr: str) -> None:

@@ -55,6 +55,7 @@ from seerd.shell.stores.data import Address
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
+from seerd.view.working import working
 
 SMALL_TYPES = {"x86_64": "t3.small", "arm64": "t4g.small"}
 """What costs little and has the memory for an image that was made for larger ones, by
@@ -76,7 +77,8 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
         print(dumps(asyncio.run(_policy_of(spec)), indent=2))
         return
     say = teller(sys.stderr if json else sys.stdout)
-    plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
+    with working("looking at the account: types, prices, images, quota"):
+        plan = asyncio.run(planned(spec, asked, home, gpu=gpu))
     names = tuple(names_of(plan))
     say(_promise(plan))
     at = time.time()

@@ -11,22 +11,26 @@ import asyncio
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from seerd.commands.common import SpecOptions, tell
-from seerd.commands.doctor import ec2, here, machines
+from seerd.commands.doctor import here
 from seerd.commands.doctor.case import Case, Ec2Case, peak_of, runnable
 from seerd.commands.doctor.finding import Finding, exit_code, findings_json, missing
 from seerd.errors import SeerdError
 from seerd.planning.machine import this_machine
-from seerd.shell.aws.policy import Needs, policy
 from seerd.shell.home import Home
 from seerd.spec.clusters import Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec, load_spec
-from seerd.view.findings import doctor_view
+from seerd.view.working import working
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from seerd.shell.aws.policy import Needs
 
 __all__ = [
     "Finding",
@@ -48,8 +52,9 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
     if policy_only:
         print(dumps(policy_of(asked.load()), indent=2))
         return
-    findings = examine(asked.path, asked.overrides(), home)
-    tell(findings_json(findings), lambda told: doctor_view(told, str(asked.path)), json=json)
+    with working("looking at the spec, and at where it would run"):
+        findings = examine(asked.path, asked.overrides(), home)
+    tell(findings_json(findings), lambda told: _page(told, asked.path), json=json)
     raise typer.Exit(exit_code(findings))
 
 
@@ -73,21 +78,35 @@ def policy_of(spec: Spec) -> dict[str, Any]:
 
     The account is in it if AWS tells it. Raises `AwsError`.
     """
+    from seerd.shell.aws.policy import policy
+
     return policy(asyncio.run(needs_of(spec)))
 
 
 async def needs_of(spec: Spec) -> Needs:
     """Collect what the policy for this spec has to permit; AWS is asked for the account."""
+    from seerd.commands.doctor import ec2
+
     return await ec2.needs_of(spec)
+
+
+def _page(told: dict[str, Any], spec: Path) -> RenderableType:
+    from seerd.view.findings import doctor_view
+
+    return doctor_view(told, str(spec))
 
 
 async def _of_cluster(case: Case) -> list[Finding]:
     cluster = case.spec.cluster
     if isinstance(cluster, Ec2Cluster):
+        from seerd.commands.doctor import ec2
+
         return await ec2.examine(Ec2Case(case.spec, case.home, case.machine, cluster))
     findings = [peak_of(case)[1]]
     if isinstance(cluster, LocalCluster):
         findings += here.local(case.spec.train, cluster, case.machine)
     if isinstance(cluster, HostsCluster):
+        from seerd.commands.doctor import machines
+
         findings += await machines.hosts(case.spec.train, cluster)
     return findings

@@ -12,7 +12,7 @@ from seerd.commands.doctor.finding import Finding
 from seerd.errors import LimitsError, SeerdError, UsageError
 from seerd.planner.stages import instances_for
 from seerd.planning import plans
-from seerd.planning.facts import Machine, Quote
+from seerd.planning.facts import Machine, Place, Quote
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.spec.clusters import Ec2Cluster
@@ -67,7 +67,7 @@ def peak_of(case: Case, quote: Quote | None = None) -> tuple[Peak | None, Findin
         return None, Finding("plan", "warning", f"no plan was looked at: {error}", cloud=False)
     try:
         quote = quote or kind.unasked_quote(case.machine)
-        place = plans.Place(case.home.path, kind.machine_types(case.machine), quote)
+        place = Place(case.home.path, kind.machine_types(case.machine), quote)
         made = plans.of_spec(spec, place)
     except LimitsError as error:
         return None, Finding(

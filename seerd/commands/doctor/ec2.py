@@ -11,7 +11,8 @@ import time
 
 from seerd.commands.doctor import network, permissions, renting, store
 from seerd.commands.doctor.case import Ec2Case
-from seerd.commands.doctor.finding import Finding, Level, Notes
+from seerd.commands.doctor.finding import Finding, Level
+from seerd.commands.doctor.notes import Notes
 from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws.clocks import Introduction, introduce
 from seerd.shell.aws.cloud import Cloud

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from seerd.commands.doctor.case import Ec2Case
-from seerd.commands.doctor.finding import Finding, Notes
+from seerd.commands.doctor.finding import Finding
+from seerd.commands.doctor.notes import Notes
 from seerd.commands.doctor.renting import Rented
 from seerd.shell.aws import network, subnets
 from seerd.shell.aws.cloud import Cloud

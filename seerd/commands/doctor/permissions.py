@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seerd.commands.doctor.case import Ec2Case
-from seerd.commands.doctor.finding import Notes
 from seerd.commands.doctor.network import Ground
+from seerd.commands.doctor.notes import Notes
 from seerd.commands.doctor.renting import Rented
 from seerd.runs.clusters import settings_of
 from seerd.shell.aws import instances, sweeping

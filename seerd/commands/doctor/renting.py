@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seerd.commands.doctor.case import Ec2Case, peak_of
-from seerd.commands.doctor.finding import POLICY, Finding, Level, Notes
+from seerd.commands.doctor.finding import POLICY, Finding, Level
+from seerd.commands.doctor.notes import Notes
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 from seerd.runs.clusters import one_size, quote_of

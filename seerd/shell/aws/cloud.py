@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import aioboto3
-from aiobotocore.config import AioConfig
 from botocore.exceptions import NoCredentialsError
 
 from seerd.shell.aws.errors import AGAIN, AwsError, ErrorKind, told
 from seerd.shell.aws.lanes import CallLanes
+from seerd.shell.aws.lean import without
+from seerd.shell.aws.sessions import session
+
+with without("httpx"):  # which aiobotocore would import, and rich with it
+    from aiobotocore.config import AioConfig
 
 PATIENCE_S = 60.0
 
@@ -189,7 +192,7 @@ class Cloud:
     def _aws(self) -> Any:
         if self._session is None:
             try:
-                self._session = aioboto3.Session(region_name=self._wanted)
+                self._session = session(self._wanted)
             except Exception as error:
                 raise told(error, "reading the AWS configuration") from error
         return self._session

@@ -10,7 +10,6 @@ Times are wall clock, seconds since 1970.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -154,5 +153,7 @@ class Provider(Protocol):
 
 async def never() -> Loss:
     """Wait for ever: the `loss` of a provider whose instances cannot vanish."""
+    import asyncio  # only a daemon waits; whoever reads what it has left does not
+
     forever: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
     return await forever

@@ -11,6 +11,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from seerd.errors import LaunchError, ProviderError
@@ -86,6 +87,16 @@ class Ec2Provider:
             places=LaunchPlaces(places, self._dry.age_s),
             dry=self._dry,
         )
+
+    def prolong(self, hard_end: float) -> None:
+        """Let what is asked for from now on end itself later. `hard_end`: wall clock, seconds since
+        1970. A launch that is under way stays the request that it is: EC2 refuses one that is
+        repeated otherwise.
+        """
+        self._settings = replace(self._settings, hard_end=hard_end)
+        self._fleet.prolong(hard_end)
+        if self._ground is not None:
+            self._ground = replace(self._ground, settings=self._settings)
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
         """Return those of the instances `known` that live. What the launches `tokens` have brought

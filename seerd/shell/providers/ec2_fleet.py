@@ -90,6 +90,10 @@ class Ec2Fleet:
         self._watch: asyncio.Task[None] | None = None
         self._strays: set[asyncio.Task[None]] = set()
 
+    def prolong(self, hard_end: float) -> None:
+        """Expect instances until later. `hard_end`: wall clock, seconds since 1970."""
+        self._hard_end = hard_end
+
     def watch(self) -> None:
         """Start watching; if the watch runs already, have it ask again at once."""
         self._nudge.set()

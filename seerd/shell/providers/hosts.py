@@ -33,6 +33,7 @@ class SshHost:
     port     of its SSH server
     gpus     how many CUDA devices (`cuda`) or CPU slots it has
     cuda     whether `gpus` counts CUDA devices
+    weight   the run's share of them beside other runs there
     """
 
     address: str
@@ -40,6 +41,7 @@ class SshHost:
     port: int
     gpus: int
     cuda: bool
+    weight: float = 1.0
 
     @property
     def name(self) -> str:

@@ -41,6 +41,7 @@ class LocalProvider:
     cuda        whether `gpus` counts GPUs
     lease_s     how long an agent may go on at first without hearing from the daemon, seconds
     grace_s     how long its trials may then take to save, seconds
+    weight      the run's share of the GPUs beside other runs on this machine
     spawned     the agents' processes that were started here, by instance
     given_back  instances that were given back: `connect` starts no agent for them any more
     """
@@ -52,6 +53,7 @@ class LocalProvider:
     cuda: bool
     lease_s: float
     grace_s: float
+    weight: float = 1.0
     spawned: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
     given_back: set[str] = field(default_factory=set)
 
@@ -167,6 +169,9 @@ class LocalProvider:
                 f"the agent in {folder} did not start; its last lines:\n{_tail(folder)}"
             )
 
+    def _shared(self) -> list[str]:
+        return ["--share", str(self.weight)]
+
     def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
         kind = "--cuda" if self.cuda else "--slots"
         command = [
@@ -186,6 +191,7 @@ class LocalProvider:
             str(self.lease_s),
             "--grace-s",
             str(self.grace_s),
+            *self._shared(),
         ]
         with (folder / "agent.out").open("ab") as out:
             return subprocess.Popen(

@@ -107,12 +107,26 @@ class RemoteTask:
     details: dict[str, Any]
 
 
+@dataclass(slots=True)
+class Upload:
+    """The source files that a machine lacks, in bytes: how many were sent, of how many."""
+
+    sent: int = 0
+    size: int = 0
+
+
 async def run_remote_task(
-    connection: asyncssh.SSHClientConnection, task: RemoteTask, packed: PackedBundle
+    connection: asyncssh.SSHClientConnection,
+    task: RemoteTask,
+    packed: PackedBundle,
+    upload: Upload | None = None,
 ) -> Any:
-    """Run the task there and return its result. Raises `ProviderError` if the task failed,
-    `UnreachableError` if the machine is still booting, does not answer in time or is gone.
+    """Run the task there and return its result; `upload` is kept up to date meanwhile. Raises
+    `ProviderError` if the task failed, `UnreachableError` if the machine is still booting, does not
+    answer in time or is gone.
     """
+    upload = upload or Upload()
+    upload.sent = upload.size = 0
     program = await asyncio.to_thread((Path(agent.__file__).parent / "bootstrap.py").read_bytes)
     # Without site (-S), Python starts faster and needs nothing that is installed there. The program
     # comes on standard input: everybody on the machine could read a command line, and shells differ
@@ -133,13 +147,13 @@ async def run_remote_task(
             # A machine that still boots may have ended the command by now; it has said why.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(program + json.dumps(about).encode() + b"\n")
-            return await _serve(process, packed, task.python)
+            return await _serve(process, packed, task.python, upload)
     except (OSError, asyncssh.Error) as error:
         raise UnreachableError(f"disconnected: {error or type(error).__name__}") from error
 
 
 async def _serve(
-    process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str
+    process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str, upload: Upload
 ) -> Any:
     """Send the files that the task asks for until it is done; return its result."""
     said = _Lines(process.stdout)
@@ -153,12 +167,15 @@ async def _serve(
             process.stdin.write(packed.zip)
         if answer.get("manifest"):
             process.stdin.write(packed.manifest)
-        for sha256 in answer.get("missing", []):
-            if not isinstance(sha256, str) or sha256 not in packed.files:
-                raise ProviderError("it asks for a file that is none of the run's")
+        missing = answer.get("missing", [])
+        if not all(isinstance(sha256, str) and sha256 in packed.files for sha256 in missing):
+            raise ProviderError("it asks for a file that is none of the run's")
+        upload.size += sum(packed.files[sha256].stat().st_size for sha256 in missing)
+        for sha256 in missing:
             async for chunk in _chunks(packed.files[sha256]):
                 process.stdin.write(chunk)
                 await process.stdin.drain()
+                upload.sent += len(chunk)
 
 
 class _Lines:

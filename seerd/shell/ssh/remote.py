@@ -22,7 +22,14 @@ import asyncssh
 from seerd.errors import ProviderError
 from seerd.shell.clock import unlimited
 from seerd.shell.ssh.connecting import RemoteMachine, UnreachableError, open_connection
-from seerd.shell.ssh.pushing import Bundle, PackedBundle, RemoteTask, pack, run_remote_task
+from seerd.shell.ssh.pushing import (
+    Bundle,
+    PackedBundle,
+    RemoteTask,
+    Upload,
+    pack,
+    run_remote_task,
+)
 
 __all__ = ["AgentOptions", "Bundle", "Remote", "RemoteMachine", "TunnelReader"]
 
@@ -49,6 +56,7 @@ class AgentOptions:
     power_off  whether it powers the machine off when its lease ends
     spot       whether it watches for the cloud's notices
     python     interpreter on the machines: a path, or a name on PATH
+    weight     the run's share of their GPUs beside other runs there; None: they are its alone
     """
 
     run: str
@@ -59,6 +67,7 @@ class AgentOptions:
     power_off: bool
     spot: bool
     python: str
+    weight: float | None = None
 
     def argv(self, lease_s: float) -> list[str]:
         """Return the options of the agent's command line, without its folder and its shape, for an
@@ -72,7 +81,8 @@ class AgentOptions:
             "--grace-s",
             str(self.grace_s),
         ]
-        return options + ["--power-off"] * self.power_off + ["--spot"] * self.spot
+        share = [] if self.weight is None else ["--share", str(self.weight)]
+        return options + share + ["--power-off"] * self.power_off + ["--spot"] * self.spot
 
     def shape(self, gpus: int | None, cuda: bool | None) -> list[str]:
         """Return the options that say what a machine has. None: the same as on all machines of the
@@ -91,6 +101,7 @@ class _Line:
     socket      path of its agent's socket; None if it must be asked for
     shape       options that say which GPUs it has
     received    bytes of source files that it had to be sent
+    upload      those that it is being sent
     """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -98,6 +109,7 @@ class _Line:
     socket: str | None = None
     shape: list[str] | None = None
     received: int = 0
+    upload: Upload = field(default_factory=Upload)
 
 
 class TunnelReader:
@@ -264,6 +276,15 @@ class Remote:
         """Return how many bytes of source files this machine has had to be sent so far."""
         return self._lines[name].received if name in self._lines else 0
 
+    def uploads(self) -> str:
+        """Say how far the upload of source files to machines has come; empty: there is none."""
+        here = [line.upload for line in self._lines.values() if line.upload.sent < line.upload.size]
+        if not here:
+            return ""
+        to = "1 machine" if len(here) == 1 else f"{len(here)} machines"
+        sent, size = sum(one.sent for one in here), sum(one.size for one in here)
+        return f"the source is being sent to {to}: {sent / 1e6:,.0f} of {size / 1e6:,.0f} MB so far"
+
     async def forget(self, name: str) -> None:
         """Drop the connection to this machine without a goodbye: the machine is gone."""
         line = self._lines.pop(name, None)
@@ -312,7 +333,8 @@ class Remote:
         while True:
             try:
                 async with self._few:
-                    return await run_remote_task(await _connected(machine, line), task, packed)
+                    connection = await _connected(machine, line)
+                    return await run_remote_task(connection, task, packed, line.upload)
             except UnreachableError as error:
                 if error.final:
                     raise ProviderError(f"{_named(machine)}: {error}") from error

@@ -82,9 +82,11 @@ class Workbench:
         except (OSError, asyncssh.Error) as error:
             raise _lost(name, error) from error
 
-    async def send(self, name: str, archive: Path, to: str) -> None:
-        """Unpack a tar file there, as root, into the folder `to`, which is made. Raises
-        `ProviderError`.
+    async def send(
+        self, name: str, archive: Path, to: str, sent: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Unpack a tar file there, as root, into the folder `to`, which is made. `sent` gets the
+        number of bytes of each part that was sent. Raises `ProviderError`.
         """
         command = f'sudo -n /bin/sh -c \'mkdir -p "{to}" && tar -x --no-same-owner -f - -C "{to}"\''
         try:
@@ -92,6 +94,7 @@ class Workbench:
                 async for chunk in _chunks(archive):
                     process.stdin.write(chunk)
                     await process.stdin.drain()
+                    sent(len(chunk))
                 process.stdin.write_eof()
                 ended = await process.wait()
         except (OSError, asyncssh.Error) as error:

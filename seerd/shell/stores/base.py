@@ -63,6 +63,14 @@ class Store(Protocol):
         checksum. Raises `StoreError`.
         """
 
+    async def manifest(self, trial: str, name: str) -> Manifest:
+        """Return the manifest of a checkpoint. Raises `StoreError` if it is not there, or damaged,
+        or the store does not give it.
+        """
+
+    def place(self, trial: str, name: str) -> str:
+        """Say where a checkpoint's bytes are: a path, or an address in S3."""
+
     async def close(self) -> None:
         """Close all connections."""
 

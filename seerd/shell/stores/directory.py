@@ -58,6 +58,21 @@ class DirectoryStore:
                 f"newer checkpoints of {trial} cannot be listed: {error.strerror}"
             ) from error
 
+    async def manifest(self, trial: str, name: str) -> Manifest:
+        """Read `TRIAL/NAME.json`. Raises `StoreError` if it is missing or damaged."""
+        path = self.folder / trial / f"{name}.json"
+        try:
+            found = stored(name, await asyncio.to_thread(_manifest, path))
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+        if found is None:
+            raise StoreError(f"{path} is not there, or damaged", damaged=True)
+        return found
+
+    def place(self, trial: str, name: str) -> str:
+        """Return the path of `TRIAL/NAME.pt`."""
+        return str(self.folder / trial / f"{name}.pt")
+
     async def close(self) -> None:
         """Do nothing: nothing is open."""
 

@@ -68,6 +68,10 @@ class S3Store:
         """Empty: agents reach the store by presigned URLs alone."""
         return ""
 
+    def prolong(self, expires: float) -> None:
+        """Let URLs that are signed from now on work until later, wall clock, seconds since 1970."""
+        self._expires = expires
+
     async def open(self) -> None:
         """Check the bucket's region and write and delete an empty object. Raises `StoreError` if
         something is wrong with the bucket, `CloudError` for credentials and permissions.
@@ -183,6 +187,19 @@ class S3Store:
                 damaged=True,
             )
         await asyncio.to_thread(part.replace, to)
+
+    async def manifest(self, trial: str, name: str) -> Manifest:
+        """Read `TRIAL/NAME.json`. Raises `StoreError`."""
+        what = f"the manifest of checkpoint {name} of {trial} cannot be read from {self._at}"
+        with plain(what):
+            found = await self._manifest(await self._client(), trial, name)
+        if found is None:
+            raise StoreError(f"{what}: it is damaged", damaged=True)
+        return found
+
+    def place(self, trial: str, name: str) -> str:
+        """Return the address of `TRIAL/NAME.pt`."""
+        return f"s3://{self._at.bucket}/{self._key(trial, name, 'pt')}"
 
     async def close(self) -> None:
         """Close all connections."""

@@ -72,10 +72,11 @@ class Clients:
         await self._open.aclose()
 
     def _client(self, region: str | None) -> Any:
-        import aioboto3
         from botocore.config import Config
 
-        self._session = self._session or aioboto3.Session()
+        from seerd.shell.aws.sessions import session
+
+        self._session = self._session or session()
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         config = Config(
             signature_version="s3v4",

@@ -1,0 +1,161 @@
+"""The processes of one attempt, as its agent finds them: by descent, and without a look at anybody
+else's.
+
+The agent adopts the orphans among its descendants. So whatever an attempt has started, in whichever
+session, group or environment, is below its launcher, or, once a parent has ended, below the agent.
+
+The one rule: nothing of an attempt is left when its launcher has ended and the agent has no child
+that may be the attempt's. What cannot be told apart yet may be.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Callable, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
+
+from seerd.agent import host
+from seerd.agent.record import record
+
+SETTLE_S = 1.0
+"""Seconds after which a process that shows no environment hides it. One in the middle of exec(2)
+has none for a moment.
+"""
+POLL_S = 0.001
+
+
+@record
+class Ancestor:
+    """The process that has started all others of an attempt.
+
+    pid    its process id; 0 if there is none yet
+    ended  whether it has ended, and been waited for
+    """
+
+    pid: int
+    ended: bool
+
+
+@record
+class Others:
+    """What else runs here.
+
+    launchers  process ids of other attempts' launchers
+    since      when those of these attempts were ordered that may still start processes, in ticks
+               since boot
+    """
+
+    launchers: FrozenSet[int]
+    since: Tuple[int, ...]
+
+
+class Family:
+    """The processes of the attempt `name`, which was ordered at `since` (ticks since boot).
+
+    `launcher` and `others` return what is so now. An orphan that names no attempt in its
+    environment may be of any that ran when it began; it ends with the last of these.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        since: int,
+        launcher: Callable[[], Ancestor],
+        others: Callable[[], Others],
+    ) -> None:
+        self._name = name
+        self._since = since
+        self._ancestor = launcher
+        self._others = others
+
+    def is_gone(self) -> bool:
+        """Tell whether nothing is left of it, as far as one look shows."""
+        if not self._ancestor().ended or not host.finds_all_below():
+            return False
+        mine, unsettled = self._orphans()
+        return not mine and not unsettled
+
+    def members(self) -> Set[int]:
+        """Return the ids of its processes, zombies excepted, as far as one look shows."""
+        if not host.finds_all_below():
+            return host.members(self._name, self._ancestor().pid)
+        return set(self._below(self._orphans()[0]))
+
+    def each(self) -> Iterator[int]:
+        """Yield the ids of its processes, the newest first, zombies excepted.
+
+        They are looked up before the first is yielded: once a parent is killed, its children are
+        not below it any more. A process in the middle of exec(2) is waited for, at most `SETTLE_S`
+        seconds.
+        """
+        if not host.finds_all_below():
+            yield from host.each_member(self._name, self._ancestor().pid)
+            return
+        yield from sorted(self._below(self._settled_orphans()), reverse=True)
+
+    def end(self, spared: Iterable[int] = (), waited_for: Iterable[int] = ()) -> Set[int]:
+        """Kill all of its processes but those `spared`, and return when none is left.
+
+        Returns those that the kernel holds, as `host.kill` does. Of the launcher, and of those
+        `waited_for`, the exit status is left to whoever waits for it.
+        """
+        looks = 1 if host.finds_all_below() else host.EMPTY_LOOKS
+        kept = set(spared)
+        return host.kill(
+            lambda: (pid for pid in self.each() if pid not in kept),
+            {self._ancestor().pid, *waited_for},
+            looks=looks,
+        )
+
+    def _below(self, orphans: List[int]) -> List[int]:
+        launcher = self._ancestor()
+        roots = orphans if launcher.ended or not launcher.pid else [*orphans, launcher.pid]
+        return [pid for pid in set(host.below(roots)) if host.is_there(pid)]
+
+    def _settled_orphans(self) -> List[int]:
+        give_up_at = time.monotonic() + SETTLE_S
+        while True:
+            mine, unsettled = self._orphans()
+            if not unsettled:
+                return mine
+            if time.monotonic() >= give_up_at:
+                return [*mine, *filter(self._may_be_mine, unsettled)]
+            time.sleep(POLL_S)
+
+    def _orphans(self) -> Tuple[List[int], List[int]]:
+        """Find the orphans of this attempt, and those of which it cannot be told yet."""
+        known = {self._ancestor().pid, *self._others().launchers}
+        mine: List[int] = []
+        unsettled: List[int] = []
+        for pid in host.adopted():
+            if pid not in known:
+                is_mine = self._is_mine(pid)
+                if is_mine is None:
+                    unsettled.append(pid)
+                elif is_mine:
+                    mine.append(pid)
+        return mine, unsettled
+
+    def _is_mine(self, orphan: int) -> Optional[bool]:
+        """Tell whether an orphan is of this attempt; None if that cannot be told yet."""
+        there = host.seen(orphan)
+        if there is None or there.zombie:
+            return False
+        if there.session == os.getsid(0):
+            return False  # nobody can come into our session from that of a launcher
+        launcher = self._ancestor().pid
+        if launcher and there.group == launcher:
+            return True
+        name = host.attempt_of(orphan)
+        if name is None:
+            return None
+        return name == self._name if name else self._may_be_mine(orphan)
+
+    def _may_be_mine(self, orphan: int) -> bool:
+        """Tell whether a process without a name began while this attempt ran, and no other that
+        still runs.
+        """
+        there = host.seen(orphan)
+        if there is None or there.born < self._since or host.is_our_fork(orphan):
+            return False
+        return not any(since <= there.born for since in self._others().since)

@@ -1,0 +1,161 @@
+"""The keeper: a process that holds the leases of GPUs that trials use, and outlives the agent.
+
+The one rule: a lease that was handed over is held until the agent says that the attempt is over,
+or, if the agent has died, until no process of the attempt is left. A lease that is still on its way
+to the keeper is held as well: by the kernel.
+
+It carries the run's mark, as all that an agent starts: who looks for what of the run is left finds
+it, and it is ended last (`host.each_of_run`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import seerd.agent
+from seerd.agent import host
+
+POLL_S = 0.05
+MOST_BYTES = 1 << 16
+MOST_AT_ONCE = 64
+"""Leases in one message: more descriptors than 253 cannot travel together (unix(7))."""
+START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from seerd.agent.gpu_keeper import main; main(int(sys.argv[2]), sys.argv[3])"
+)
+
+
+class Keeper:
+    """The keeper of the run `run`, started when it is first needed, and again if it has died."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._wire: Optional[socket.socket] = None
+        self._held: Dict[str, List[int]] = {}
+
+    def hold(self, attempt: str, leases: List[int]) -> None:
+        """Hold copies of these leases for an attempt, "trial/attempt". Raises `OSError` if there is
+        no keeper and none can be started.
+        """
+        self._held[attempt] = leases
+        if not self._hand(attempt, leases):
+            self._begin()
+            for held in self._held.items():
+                self._hand(*held)
+
+    def release(self, attempt: str) -> None:
+        """Hold nothing more for an attempt, of which nothing is left."""
+        if self._held.pop(attempt, None) is not None:
+            self._say({"over": attempt}, [])
+
+    def close(self) -> None:
+        """End the keeper, once nothing is left of the attempts that it holds leases for."""
+        if self._wire is not None and self._process is not None:
+            self._wire.close()
+            self._process.wait()
+        self._wire = None
+
+    def _hand(self, attempt: str, leases: List[int]) -> bool:
+        parts = [leases[at : at + MOST_AT_ONCE] for at in range(0, len(leases), MOST_AT_ONCE)]
+        return all(self._say({"hold": attempt, "leases": len(part)}, part) for part in parts)
+
+    def _say(self, message: Dict[str, Any], leases: List[int]) -> bool:
+        """Tell the keeper; return whether there is one that hears it."""
+        if self._wire is None:
+            return False
+        line = json.dumps(message).encode() + b"\n"
+        try:
+            return socket.send_fds(self._wire, [line], leases) == len(line)
+        except OSError:  # also if it has been stopped, and hears nothing
+            return False
+
+    def _begin(self) -> None:
+        if self._process is not None:
+            self._process.poll()
+        if self._wire is not None:
+            self._wire.close()
+        here, there = socket.socketpair()
+        here.setblocking(False)
+        package = Path(seerd.agent.__path__[0]).parents[1]
+        with there:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", START, package, str(there.fileno()), self._run],
+                env={**os.environ, host.MARKER: host.keeper_mark(self._run)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[there.fileno()],
+            )
+        self._wire = here
+
+
+def main(descriptor: int, run: str) -> None:
+    """Keep leases, which come over the socket with this descriptor, until none is needed."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")
+    _outlive(run, _kept(socket.socket(fileno=descriptor)))
+
+
+def _kept(wire: socket.socket) -> Dict[str, List[int]]:
+    """Hold what the agent says until it ends; return what is still held, by attempt."""
+    held: Dict[str, List[int]] = {}
+    for message, leases in _heard(wire):
+        if "hold" in message:
+            held.setdefault(message["hold"], []).extend(leases)
+        else:
+            _close(held.pop(message["over"], []))
+    return held
+
+
+def _heard(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]:
+    """Yield messages with their leases until the agent has ended."""
+    text: bytes = b""
+    came: List[int] = []
+    while True:
+        data, leases = _received(wire)
+        if not data:
+            return
+        text, came = text + data, came + leases
+        *lines, text = text.split(b"\n")
+        for line in lines:
+            message: Dict[str, Any] = json.loads(line)
+            count = message.get("leases", 0)
+            yield message, came[:count]
+            came = came[count:]
+
+
+def _received(wire: socket.socket) -> Tuple[bytes, List[int]]:
+    """Wait for what comes next; nothing does when the agent has ended."""
+    try:
+        data, leases, _, _ = socket.recv_fds(wire, MOST_BYTES, MOST_AT_ONCE)
+    except ConnectionError:
+        return b"", []
+    return data, leases
+
+
+def _outlive(run: str, held: Dict[str, List[int]]) -> None:
+    """Hold each lease until nothing of its attempt runs."""
+    empty = dict.fromkeys(held, 0)
+    while held:
+        for attempt in list(held):
+            runs = host.marked_with(f"{run}/{attempt}\0")
+            empty[attempt] = 0 if runs else empty[attempt] + 1
+            if empty[attempt] >= host.EMPTY_LOOKS:
+                _close(held.pop(attempt))
+        time.sleep(POLL_S)
+
+
+def _close(leases: List[int]) -> None:
+    for lease in leases:
+        os.close(lease)

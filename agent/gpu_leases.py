@@ -1,0 +1,432 @@
+"""The GPUs of a machine that several runs use, also of several users without root: a folder with a
+file for each GPU, and one for each run that is here.
+
+The one rule: a GPU belongs to whoever holds the lock (flock(2)) on its file, and a run is here
+while its file is locked. The kernel frees a lock with the last process that has it, so nothing is
+left after a crash. What a file says is for people and for shares; without the lock it counts for
+nothing.
+
+Files of GPUs are empty and are never written. A run's file is its owner's alone to write, so a run
+cannot speak for another user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+from seerd.agent.record import record
+
+FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
+ELSEWHERE = "SEERD_GPU_LEASES"
+"""Environment variable that names another folder, for tests."""
+FOLDER_MODE, FILE_MODE = 0o1777, 0o644
+LONGEST = 1 << 16
+"""The most bytes that are read of a run's file."""
+MOST_GPUS = 1024
+RUN, NEW = "run-", ".new-"
+"""How names of files begin: those of runs, and those that have no name of their own yet."""
+LEASE = re.compile(r"(gpu|slot)-[A-Za-z0-9._-]{1,80}")
+SHOWN = re.compile(r"[^\x20-\x7e]")
+DEVICES = "/proc/driver/nvidia/gpus"
+
+
+class LeaseFolderError(Exception):
+    """The folder cannot be used; the text says why, and what to do."""
+
+
+@record
+class Device:
+    """A GPU, or a CPU slot.
+
+    lease  name of its file
+    name   CUDA's name for it; of a slot its number
+    """
+
+    lease: str
+    name: str
+
+
+@record
+class Use:
+    """What a GPU is used for.
+
+    attempt  as "trial/attempt"
+    since    seconds since 1970
+    """
+
+    attempt: str
+    since: float
+
+
+@record
+class RunHere:
+    """What a run says of itself on a machine.
+
+    run     its name
+    weight  its share beside that of others, above 0
+    most    the most GPUs that it can use
+    wants   how many it could use now
+    least   how many its smallest trial needs, at least 1
+    pool    the leases that it may take
+    since   when its agent began, in seconds since 1970
+    uses    lease -> what it is used for, for those that it holds
+    user    who it belongs to, by the owner of its file; empty: not read from a file
+    lives   whether its agent lives; its trials may outlive it for a while
+    """
+
+    run: str
+    weight: float
+    most: int
+    wants: int
+    least: int
+    pool: List[str]
+    since: float
+    uses: Dict[str, Use]
+    user: str = ""
+    lives: bool = True
+
+
+class LeaseFolder:
+    """The folder at `path`, made if it is not there. Raises `LeaseFolderError`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._folder = _opened(path)
+
+    def close(self) -> None:
+        """Let go of the folder; leases and registrations stay with who has them."""
+        os.close(self._folder)
+
+    def lease(self, name: str) -> Optional[int]:
+        """Return a descriptor that holds the lock on this GPU, until it and all its copies are
+        closed; None if somebody else holds it, or its file is none.
+        """
+        return self._locked(lambda: self._file(name), name)
+
+    def leased(self) -> List[str]:
+        """List the GPUs on which somebody holds the lock."""
+        return [name for name in self._names() if LEASE.fullmatch(name) and self._is_held(name)]
+
+    def holders(self, runs: Sequence[RunHere]) -> Dict[str, Optional[RunHere]]:
+        """Return which of these runs holds each GPU that somebody holds, by what they say; None:
+        none of them says so. A run whose agent has died may still have trials there.
+        """
+        ranked = sorted(runs, key=lambda run: (run.lives, run.since))
+        said = {lease: run for run in ranked for lease in run.uses}
+        return {lease: said.get(lease) for lease in in_order(self.leased())}
+
+    def register(self, name: str) -> "Registration":
+        """Say that a run is here. Raises `LeaseFolderError` if its file cannot be made."""
+        plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:100]
+        own = f"{RUN}{plain}.{os.geteuid()}.{os.getpid()}"
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(own, dir_fd=self._folder)  # of a process that had our number
+            return Registration(self._folder, own, self._made(own, fcntl.LOCK_EX))
+        except OSError as error:
+            raise LeaseFolderError(f"{self.path}/{own}: {error.strerror}") from None
+
+    def runs(self, dead: bool = False) -> List[RunHere]:
+        """List the runs here; with `dead` also those whose agents have died."""
+        found = [self._run(name, dead) for name in self._names() if name.startswith(RUN)]
+        return [run for run in found if run is not None and (run.lives or dead)]
+
+    def tidy(self) -> None:
+        """Remove what dead processes of this user have left behind."""
+        for name in self._names():
+            if name.startswith((RUN, NEW)) and not self._is_held(name):
+                with contextlib.suppress(OSError):
+                    if os.stat(name, dir_fd=self._folder).st_uid == os.geteuid():
+                        os.unlink(name, dir_fd=self._folder)
+
+    def _names(self) -> List[str]:
+        return sorted(os.listdir(self._folder))
+
+    def _run(self, name: str, dead: bool) -> Optional[RunHere]:
+        try:
+            descriptor = _open(name, self._folder)
+        except OSError:
+            return None
+        with open(descriptor, "rb") as file:
+            lives = not _could_lock(descriptor)
+            if not lives and not dead:
+                return None
+            return told(file.read(LONGEST), _user(os.fstat(descriptor).st_uid), lives)
+
+    def _is_held(self, name: str) -> bool:
+        try:
+            descriptor = _open(name, self._folder)
+        except OSError:
+            return False
+        try:
+            return not _could_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _locked(self, opened: Callable[[], int], name: str) -> Optional[int]:
+        """Open and lock a file that still has its name when it is locked: whoever cleans up may
+        have removed it meanwhile.
+        """
+        while True:
+            try:
+                descriptor = opened()
+            except OSError:
+                return None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(descriptor, name, self._folder):
+                    return descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            os.close(descriptor)
+
+    def _file(self, name: str) -> int:
+        try:
+            return _open(name, self._folder)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                return self._made(name, 0)
+            return _open(name, self._folder)
+
+    def _made(self, name: str, lock: int) -> int:
+        """Make a file that everybody may read and lock. It has its name only when it is as it
+        should be, so that no crash leaves one that others cannot use.
+        """
+        part = f"{NEW}{name}.{os.getpid()}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=self._folder)
+            descriptor = os.open(part, flags, FILE_MODE, dir_fd=self._folder)
+            try:
+                os.fchmod(descriptor, FILE_MODE)
+                if lock:
+                    fcntl.flock(descriptor, lock)
+                with contextlib.suppress(FileNotFoundError):  # somebody has tidied it up
+                    os.link(part, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                    return descriptor
+            except OSError:
+                os.close(descriptor)
+                raise
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(part, dir_fd=self._folder)
+            os.close(descriptor)
+
+
+class Registration:
+    """The file of a run that is here, for as long as this process lives and has not closed it."""
+
+    def __init__(self, folder: int, name: str, descriptor: int) -> None:
+        self._folder = folder
+        self.name = name
+        self._descriptor = descriptor
+        self._size = 0
+
+    def say(self, run: RunHere) -> None:
+        """Write down what the run says of itself, in one write of at least the last one's size."""
+        body = {
+            "version": 1,
+            "run": run.run,
+            "weight": run.weight,
+            "most": run.most,
+            "wants": run.wants,
+            "least": run.least,
+            "pool": run.pool,
+            "since": run.since,
+            "uses": {lease: [use.attempt, use.since] for lease, use in run.uses.items()},
+        }
+        data = json.dumps(body).encode().ljust(self._size)
+        self._size = len(data)
+        with contextlib.suppress(OSError):  # a full disk: others go on by what was said before
+            os.pwrite(self._descriptor, data, 0)
+
+    def close(self) -> None:
+        """Say that the run is gone."""
+        with contextlib.suppress(OSError):
+            if _is_at(self._descriptor, self.name, self._folder):
+                os.unlink(self.name, dir_fd=self._folder)
+        os.close(self._descriptor)
+
+
+def free(lease: int) -> None:
+    """Free a lease, at once and whoever else has copies of it, and close it."""
+    fcntl.flock(lease, fcntl.LOCK_UN)
+    os.close(lease)
+
+
+def folder_path() -> str:
+    """Return where the folder is on this machine."""
+    return os.environ.get(ELSEWHERE) or FOLDER
+
+
+def told(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
+    """Return what a run's file says; None if it says nothing that can be understood. Anybody may
+    have written it.
+    """
+    try:
+        body: Dict[str, Any] = json.loads(data)
+        most, wants, least = int(body["most"]), int(body["wants"]), int(body["least"])
+        uses = {_lease(name): Use(_plain(use[0]), float(use[1])) for name, use in _uses(body)}
+        pool = [_lease(name) for name in body["pool"][:MOST_GPUS]]
+        run = RunHere(
+            *(_plain(body["run"]), float(body["weight"]), most, wants, least),
+            *(pool, float(body["since"]), uses),
+            user=user,
+            lives=lives,
+        )
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
+        return None
+    sound = math.isfinite(run.since) and all(math.isfinite(u.since) for u in uses.values())
+    counts = 0 <= wants <= MOST_GPUS and 0 <= most <= MOST_GPUS and least >= 1
+    return run if sound and counts and 0 < run.weight < 1e9 else None
+
+
+def cuda_devices(gpus: int, visible: str) -> List[Device]:
+    """List the CUDA devices that an agent may see here, the first `gpus` of them or more.
+
+    `visible` is its CUDA_VISIBLE_DEVICES. A device has one lease whatever it is called: that of its
+    place on the bus.
+    """
+    uuids = _uuids()
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    if not names:
+        names = [str(number) for number in range(max(gpus, len(uuids)))]
+    return [Device(f"gpu-{_place(name, uuids)}", name) for name in names]
+
+
+def cpu_slots(slots: int) -> List[Device]:
+    """List so many CPU slots."""
+    return [Device(f"slot-{number}", str(number)) for number in range(slots)]
+
+
+def in_order(leases: Sequence[str]) -> List[str]:
+    """Sort leases by their numbers."""
+    return sorted(leases, key=lambda name: [_number(part) for part in name.split("-")])
+
+
+def _number(part: str) -> Tuple[int, str]:
+    return (int(part), "") if part.isdecimal() else (-1, part)
+
+
+def _place(name: str, uuids: Sequence[str]) -> str:
+    """Return the number of a device; a name that tells of none stands for itself."""
+    for number, uuid in enumerate(uuids):
+        if name.startswith("GPU-") and uuid.startswith(name):
+            return str(number)
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:80]
+
+
+def _uuids() -> List[str]:
+    """List the unique names of this machine's devices in the order of the bus, as the driver tells
+    them; empty for one that it does not tell.
+    """
+    try:
+        places = sorted(os.listdir(DEVICES))
+    except OSError:
+        return []
+    return [_uuid(Path(DEVICES, place, "information")) for place in places]
+
+
+def _uuid(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        found = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)$", path.read_text(), re.MULTILINE)
+        return found[1] if found else ""
+    return ""
+
+
+def _opened(path: str) -> int:
+    """Open the folder, and hold a shared lock on it: systemd-tmpfiles(8) leaves such folders alone.
+
+    Raises `LeaseFolderError`.
+    """
+    umask = os.umask(0)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, FOLDER_MODE)
+            os.chmod(path, FOLDER_MODE)  # where mkdir(2) leaves out the sticky bit
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise LeaseFolderError(f"{path} cannot be used: {error.strerror}") from None
+    finally:
+        os.umask(umask)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode != FOLDER_MODE:
+        owner = _user(os.fstat(descriptor).st_uid)
+        os.close(descriptor)
+        raise LeaseFolderError(
+            f"{path} has mode {mode:04o}, and every user must be able to use it: {owner} or root "
+            f"can run `chmod {FOLDER_MODE:o} {path}`"
+        )
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return descriptor
+
+
+def _open(name: str, folder: int) -> int:
+    """Open a file to read and lock it. Raises `OSError`, also if it is no regular file."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is no file", name)
+    return descriptor
+
+
+def _could_lock(descriptor: int) -> bool:
+    """Tell whether nobody holds the lock on this file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def _is_at(descriptor: int, name: str, folder: int) -> bool:
+    """Tell whether the open file still has this name."""
+    try:
+        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), there)
+
+
+def _user(uid: int) -> str:
+    import pwd  # only where several runs meet
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _uses(body: Dict[str, Any]) -> Iterator[Tuple[str, Any]]:
+    return iter(list(body["uses"].items())[:MOST_GPUS])
+
+
+def _lease(name: Any) -> str:
+    if not isinstance(name, str) or not LEASE.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is no lease")
+    return name
+
+
+def _plain(text: Any) -> str:
+    """Return a text that cannot do harm on a terminal."""
+    if not isinstance(text, str):
+        raise TypeError(f"{text!r:.80} is no text")
+    return SHOWN.sub("?", text)[:100]
+
+
+def pools(runs: Sequence[RunHere]) -> Set[str]:
+    """Return all leases that one of these runs may take."""
+    return {name for run in runs for name in run.pool}

@@ -1,0 +1,88 @@
+"""How many GPUs each run gets of those that several want, by weight: what `seerd.planner.sharing`
+computes, for agents, which have no planner.
+
+The one rule: each agent computes the same shares from the same runs, so that nobody has to agree on
+anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
+
+from seerd.agent.record import record
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+
+@record
+class Wish:
+    """What a run may have.
+
+    run     its name
+    cap     the most GPUs that it can use
+    weight  its share beside that of others, above 0
+    least   GPUs of its smallest step: it gets none, or at least so many; at least 1
+    """
+
+    run: str
+    cap: int
+    weight: float
+    least: int = 1
+
+
+def fair_shares(gpus: int, wishes: Sequence[Wish]) -> Dict[str, int]:
+    """Divide GPUs between runs by weight, in whole GPUs; run -> GPUs.
+
+    What a run cannot use goes to the others. Of what rounding leaves, one each goes to those with
+    the largest remainders; among equals the heavier is first, then who comes first. Where not every
+    run can have its smallest step, those that are furthest below theirs have none.
+    """
+    there = [wish for wish in wishes if 0 < wish.least <= min(wish.cap, gpus)]
+    shares = _whole(gpus, there)
+    while True:
+        short = [wish for wish in there if 1 < wish.least > shares[wish.run]]
+        if not short:
+            break
+        there.remove(max(reversed(short), key=lambda wish: _lack(wish, shares)))
+        shares = _whole(gpus, there)
+    for wish in _heaviest(wishes):
+        left = gpus - sum(shares.values())
+        if wish.run not in shares and wish.least <= min(left, wish.cap):
+            shares[wish.run] = min(left, wish.cap)
+    return {wish.run: shares.get(wish.run, 0) for wish in wishes}
+
+
+def _whole(gpus: int, wishes: Sequence[Wish]) -> Dict[str, int]:
+    exact = _water_level(gpus, wishes)
+    shares = {run: int(share) for run, share in exact.items()}
+    left = int(sum(exact.values())) - sum(shares.values())
+    order = sorted(_heaviest(wishes), key=lambda wish: shares[wish.run] - exact[wish.run])
+    for wish in order[:left]:
+        shares[wish.run] += 1
+    return shares
+
+
+def _heaviest(wishes: Sequence[Wish]) -> List[Wish]:
+    return sorted(wishes, key=lambda wish: -wish.weight)
+
+
+def _lack(wish: Wish, shares: Dict[str, int]) -> Tuple[float, float, int]:
+    """Tell how far a run is below its smallest step; of equals the lightest lacks most."""
+    return (1 - shares[wish.run] / wish.least, -wish.weight, wish.least)
+
+
+def _water_level(gpus: int, wishes: Sequence[Wish]) -> "Dict[str, Fraction]":
+    from fractions import Fraction  # takes time to import, and a run alone needs no shares
+
+    exact = {wish.run: Fraction(wish.cap) for wish in wishes}
+    left, open_ = Fraction(gpus), list(wishes)
+    while open_:
+        level = left / sum(Fraction(wish.weight) for wish in open_)
+        full = [wish for wish in open_ if wish.cap <= level * Fraction(wish.weight)]
+        if not full:
+            exact.update({wish.run: level * Fraction(wish.weight) for wish in open_})
+            return exact
+        left -= sum(wish.cap for wish in full)
+        open_ = [wish for wish in open_ if wish not in full]
+    return exact

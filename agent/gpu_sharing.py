@@ -1,0 +1,382 @@
+"""Which GPUs of this machine are this run's: how many it may use beside other runs, and which ones
+its attempts have.
+
+The one rule: an attempt starts when all its GPUs are leased, and they are leased until nothing of
+it is left. The run's share only says how many it may take: whoever is above it gives GPUs back by
+ending attempts, and until then others wait.
+
+The daemon numbers GPUs from 0, as many as the run may use. An attempt gets those with its own
+numbers if they are free, and others if they are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from dataclasses import replace
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+from seerd.agent.gpu_keeper import Keeper
+from seerd.agent.gpu_leases import (
+    Device,
+    LeaseFolder,
+    LeaseFolderError,
+    RunHere,
+    Use,
+    cpu_slots,
+    cuda_devices,
+    folder_path,
+    free,
+    pools,
+)
+from seerd.agent.gpu_shares import Wish, fair_shares
+from seerd.agent.launch import devices
+from seerd.agent.record import record
+
+LOOK_S = 0.5
+"""Seconds from one look at the other runs to the next."""
+IDLE_S = 15.0
+"""Seconds for which GPUs that a run does not use stay its own: between two rounds of trials it uses
+none for a while.
+"""
+PATIENCE_S = 5.0
+"""Seconds after which it is told whom an attempt waits for."""
+log = logging.getLogger("agent")
+
+
+class WholeMachine:
+    """A machine of this run alone: all GPUs are free for it. `names` gives their CUDA names."""
+
+    def __init__(self, names: Callable[[Iterable[int]], List[str]]) -> None:
+        self.names = names
+
+    async def take(self, _attempt: str, _gpus: Sequence[int], _stopped: asyncio.Event) -> bool:
+        """Return True: nobody else has them."""
+        return True
+
+    def give_back(self, _attempt: str) -> None:
+        """Do nothing."""
+
+    def shown(self, gpus: Sequence[int]) -> List[str]:
+        """Return CUDA's names of GPUs, whether in use or not."""
+        return self.names(gpus)
+
+    def left(self) -> None:
+        """Return None: nobody else uses any."""
+
+    def need(self, _least: int) -> None:
+        """Do nothing."""
+
+    def look(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class _Request:
+    """An attempt that waits for GPUs, by the daemon's numbers. `error`: why it gets none."""
+
+    def __init__(self, attempt: str, gpus: Sequence[int], since: float) -> None:
+        self.attempt = attempt
+        self.gpus = list(gpus)
+        self.answered = asyncio.Event()
+        self.error: Optional[OSError] = None
+        self.since = since
+
+
+class _Holding:
+    """What an attempt has: its GPUs by the daemon's numbers, and their leases."""
+
+    def __init__(self, devices: Dict[int, Device], leases: List[int]) -> None:
+        self.devices = devices
+        self.leases = leases
+        self.since = time.time()
+
+
+@record
+class Listener:
+    """What is told of the GPUs here.
+
+    share  called with how many the run may use from now on, and why, for people
+    note   called with what people should know
+    """
+
+    share: Callable[[int, str], None]
+    note: Callable[[str], None]
+
+
+class SharedGpus:
+    """The GPUs of a machine that other runs may use too.
+
+    `run` is this run as it comes: with its weight, and with the most GPUs that it can use.
+    `was` is how many the daemon takes it that it may use, `clock` a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        run: RunHere,
+        devices: List[Device],
+        was: int,
+        told: Listener,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Come to the machine. Raises `LeaseFolderError` if it has no place for leases."""
+        self._run = run
+        self._devices = devices
+        self._share = was
+        self._told = told
+        self._now = clock
+        self._folder = LeaseFolder(folder_path())
+        self._folder.tidy()
+        self._own = self._folder.register(run.run)
+        self._own.say(run)
+        self._keeper = Keeper(run.run)
+        self._held: Dict[str, _Holding] = {}
+        self._waiting: List[_Request] = []
+        self._peak, self._peak_at = 0, clock()
+        self._looked_at = -math.inf
+        self._noted = False
+
+    @property
+    def share(self) -> int:
+        """How many GPUs this run may use now, at least one."""
+        return self._share
+
+    def names(self, gpus: Iterable[int]) -> List[str]:
+        """Return CUDA's names of the GPUs that attempts have, by the daemon's numbers."""
+        given = {gpu: one for held in self._held.values() for gpu, one in held.devices.items()}
+        return [given[gpu].name for gpu in gpus]
+
+    def shown(self, gpus: Sequence[int]) -> List[str]:
+        """Return CUDA's names of GPUs by the daemon's numbers: for those that no attempt has, of
+        the device with that number; empty for one that an attempt has under another.
+        """
+        given = {gpu: one.name for held in self._held.values() for gpu, one in held.devices.items()}
+        usual = [device.name for device in self._devices]
+        rest = [name if name not in given.values() else "" for name in usual[: len(gpus)]]
+        return [given.get(gpu, rest[gpu]) for gpu in gpus]
+
+    async def take(self, attempt: str, gpus: Sequence[int], stopped: asyncio.Event) -> bool:
+        """Wait until an attempt has its GPUs, or is stopped; return whether it has them. Raises
+        `OSError` if nothing can hold them when this agent dies.
+        """
+        request = _Request(attempt, gpus, self._now())
+        self._waiting.append(request)
+        self._serve()
+        if request in self._waiting:
+            log.info("%s waits for %d GPUs", attempt, len(gpus))
+            await _first_of(request.answered, stopped)
+        if request in self._waiting:
+            self._waiting.remove(request)
+            self._say()
+        if request.error is not None:
+            raise request.error
+        return attempt in self._held
+
+    def give_back(self, attempt: str) -> None:
+        """Note that nothing of an attempt is left: its GPUs are free for everybody."""
+        held = self._held.pop(attempt, None)
+        if held is not None:
+            self._keeper.release(attempt)
+            _free_all(held.leases)
+            self._serve()
+
+    def look(self) -> None:
+        """See who else is here, how many GPUs may be used, and whether who waits can have some."""
+        if self._now() - self._looked_at >= LOOK_S:
+            self._looked_at = self._now()
+            self._see_others()
+            self._say()
+        if self._waiting:
+            self._serve()
+
+    def left(self) -> Optional[List[str]]:
+        """Return CUDA's names of the GPUs that no other run uses; None if none uses any."""
+        own = {one.lease for held in self._held.values() for one in held.devices.values()}
+        theirs = set(self._folder.leased()) - own
+        names = [device.name for device in self._devices if device.lease not in theirs]
+        return None if len(names) == len(self._devices) else names
+
+    def need(self, least: int) -> None:
+        """Note how many GPUs the smallest trial needs: a share below that is of no use."""
+        self._run = replace(self._run, least=max(1, min(least, self._run.most)))
+        self._own.say(self._run)
+
+    def close(self) -> None:
+        """Leave the machine; leases that attempts still have go with this process."""
+        self._own.close()
+        self._keeper.close()
+        self._folder.close()
+
+    def _see_others(self) -> None:
+        others = [run for run in self._folder.runs() if _key(run) != _key(self._run)]
+        self._grow(others)
+        pool = {device.lease for device in self._devices}
+        rivals = [run for run in others if pool & pools([run])]
+        share, why = self._run.most, "no other run is here any more"
+        if rivals:
+            total = len(pool | pools(rivals))
+            share = _share_beside(self._run, rivals, total)
+            why = _why(rivals, total)
+        if share != self._share:
+            self._share = share
+            self._told.share(share, why)
+        self._note_wait()
+
+    def _grow(self, others: Sequence[RunHere]) -> None:
+        """Take in the CPU slots that others count: there are as many as the run says that says
+        most.
+        """
+        if self._devices[0] in cpu_slots(1):
+            theirs = [sum(name.startswith("slot-") for name in run.pool) for run in others]
+            self._devices = cpu_slots(max([self._run.most, *theirs]))
+
+    def _serve(self) -> None:
+        """Give GPUs to those that wait, in their order."""
+        for request in list(self._waiting):
+            room = self._share - sum(len(held.devices) for held in self._held.values())
+            found = self._leased(request.gpus) if len(request.gpus) <= room else None
+            if found is not None:
+                self._waiting.remove(request)
+                self._hand_over(request, *found)
+                request.answered.set()
+        self._say()
+
+    def _hand_over(self, request: _Request, devices: List[Device], leases: List[int]) -> None:
+        try:
+            self._keeper.hold(request.attempt, leases)
+        except OSError as error:
+            _free_all(leases)
+            request.error = error
+        else:
+            given = dict(zip(request.gpus, devices))
+            self._held[request.attempt] = _Holding(given, leases)
+
+    def _leased(self, gpus: Sequence[int]) -> Optional[Tuple[List[Device], List[int]]]:
+        """Lease as many devices as there are numbers; None if too few are free."""
+        for some in self._candidates(gpus):
+            got: Dict[Device, int] = {}
+            for at, device in enumerate(some):
+                lacking = len(gpus) - len(got)
+                if not 0 < lacking <= len(some) - at:
+                    break
+                lease = self._folder.lease(device.lease)
+                if lease is not None:
+                    got[device] = lease
+            if len(got) == len(gpus):
+                return list(got), list(got.values())
+            _free_all(got.values())
+        return None
+
+    def _candidates(self, gpus: Sequence[int]) -> Iterator[List[Device]]:
+        """Yield devices to choose from, the best first: those of the same numbers, aligned
+        neighbours, which fast links join, and any.
+        """
+        count, there = len(gpus), self._devices
+        yield [there[gpu] for gpu in gpus if gpu < len(there)]
+        yield from (there[at : at + count] for at in range(0, len(there) - count + 1, count))
+        yield there
+
+    def _say(self) -> None:
+        """Tell the others what we have and want, if that has changed."""
+        uses = {
+            device.lease: Use(attempt, held.since)
+            for attempt, held in self._held.items()
+            for device in held.devices.values()
+        }
+        pool = [device.lease for device in self._devices]
+        said = replace(self._run, wants=self._wants(len(uses)), pool=pool, uses=uses)
+        if said != self._run:
+            self._run = said
+            self._own.say(said)
+
+    def _wants(self, used: int) -> int:
+        """Return how many GPUs the run could use: all that it can, if it has used its whole share
+        lately, else as many as it has used.
+        """
+        now, demand = self._now(), used + sum(len(one.gpus) for one in self._waiting)
+        if demand >= self._peak or now - self._peak_at > IDLE_S:
+            self._peak, self._peak_at = demand, now
+        return self._run.most if self._peak >= self._share else self._peak
+
+    def _note_wait(self) -> None:
+        """Say once who has the GPUs that an attempt has waited for, for longer than others should
+        take to give them back.
+        """
+        since = min((one.since for one in self._waiting), default=math.inf)
+        if not self._noted and self._now() - since > PATIENCE_S:
+            self._noted = True
+            held = self._folder.holders(self._folder.runs(dead=True))
+            rest = {lease: run for lease, run in held.items() if _key(run) != _key(self._run)}
+            self._told.note(f"{self._waiting[0].attempt} waits for GPUs: {shown(rest)}")
+
+
+def shared_or_whole(
+    run: RunHere, cuda: bool, visible: str, was: int, told: Listener
+) -> Union[SharedGpus, WholeMachine]:
+    """Return the GPUs of a machine that others may use too; where there is no place for leases, all
+    of them, and say so.
+
+    `visible` is the agent's own CUDA_VISIBLE_DEVICES.
+    """
+    there = cuda_devices(run.most, visible) if cuda else cpu_slots(run.most)
+    try:
+        pool = [device.lease for device in there]
+        return SharedGpus(replace(run, pool=pool), there, was, told)
+    except (LeaseFolderError, OSError) as error:
+        told.note(f"other runs on this machine are not seen, and do not see this one: {error}")
+        return WholeMachine(lambda gpus: devices(gpus, visible))
+
+
+def shown(held: Dict[str, Optional[RunHere]]) -> str:
+    """Say, for people, who has which GPUs."""
+    names: Dict[str, List[str]] = {}
+    for lease, run in held.items():
+        names.setdefault(_named(run), []).append(lease)
+    parts = [f"{who} has {', '.join(leases)}" for who, leases in names.items()]
+    return "; ".join(parts) or "they are about to be free"
+
+
+def _named(run: Optional[RunHere]) -> str:
+    if run is None:
+        return "somebody else"
+    dead = "" if run.lives else ", whose agent has died,"
+    return f"the run {run.run} of {run.user}{dead}"
+
+
+def _why(rivals: Sequence[RunHere], total: int) -> str:
+    """Say with whom the machine is shared."""
+    names = [f"{run.run} of {run.user} (weight {run.weight:g})" for run in rivals]
+    return f"{total} GPUs are shared with {', '.join(names)}"
+
+
+def _share_beside(run: RunHere, rivals: Sequence[RunHere], total: int) -> int:
+    """Return how many GPUs a run may use, of so many: its share if it wants as many as it can use,
+    but one at least.
+    """
+    ranked = sorted([replace(run, wants=run.most), *rivals], key=_key)
+    wishes = [Wish(str(at), one.wants, one.weight, one.least) for at, one in enumerate(ranked)]
+    own = next(str(at) for at, one in enumerate(ranked) if _key(one) == _key(run))
+    return max(1, fair_shares(total, wishes)[own])
+
+
+def _key(run: Optional[RunHere]) -> Tuple[float, str]:
+    """Return what tells a run's stay on this machine from all others, in the order in which they
+    came.
+    """
+    return (0.0, "") if run is None else (run.since, run.run)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+def _free_all(leases: Iterable[int]) -> None:
+    for lease in leases:
+        free(lease)

@@ -1,0 +1,105 @@
+"""How busy the GPUs are, as NVML tells, the library of NVIDIA's driver
+(docs.nvidia.com/deploy/nvml-api).
+
+The one rule: nobody waits for it and nothing depends on it. It is asked in a thread of its own;
+where it is missing, silent or fails, nothing is told.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from typing import Any, Callable, Iterator, List, Optional
+
+LIBRARY = "libnvidia-ml.so.1"
+LOOK_S = 2.0
+TELL_S = 30.0
+"""What is told is the mean of so long; the first look is told at once."""
+LEAST = 0.05
+"""A change by less is not worth an event in the run's journal."""
+
+Shares = List[Optional[float]]
+"""For each GPU the share of the time (0 to 1) in which it computed; None: that is not known."""
+
+
+class _Rates(ctypes.Structure):
+    """`nvmlUtilization_t`: percent of the time just past, of the GPU and of its memory."""
+
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class Nvml:
+    """The GPUs of these names, as CUDA_VISIBLE_DEVICES has them: numbers or UUIDs.
+
+    Raises `OSError` if NVML is missing or does not work.
+    """
+
+    def __init__(self, names: List[str]) -> None:
+        self._library = ctypes.CDLL(LIBRARY)
+        status = self._library.nvmlInit_v2()
+        if status:
+            raise OSError(f"nvmlInit_v2 ended with status {status}")
+        self._handles = [self._handle(name) for name in names]
+
+    def look(self) -> Shares:
+        """Ask how busy each GPU was in the last second or less."""
+        return [handle and self._busy(handle) for handle in self._handles]
+
+    def _handle(self, name: str) -> Optional[Any]:
+        handle = ctypes.c_void_p()
+        by_number, by_uuid = "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByUUID"
+        ask = getattr(self._library, by_number if name.isdecimal() else by_uuid)
+        status = ask(int(name) if name.isdecimal() else name.encode(), ctypes.byref(handle))
+        return None if status else handle
+
+    def _busy(self, handle: Any) -> Optional[float]:
+        rates = _Rates()
+        status = self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates))
+        return None if status else min(1.0, rates.gpu / 100)
+
+
+def watch(names: List[str], told: Callable[[Shares], Any]) -> threading.Thread:
+    """Have `told` called, in another thread, with how busy these GPUs are, whenever that has
+    changed; return the thread.
+
+    `told` raises `RuntimeError` when nobody listens any more, which ends the thread.
+    """
+    thread = threading.Thread(target=_keep_looking, args=(names, told), name="nvml", daemon=True)
+    thread.start()
+    return thread
+
+
+def _keep_looking(names: List[str], told: Callable[[Shares], Any]) -> None:
+    try:
+        nvml = Nvml(names)
+    except (OSError, AttributeError):  # no driver of NVIDIA's, or one without these functions
+        return
+    said: Shares = [None] * len(names)
+    count = 1
+    while True:
+        found = [_mean(shares) for shares in zip(*_looks(nvml, count))]
+        count = round(TELL_S / LOOK_S)
+        if any(map(_differ, found, said)):
+            said = found
+            try:
+                told(found)
+            except RuntimeError:  # the agent's loop has ended
+                return
+
+
+def _looks(nvml: Nvml, count: int) -> Iterator[Shares]:
+    for _ in range(count):
+        time.sleep(LOOK_S)
+        yield nvml.look()
+
+
+def _mean(shares: Any) -> Optional[float]:
+    known = [share for share in shares if share is not None]
+    return round(sum(known) / len(known), 3) if known else None
+
+
+def _differ(one: Optional[float], other: Optional[float]) -> bool:
+    if one is None or other is None:
+        return one is not other
+    return abs(one - other) >= LEAST

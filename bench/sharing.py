@@ -1,0 +1,98 @@
+"""What sharing a run is worth to three jobs, beside runs one by one, and a part of the GPUs each.
+
+    python bench/sharing.py [FILE.npz FILE.npz FILE.npz ...] [--seeds 10] [--gpus 6]
+
+All ways have the same limits, in simulation. The files have recorded curves (docs/simulate.md),
+three for each comparison; without any, those of examples/curves. `ratio` is the sum of the jobs'
+regrets by that of the better of the two ways without sharing, in the same seeds. A job's regret is
+in units of how far its median curve ends from its best one, so that none counts more for the scale
+of its metric.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from seerd.commands.simulate_group import AFTER, APART, Way, outcomes_by_seed
+from seerd.planner.clouds import assumed
+from seerd.planner.model import ClusterFacts, Limits, PolicyParams
+from seerd.sim.curves import Curves, load_curves
+from seerd.sim.group import GroupSetting, JobSetting
+from seerd.spec.group import SHARING
+from seerd.units import parse_duration
+
+CURVES = Path(__file__).parent.parent / "examples" / "curves"
+HOURS = 1.0
+
+
+def main() -> None:
+    """Print one JSON object for each three files."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", type=Path, default=sorted(CURVES.glob("*.npz")))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--gpus", type=int, default=6)
+    parser.add_argument("--full-curve", type=parse_duration, default=1800.0)
+    asked = parser.parse_args()
+    for first in range(0, len(asked.files) - 2, 3):
+        files = asked.files[first : first + 3]
+        curves = [load_curves(file).lasting(asked.full_curve, 1.0) for file in files]
+        print(json.dumps(compared(files, curves, asked.gpus, asked.seeds)), flush=True)
+
+
+def compared(
+    files: Sequence[Path], curves: Sequence[Curves], gpus: int, seeds: int
+) -> dict[str, object]:
+    """Compare all ways for these jobs."""
+    setting = setting_of(files, curves, gpus)
+    units = dict(zip((job.id for job in setting.jobs), map(spread, curves), strict=True))
+    sums = {}
+    for name in (*SHARING, AFTER, APART):
+        shared = GroupSetting(
+            setting.jobs, setting.limits, setting.cluster, name if name in SHARING else "fair"
+        )
+        found = outcomes_by_seed(Way(name, shared), seeds)
+        sums[name] = [
+            math.fsum(
+                (1.0 if o.regret is None else o.regret / units[job]) for job, o in one.items()
+            )
+            for one, _ in found
+        ]
+    least = min(np.mean(sums[AFTER]), np.mean(sums[APART]))
+    return {
+        "jobs": [file.stem for file in files],
+        "seeds": seeds,
+        "sums": {name: round(float(np.mean(one)), 4) for name, one in sums.items()},
+        "ratio": {name: round(float(np.mean(sums[name]) / least), 3) for name in SHARING},
+    }
+
+
+def setting_of(files: Sequence[Path], curves: Sequence[Curves], gpus: int) -> GroupSetting:
+    """Make a run of one hour that keeps all GPUs busy."""
+    limits = Limits(3600 * HOURS, 3600 * HOURS * gpus, gpus)
+    profile = assumed(rented=False)
+    jobs = tuple(
+        JobSetting(
+            file.stem[:32], one, PolicyParams("seer+", t_min_s=30.0), profile, metric=file.stem
+        )
+        for file, one in zip(files, curves, strict=True)
+    )
+    return GroupSetting(jobs, limits, ClusterFacts("held", gpus, 1))
+
+
+def spread(curves: Curves) -> float:
+    """Return how far the median curve ends from the best one."""
+    last = curves.metric[:, -1]
+    last = last[np.isfinite(last)]
+    return float(abs(np.median(last) - curves.best_final)) or 1.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""How many GPUs each of several jobs gets, by each way of sharing.
+
+The one rule: a job gets whole steps: none, or what its smallest step needs, or several times that,
+and never more than it can use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from seerd.planner.model import Sharing
+from seerd.planner.serving import Freeze, Offer, greedy, round_robin, watched
+from seerd.planner.sharing import Claim, fair_shares
+
+FLOOR = 0.5
+"""The part of its fair share that every job keeps, whatever it offers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dividing:
+    """What a division goes by.
+
+    sharing  the way of sharing
+    spent    job -> GPU-seconds that it has had since jobs or weights were others
+    ahead_s  for how long the shares will hold where jobs take turns, seconds
+    offers   what each job offers, in the order of the claims; for greedy and hybrid
+    freeze   what tells whether greedy is frozen
+    last     the job that was given a GPU last; None: none yet
+    """
+
+    sharing: Sharing
+    spent: Mapping[str, float] = field(default_factory=dict)
+    ahead_s: float = 0.0
+    offers: Sequence[Offer] = ()
+    freeze: Freeze = field(default_factory=Freeze)
+    last: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What came of it.
+
+    given   job -> GPUs
+    freeze  what tells whether greedy is frozen, for the next division
+    last    the job that was given a GPU last
+    """
+
+    given: dict[str, int]
+    freeze: Freeze
+    last: str | None
+
+
+def divided(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
+    """Divide GPUs between jobs."""
+    if by.sharing == "fair":
+        return Division(_fair(gpus, claims, by), by.freeze, by.last)
+    if by.sharing == "round-robin":
+        return _in_turn(gpus, claims, by)
+    freeze = watched(by.freeze, by.offers)
+    by = replace(by, freeze=freeze)
+    if by.sharing == "hybrid" and freeze.frozen:
+        return _in_turn(gpus, claims, by)
+    return _to_who_offers_most(gpus, claims, by)
+
+
+def _fair(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, int]:
+    """Divide by weight; where that leaves a job without a step, jobs take turns."""
+    shares = fair_shares(gpus, claims)
+    starving = any(shares[one.job] < one.least <= min(one.cap, gpus) for one in claims)
+    return _over_time(gpus, claims, by) if starving else shares
+
+
+def _over_time(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, int]:
+    """Give one step after the other to the job that, with what it has been given, will have had
+    least for its weight.
+    """
+    given, weights = (
+        dict.fromkeys((one.job for one in claims), 0),
+        {c.job: c.weight for c in claims},
+    )
+    while able := [one.job for one in _able(gpus, claims, given) if one.open]:
+
+        def had(job: str) -> float:
+            return (by.spent.get(job, 0.0) + given[job] * by.ahead_s) / weights[job]
+
+        job = min(able, key=had)
+        given[job] += _least(claims, job)
+    for claim in (claim for claim in claims if given[claim.job]):
+        given[claim.job] += min(gpus - sum(given.values()), claim.cap - given[claim.job])
+    return given
+
+
+def _in_turn(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
+    """Give one step after the other in turn, beginning after the job that had the last one."""
+    given, last = dict.fromkeys((claim.job for claim in claims), 0), by.last
+    while (job := round_robin(_able(gpus, claims, given), last)) is not None:
+        given[job] += _least(claims, job)
+        last = job
+    return Division(given, by.freeze, last)
+
+
+def _to_who_offers_most(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
+    """Give one step after the other to the job that offers most, beside a floor for all.
+
+    What a job offers with n GPUs is 1/(n + 1) of what it does with none; a job without results
+    offers as much as any other.
+    """
+    given, last = _floor(gpus, claims), by.last
+    most = max((offer.gain for offer in by.offers), default=0.0)
+    while True:
+        able = {offer.job for offer in _able(gpus, claims, given) if offer.open}
+        there = [_with(offer, given[offer.job], most) for offer in by.offers if offer.job in able]
+        job = greedy(there, lambda offers: _first(offers, given))
+        if job is None:
+            return Division(given, by.freeze, last)
+        given[job] += _least(claims, job)
+        last = job
+
+
+def _floor(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
+    """Give every job the whole steps in a part of its fair share."""
+    fair = fair_shares(gpus, claims)
+    return {one.job: int(fair[one.job] * FLOOR / one.least) * one.least for one in claims}
+
+
+def _with(offer: Offer, had: int, most: float) -> Offer:
+    gain = (most if offer.best is None else offer.gain) / (1 + had)
+    best = offer.best or 0.0
+    return replace(offer, bound=best + gain, best=best, surplus=gain, gain=gain)
+
+
+def _first(offers: Sequence[Offer], given: Mapping[str, int]) -> str | None:
+    """Choose the largest gap; of equal ones, who has least yet."""
+    best = max(offers, key=lambda offer: (offer.gap, -given[offer.job]), default=None)
+    return None if best is None else best.job
+
+
+def _able(gpus: int, claims: Sequence[Claim], given: Mapping[str, int]) -> list[Offer]:
+    """Say which jobs can have one more step."""
+    left = gpus - sum(given.values())
+    return [Offer(one.job, open=one.least <= min(left, one.cap - given[one.job])) for one in claims]
+
+
+def _least(claims: Sequence[Claim], job: str) -> int:
+    return next(claim.least for claim in claims if claim.job == job)

@@ -1,0 +1,151 @@
+"""What is remembered of how jobs share a run: the terms of each, and what led to them.
+
+The one rule: only values that the journal keeps, and how they are read and written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from seerd.planner.memory import Json, Values, integer, items, real, text, texts
+from seerd.planner.model import Impossible, Limits, Problem, View
+from seerd.planner.serving import Freeze
+
+ALIKE = 0.1
+"""JobTerms are left as they are if what they allow differs by less than this part."""
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """What one job plans with.
+
+    gpus          the most GPUs at one moment
+    start_s       since when, seconds since the run began
+    deadline_s    for how long from then on, seconds
+    budget_gpu_s  GPU-seconds from then on
+    renewals      how often its terms have changed
+    """
+
+    gpus: int
+    start_s: float
+    deadline_s: float
+    budget_gpu_s: float
+    renewals: int = 0
+
+    def alike(self, other: JobTerms) -> bool:
+        """Tell whether planning anew with the other terms would change next to nothing."""
+        if self.gpus != other.gpus or not self.gpus:
+            return self.gpus == other.gpus
+        passed_s = other.start_s - self.start_s
+        left_s = max(0.0, self.deadline_s - passed_s)
+        left_gpu_s = self.budget_gpu_s * left_s / self.deadline_s if left_s else 0.0
+        return _near(left_s, other.deadline_s) and _near(left_gpu_s, other.budget_gpu_s)
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= ALIKE * max(one, other)
+
+
+@dataclass(slots=True)
+class ShareTable:
+    """How jobs share a run.
+
+    terms      what each job plans with
+    caps       job -> how many GPUs it can use, where that is less than its share
+    done       jobs whose policies want nothing more
+    signature  what the shares follow from, apart from what jobs can use
+    divided_s  when shares were divided last, seconds since the run began
+    gpus       how many GPUs were divided
+    extended   how often the run's limits had been extended when `spent_gpu_s` was noted
+    spent_gpu_s  GPU-seconds that all jobs had taken when the present limits were planned with
+    base       job -> GPU-seconds that it had taken when jobs or weights were others
+    freeze     what tells whether greedy is frozen
+    last       the job that was given a GPU last
+    refused    job -> why its policy could do nothing with what it was to have; it is not kept
+    """
+
+    gpus: int = 0
+    extended: int = 0
+    spent_gpu_s: float = 0.0
+    divided_s: float = 0.0
+    base: dict[str, float] = field(default_factory=dict)
+    terms: dict[str, JobTerms] = field(default_factory=dict)
+    caps: dict[str, int] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+    signature: list[str] = field(default_factory=list)
+    freeze: Freeze = field(default_factory=Freeze)
+    last: str | None = None
+    refused: dict[str, Impossible] = field(default_factory=dict)
+
+    def left(self, problem: Problem, view: View) -> Limits | None:
+        """Return what is left of what is planned with; None if nothing is.
+
+        Limits that were extended meanwhile count from then on.
+        """
+        if self.extended != problem.extended:
+            self.extended, self.spent_gpu_s = problem.extended, sum(view.spent.values())
+        planned = problem.planned
+        passed_s = max(0.0, view.now_s - problem.start_s)
+        deadline_s = planned.deadline_s - passed_s
+        budget_gpu_s = planned.budget_gpu_s - (sum(view.spent.values()) - self.spent_gpu_s)
+        if deadline_s <= 0 or budget_gpu_s <= 0:
+            return None
+        return Limits(deadline_s, budget_gpu_s, planned.max_gpus)
+
+    def values(self) -> dict[str, Json]:
+        """Write it as a policy's memory has it."""
+        terms: dict[str, Json] = {
+            name: [one.gpus, one.start_s, one.deadline_s, one.budget_gpu_s, one.renewals]
+            for name, one in self.terms.items()
+        }
+        freeze: list[Json] = [*sorted(self.freeze.candidates)]
+        return {
+            "version": VERSION,
+            "gpus": self.gpus,
+            "extended": self.extended,
+            "spent": self.spent_gpu_s,
+            "divided": self.divided_s,
+            "base": cast("dict[str, Json]", dict(self.base)),
+            "terms": terms,
+            "caps": cast("dict[str, Json]", dict(self.caps)),
+            "done": [*self.done],
+            "signature": [*self.signature],
+            "among": freeze,
+            "best": self.freeze.best if self.freeze.best > float("-inf") else None,
+            "unchanged": self.freeze.unchanged,
+            "last": self.last,
+        }
+
+
+def read_table(values: Values) -> ShareTable:
+    """Read what `ShareTable.values` has written. Raises `ValueError` if it is anything else."""
+    terms, caps, base = values.get("terms"), values.get("caps"), values.get("base")
+    best, last = values.get("best"), values.get("last")
+    if not isinstance(terms, dict) or not isinstance(caps, dict) or not isinstance(base, dict):
+        raise ValueError(terms)
+    return ShareTable(
+        gpus=integer(values.get("gpus"), 0),
+        extended=integer(values.get("extended"), 0),
+        spent_gpu_s=real(values.get("spent")),
+        divided_s=real(values.get("divided")),
+        base={name: real(one) for name, one in base.items()},
+        terms={name: _read_terms(one) for name, one in terms.items()},
+        caps={name: integer(one, 0) for name, one in caps.items()},
+        done=[*texts(values.get("done"))],
+        signature=texts(values.get("signature")),
+        freeze=Freeze(
+            frozenset(texts(values.get("among"))),
+            float("-inf") if best is None else real(best),
+            integer(values.get("unchanged"), 0),
+        ),
+        last=None if last is None else text(last),
+    )
+
+
+def _read_terms(value: Json) -> JobTerms:
+    gpus, start_s, deadline_s, budget_gpu_s, renewals = items(value, 5)
+    return JobTerms(
+        integer(gpus, 0), real(start_s), real(deadline_s), real(budget_gpu_s), integer(renewals, 0)
+    )

@@ -1,0 +1,377 @@
+"""Several jobs that share a run: who has how many GPUs, and what each makes of its share.
+
+The one rule: a job's policy plans its share as if it were a run of its own. When the share changes,
+rounds by the clock are planned anew for what is left, as if the limits had been changed
+(`seerd.planner.renewed`); other policies go on with more or fewer GPUs.
+
+fair         GPUs are divided by weight up to what each job can use (`seerd.planner.sharing`)
+round-robin  one by one in turn (Li et al., Ease.ml, VLDB '18, section 4.2)
+greedy       one by one to the job that offers most, each the less the more it has already
+             (section 4.3)
+hybrid       greedy until that is frozen, then in turn (section 4.4)
+
+What a job leaves of its share goes to the others at once. All but fair divide again every `WHILE`.
+Where there are fewer GPUs than jobs, those go first that had least for their weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
+
+from seerd.planner.caching import IndexCache
+from seerd.planner.dividing import Dividing, divided
+from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
+from seerd.planner.job_offers import offers
+from seerd.planner.job_table import VERSION, JobTerms, ShareTable, read_table
+from seerd.planner.job_views import by_job, changes_of, in_the_run, memory_of
+from seerd.planner.memory import FORGOTTEN, Json, Memory, differing, recall
+from seerd.planner.model import (
+    Impossible,
+    Limits,
+    Outline,
+    Plan,
+    PlannedJob,
+    Problem,
+    Stage,
+    View,
+)
+from seerd.planner.policy import BY_THE_CLOCK, outline_of, plan_of
+from seerd.planner.protocol import Policy
+from seerd.planner.sharing import Claim
+
+WHILE_S, WHILES = 30.0, 40
+"""Shares are divided again after so many seconds at least, and at most so often in a run."""
+WHOLE = 1 - 1e-9
+"""A factor that allows for rounding where a round takes all the time that there is."""
+KEPT = 64
+"""How many problems of jobs are kept, so that policies find what they have cached for them."""
+FIRST = "{count} jobs share the run ({sharing}); GPUs of each at first: {shares}"
+DONE = "what was planned for {job} is done: the others get its share"
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A job while a question is answered.
+
+    job      the job
+    view     what its policy sees, with the trials that it has asked for meanwhile
+    memory   what its policy remembers
+    problem  what it was asked with last; None: it was not asked yet
+    plan     its last answer
+    changes  how the run's memory differs for it
+    parts    its answers so far, in the run's names
+    """
+
+    job: PlannedJob
+    view: View
+    memory: Memory
+    problem: Problem | None = None
+    plan: Plan = field(default_factory=Plan)
+    changes: dict[str, Json] = field(default_factory=dict)
+    parts: list[Plan] = field(default_factory=list)
+
+    @property
+    def used(self) -> int:
+        """How many GPUs its last answer wants."""
+        return sum(one.gpus for one in self.plan.allocations)
+
+    def ask(self, problem: Problem | None) -> None:
+        """Ask the job's policy what it wants with this problem; None: it has no GPUs."""
+        if problem is None:
+            self.plan, self.problem = Plan(), None
+            return
+        if problem is self.problem:
+            return
+        self.problem = problem
+        plan, after = plan_of(problem, self.memory, self.view)
+        self.plan = _within(plan, problem)
+        if after is not self.memory:
+            self.changes.update(changes_of(self.job.id, after))
+        self.memory = after
+        self.view = self.view.with_new(self.plan.new)
+        self.parts.append(in_the_run(self.job.id, self.plan))
+
+
+def _within(plan: Plan, problem: Problem) -> Plan:
+    """Have trials wait for which a job has no GPUs any more: its share has become smaller, and some
+    policies only begin fewer trials then.
+    """
+    left, kept = problem.planned.max_gpus or 0, []
+    for one in plan.allocations:
+        if one.gpus <= left:
+            kept.append(one)
+            left -= one.gpus
+    return plan if len(kept) == len(plan.allocations) else replace(plan, allocations=tuple(kept))
+
+
+_memories: IndexCache[dict[str, Memory]] = IndexCache()
+_problems: OrderedDict[tuple[int, JobTerms], tuple[PlannedJob, Problem]] = OrderedDict()
+
+
+def _outline(problem: Problem) -> Outline | Impossible:
+    """Outline one stage in which all jobs have their shares."""
+    cluster = fixed_cluster(problem)
+    if isinstance(cluster, Impossible):
+        return cluster
+    table, open_ = ShareTable(), [job for job in problem.jobs if not job.over]
+    _divide(problem, open_, table, View(problem.start_s, "max", {}))
+    found = []
+    for job in open_:
+        if (why := table.refused.get(job.id)) is not None:
+            return replace(why, reason=f"{job.id}: {why.reason}")
+        own = _problem_of(job, table.terms[job.id], problem)
+        one = None if own is None else outline_of(own)
+        found += [one] if isinstance(one, Outline) else []
+    shares = ", ".join(f"{job.id} {table.terms[job.id].gpus}" for job in open_)
+    told = FIRST.format(count=len(open_), sharing=problem.sharing, shares=shares)
+    return replace(_side_by_side(problem, cluster, found), adjusted=(*problem.adjusted, told))
+
+
+def _side_by_side(problem: Problem, cluster: FixedCluster, found: Sequence[Outline]) -> Outline:
+    first = [group for own in found for group in (own.stages[0].groups if own.stages else ())]
+    return Outline(
+        brackets=tuple(bracket for own in found for bracket in own.brackets),
+        stages=(Stage(cluster.start_s, cluster.end_s, tuple(first)),),
+        first_round_s=min((own.first_round_s for own in found), default=0.0),
+        sizes=tuple(sorted({gpus for own in found for gpus in own.allocations})),
+    )
+
+
+def _plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+    table = recall(memory, VERSION, read_table)
+    notes = [FORGOTTEN] if table is None and view.trials else []
+    gone: dict[str, Json] = dict.fromkeys(memory.values) if table is None else {}
+    known, table = (Memory() if table is None else memory), table or ShareTable()
+    views, kept = by_job(view, problem.jobs), _memories.take(problem, memory) or {}
+    asked = {
+        job.id: _Asked(job, views[job.id], kept.get(job.id) or memory_of(job.id, known))
+        for job in problem.jobs
+        if not job.over and job.id not in table.done
+    }
+    notes += _settle(problem, table, view, asked)
+    after = memory.after({**gone, **differing(known, table.values()), **_changes(asked)})
+    _memories.keep(problem, after, {**kept, **{name: one.memory for name, one in asked.items()}})
+    return _together(problem, table, view, asked, notes), after
+
+
+def _settle(
+    problem: Problem, table: ShareTable, view: View, asked: Mapping[str, _Asked]
+) -> list[str]:
+    """Divide and ask until every share is used, or nobody can use what is left. Return what people
+    should know.
+    """
+    notes: list[str] = []
+    open_ = {name: one.job for name, one in asked.items()}
+    if _due(problem, table, view, [*open_.values()]):
+        table.caps = {}
+        _divide(problem, [*open_.values()], table, view)
+    for _ in range(2 * len(asked) + 1):
+        for name, job in open_.items():
+            terms = table.terms.get(name)
+            asked[name].ask(None if terms is None else _problem_of(job, terms, problem))
+        ended = [name for name in open_ if asked[name].plan.done]
+        for name in ended:
+            table.done.append(name)
+            notes.append(DONE.format(job=name))
+            del open_[name]
+        short = _short(table, {name: asked[name].used for name in open_})
+        if not ended and not short:
+            break
+        table.caps |= short
+        if not _divide(problem, [*open_.values()], table, view):
+            break
+    return notes
+
+
+def _short(table: ShareTable, used: Mapping[str, int]) -> dict[str, int]:
+    """Find the jobs that cannot use their whole share, and what they use of it."""
+    had = {name: terms.gpus for name, terms in table.terms.items()}
+    return {name: gpus for name, gpus in used.items() if gpus < had.get(name, 0)}
+
+
+def _due(problem: Problem, table: ShareTable, view: View, open_: Sequence[PlannedJob]) -> bool:
+    """Tell whether shares must be divided: for the first time, for other jobs or weights, or again
+    after a while.
+    """
+    changed = table.signature != _signature(problem, open_)
+    return changed or view.now_s >= _again_s(problem, table, open_)
+
+
+def _again_s(problem: Problem, table: ShareTable, open_: Sequence[PlannedJob]) -> float:
+    """Return when shares are divided again though nothing has happened, seconds since the run
+    began; infinite: never.
+    """
+    turns = any(not table.terms[job.id].gpus for job in open_ if job.id in table.terms)
+    if problem.sharing == "fair" and not turns and not table.caps:
+        return math.inf
+    return table.divided_s + _while_s(problem)
+
+
+def _while_s(problem: Problem) -> float:
+    return max(WHILE_S, problem.planned.deadline_s / WHILES)
+
+
+def _signature(problem: Problem, open_: Sequence[PlannedJob]) -> list[str]:
+    """Name what shares follow from, apart from what jobs can use."""
+    jobs = [f"{job.id} {job.weight:g}" for job in open_]
+    return [problem.sharing, str(problem.extended), *jobs]
+
+
+def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, view: View) -> bool:
+    """Give every open job its share. Return whether any has changed."""
+    left = table.left(problem, view)
+    if left is None or not open_:
+        return False
+    signature = _signature(problem, open_)
+    if signature != table.signature:
+        table.signature, table.base = signature, dict(view.spent)
+    table.divided_s = view.now_s
+    params = replace(problem.params, t_min_s=0.0)
+    counted = replace(problem, params=params, within=left, extended=problem.extended + 1)
+    cluster = fixed_cluster(counted)
+    table.gpus = table.gpus if isinstance(cluster, Impossible) else cluster.gpus
+    told = (
+        ()
+        if problem.sharing in ("fair", "round-robin")
+        else offers(open_, by_job(view, problem.jobs), view.spent)
+    )
+    had = {name: gpu_s - table.base.get(name, 0.0) for name, gpu_s in view.spent.items()}
+    by = Dividing(problem.sharing, had, _while_s(problem), told, table.freeze, table.last)
+    claims = [_claim(job, table, _own_left(problem, job, view, left)) for job in open_]
+    division = divided(table.gpus, claims, by)
+    table.freeze, table.last = division.freeze, division.last
+    together = sum(division.given.values()) or 1
+    changed = False
+    for job in open_:
+        gpus = division.given[job.id]
+        share = Limits(left.deadline_s, left.budget_gpu_s * gpus / together, gpus)
+        terms = _terms(problem, job, table, view, share)
+        changed |= _give(problem, job, table, terms)
+    refused = any(
+        division.given[name] > cap for name, cap in table.caps.items() if name in division.given
+    )
+    return _divide(problem, open_, table, view) or changed if refused else changed
+
+
+def _claim(job: PlannedJob, table: ShareTable, own_left: Limits) -> Claim:
+    most = job.problem.limits.max_gpus
+    caps = [table.gpus, table.caps.get(job.id, table.gpus), *([] if most is None else [most])]
+    cap = min(caps) if own_left.deadline_s > 0 and own_left.budget_gpu_s > 0 else 0
+    return Claim(job.id, cap, job.weight, job.problem.params.p_min)
+
+
+def _own_left(problem: Problem, job: PlannedJob, view: View, left: Limits) -> Limits:
+    """Return what is left for a job, of the run's limits and of its own."""
+    own, since_s = job.problem.limits, max(view.now_s, problem.start_s)
+    set_aside_s = problem.limits.deadline_s - since_s - left.deadline_s
+    return Limits(
+        max(0.0, min(left.deadline_s, own.deadline_s - since_s - set_aside_s)),
+        max(0.0, min(left.budget_gpu_s, own.budget_gpu_s - view.spent.get(job.id, 0.0))),
+    )
+
+
+def _terms(
+    problem: Problem, job: PlannedJob, table: ShareTable, view: View, share: Limits
+) -> JobTerms:
+    """Make a job's terms from its share, within its own limits.
+
+    Only rounds by the clock are planned anew. Other policies go on where they are: how deep they
+    search follows from when they began.
+    """
+    before, own_left = table.terms.get(job.id), _own_left(problem, job, view, share)
+    left_s, left_gpu_s = own_left.deadline_s, own_left.budget_gpu_s
+    gpus, since_s = share.max_gpus or 0, max(view.now_s, problem.start_s)
+    if before is None:
+        return JobTerms(gpus, since_s, left_s, left_gpu_s)
+    if job.problem.params.name in BY_THE_CLOCK:
+        return JobTerms(gpus, since_s, left_s, left_gpu_s, before.renewals + 1)
+    lasts_s = since_s - before.start_s + left_s
+    return JobTerms(gpus, before.start_s, lasts_s, gpus * lasts_s, before.renewals)
+
+
+def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms) -> bool:
+    """Set a job's terms, if they are others than before. Return whether they are.
+
+    Where its policy could do nothing with them, its terms stay if it has as many GPUs as before;
+    else it has none, and the others get them.
+    """
+    before = table.terms.get(job.id)
+    if before is not None and before.alike(terms):
+        return False
+    own = _problem_of(job, terms, problem)
+    outline = None if own is None else outline_of(own)
+    if isinstance(outline, Impossible):
+        if before is not None and before.gpus == terms.gpus:
+            return False
+        table.refused[job.id], table.caps[job.id] = outline, 0
+        terms = replace(terms, gpus=0)
+    table.terms[job.id] = terms
+    return True
+
+
+def _problem_of(job: PlannedJob, terms: JobTerms, problem: Problem) -> Problem | None:
+    """Make what a job's policy plans with, the same object for the same terms; None: it has no
+    GPUs.
+    """
+    if not terms.gpus:
+        return None
+    key = id(job), terms
+    if key not in _problems:
+        params, gpu_s = job.problem.params, terms.budget_gpu_s
+        # What a new job gets may be less than the shortest round; it is all that there is.
+        most_s = min(terms.deadline_s, gpu_s / params.p_min) * WHOLE
+        within = Limits(terms.deadline_s, terms.budget_gpu_s, terms.gpus)
+        own = replace(
+            job.problem,
+            params=replace(params, t_min_s=min(params.t_min_s, most_s)),
+            limits=replace(within, deadline_s=terms.start_s + terms.deadline_s),
+            within=within,
+            start_s=terms.start_s,
+            extended=terms.renewals,
+            whole=problem.whole,
+            gpus_per_instance=problem.gpus_per_instance,
+        )
+        _problems[key] = job, own
+        if len(_problems) > KEPT:
+            _problems.popitem(last=False)
+    return _problems[key][1]
+
+
+def _changes(asked: Mapping[str, _Asked]) -> dict[str, Json]:
+    return {key: value for one in asked.values() for key, value in one.changes.items()}
+
+
+def _together(
+    problem: Problem,
+    table: ShareTable,
+    view: View,
+    asked: Mapping[str, _Asked],
+    notes: Sequence[str],
+) -> Plan:
+    """Put the jobs' plans together; what comes first in each of them comes first."""
+    there = {name: one for name, one in asked.items() if name not in table.done}
+    plans = [in_the_run(name, one.plan) for name, one in there.items()]
+    parts = [part for one in asked.values() for part in one.parts]
+    again_s = _again_s(problem, table, [one.job for one in there.values()])
+    asks = [again_s, *(plan.ask_at_s for plan in plans if plan.ask_at_s is not None)]
+    at_s = min((at_s for at_s in asks if view.now_s < at_s < math.inf), default=None)
+    rows = zip_longest(*(plan.allocations for plan in plans))
+    return Plan(
+        tuple(one for one in chain.from_iterable(rows) if one is not None),
+        tuple(new for part in parts for new in part.new),
+        tuple(dict.fromkeys(name for part in parts for name in part.eliminated)),
+        ask_at_s=at_s,
+        hold_gpus=sum(plan.hold_gpus for plan in plans),
+        ask_on_end=any(plan.ask_on_end for plan in plans),
+        done=not there,
+        compared=tuple(one for part in parts for one in part.compared),
+        note="; ".join([*notes, *(part.note for part in parts if part.note)]),
+    )
+
+
+JOBS = Policy(_outline, _plan)
+"""The policy of a run that jobs share. Raises what their policies raise."""

@@ -1,0 +1,84 @@
+"""Fair shares of GPUs between jobs: water-filling by weight up to what each can use (Li et al.,
+ASHA, MLSys '20, section 5.3).
+
+The one rule: no GPU that some job can use stays idle while there is room for that job's next step,
+and nobody is above its cap. Shares are whole GPUs, and the same for the same jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a job may have.
+
+    job     its id
+    cap     the most GPUs that it can use, at least 0
+    weight  its share beside that of others, above 0
+    least   GPUs of its smallest step: it gets none, or at least so many; at least 1
+    """
+
+    job: str
+    cap: int
+    weight: float = 1.0
+    least: int = 1
+
+
+def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
+    """Divide GPUs between jobs by weight, in whole GPUs, by their order among equals.
+
+    What a job cannot use goes to the others. Of what rounding leaves, one each goes to those with
+    the largest remainders. Where not every job can have its smallest step, those that are furthest
+    below theirs have none, one after the other, until the others have. What is left then goes to
+    whom it is enough for.
+    """
+    there = [claim for claim in claims if 0 < claim.least <= min(claim.cap, gpus)]
+    shares = _whole(gpus, there)
+    while short := [claim for claim in there if 1 < claim.least > shares[claim.job]]:
+        there.remove(max(reversed(short), key=lambda claim: _lack(claim, shares)))
+        shares = _whole(gpus, there)
+    for claim in _heaviest(claims):
+        left = gpus - sum(shares.values())
+        if claim.job not in shares and claim.least <= min(left, claim.cap):
+            shares[claim.job] = min(left, claim.cap)
+    return {claim.job: shares.get(claim.job, 0) for claim in claims}
+
+
+def water_level(gpus: int, claims: Sequence[Claim]) -> dict[str, Fraction]:
+    """Divide GPUs between jobs by weight and exactly, as if they could be split; each has its cap
+    at most, and what it cannot use goes to the others by their weight.
+    """
+    exact = {claim.job: Fraction(claim.cap) for claim in claims}
+    left, open_ = Fraction(gpus), list(claims)
+    while open_:
+        level = left / sum(Fraction(claim.weight) for claim in open_)
+        full = [claim for claim in open_ if claim.cap <= level * Fraction(claim.weight)]
+        if not full:
+            return exact | {claim.job: level * Fraction(claim.weight) for claim in open_}
+        left -= sum(claim.cap for claim in full)
+        open_ = [claim for claim in open_ if claim not in full]
+    return exact
+
+
+def _whole(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
+    """Round exact shares to whole GPUs by largest remainders; of equals the heavier is first."""
+    exact = water_level(gpus, claims)
+    shares = {job: int(share) for job, share in exact.items()}
+    left = int(sum(exact.values())) - sum(shares.values())
+    order = sorted(_heaviest(claims), key=lambda claim: shares[claim.job] - exact[claim.job])
+    for claim in order[:left]:
+        shares[claim.job] += 1
+    return shares
+
+
+def _heaviest(claims: Sequence[Claim]) -> list[Claim]:
+    return sorted(claims, key=lambda claim: -claim.weight)
+
+
+def _lack(claim: Claim, shares: Mapping[str, int]) -> tuple[float, float, int]:
+    """Tell how far a job is below its smallest step; of equals the lightest lacks most."""
+    return (1 - shares[claim.job] / claim.least, -claim.weight, claim.least)

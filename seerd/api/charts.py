@@ -1,0 +1,124 @@
+"""Pictures of a run, those of its report, as objects that show themselves in a notebook.
+
+The one rule: a picture is SVG in the notebook's own text colours, so that every viewer shows it,
+without a network or an extension, in light and dark.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from seerd.errors import UsageError
+from seerd.report.page import ReadRun
+
+Axis = Literal["time", "reports", "gpu_time"]
+WIDTH = 860
+FIELDS = {"time": "at_s", "reports": "report", "gpu_time": "gpu_s"}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture.
+
+    spec     it in Vega-Lite, with all of its data
+    caption  what it shows
+    """
+
+    spec: dict[str, Any]
+    caption: str
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it black on white, as `.svg`, `.png` or `.pdf`; return the file."""
+        from seerd.report.drawing import write
+
+        to = Path(path)
+        write(self.spec, to)
+        return to
+
+    def __repr__(self) -> str:
+        return f"a picture: {self.caption} Write it with .save('picture.svg')"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from seerd.report.drawing import on_paper, svg
+
+        look = "margin:0;font-size:12px"
+        inline = f'<figure style="{look}">{svg(self.spec)}<figcaption>{escape(self.caption)}'
+        return {
+            "text/html": f"{inline}</figcaption></figure>",
+            "image/svg+xml": svg(on_paper(self.spec)),
+            "text/plain": self.caption,
+        }
+
+
+def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
+    """Draw learning curves. Raises `UsageError` for a metric that was not reported."""
+    from seerd.core.metrics import names_of
+    from seerd.report import run_charts, tables
+    from seerd.view.harmless import printable
+
+    if by not in get_args(Axis):
+        raise UsageError(f"by={by!r}: one of {', '.join(get_args(Axis))} is needed")
+    known = names_of(read.state)
+    if metric is not None and metric not in known:
+        raise UsageError(f"metric={metric!r} was not reported; there are {', '.join(known)}")
+    frame, facts = _frame(read), read.state.facts
+    own = [
+        one for one in frame.order if facts.goal_of(one.trial.id).metric == (metric or facts.metric)
+    ]
+    chosen = tables.shown(own or frame.order)
+    points = tables.curves(chosen, read.timeline, None if own else metric)
+    name = printable(metric or facts.metric)
+    drawn = run_charts.curves(frame, points, FIELDS[by], name)
+    caption = f"{name} of {len(chosen)} of {len(frame.order)} trials."
+    return Chart(drawn, f"{caption} A cross is where a trial was given up.")
+
+
+def gpus(read: ReadRun) -> Chart:
+    """Draw GPUs over time."""
+    from seerd.report import run_charts, tables
+
+    caption = "Each bar is an attempt of a trial on its GPUs; pale until it trained."
+    return Chart(run_charts.gpus(_frame(read), tables.bars(read.timeline, read.state)), caption)
+
+
+def costs(read: ReadRun) -> Chart:
+    """Draw what was billed."""
+    from seerd.report import run_charts
+
+    return Chart(
+        run_charts.money(_frame(read)), "What was billed, beside the budget and the deadline."
+    )
+
+
+def importance(read: ReadRun) -> Chart:
+    """Draw which hyperparameters matter. Raises `UsageError` if that cannot be said."""
+    from seerd.report import space_charts, tables
+    from seerd.report.importance import FEWEST, caption, importances
+
+    frame = _frame(read)
+    found = importances(frame.order, tables.varied(read.state))
+    if not found:
+        raise UsageError(f"importance needs {FEWEST} trials with reports, which differ")
+    return Chart(space_charts.importance(frame, found), caption(found))
+
+
+def configurations(read: ReadRun) -> Chart:
+    """Draw configurations. Raises `UsageError` if all trials have the same."""
+    from seerd.report import space_charts, tables
+
+    varied = tables.varied(read.state)
+    if not varied:
+        raise UsageError("there are no configurations that differ yet")
+    caption = "Configurations as lines, the best with colour and dash."
+    return Chart(space_charts.parallel(_frame(read), varied), caption)
+
+
+def _frame(read: ReadRun) -> Any:
+    from seerd.report import tables
+    from seerd.report.frame import Frame
+
+    return Frame(read.timeline, read.state, tables.ranked(read.state), WIDTH)

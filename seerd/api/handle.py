@@ -1,0 +1,322 @@
+"""A run, to be looked at: `seerd.load`, and what `seerd.run` returns.
+
+The one rule: what is told of a run is what the command of the same name tells, read anew each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from seerd.api import charts
+from seerd.api.charts import Chart
+from seerd.api.frames import frame
+from seerd.api.reading import ReadingOn
+from seerd.commands import best as best_command
+from seerd.core.state import State
+from seerd.errors import UsageError
+from seerd.export import rows
+from seerd.shell.home import Home, RunFolder, default_home
+from seerd.view import run_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+
+def home_of(path: str | os.PathLike[str] | None) -> Home:
+    """Return the folder of all runs; None: the default one."""
+    return Home(Path(path).expanduser().resolve() if path else default_home())
+
+
+def load(
+    run: str | os.PathLike[str] = "last", *, home: str | os.PathLike[str] | None = None
+) -> Run:
+    """Return a run, over or not.
+
+    run   its id, the beginning of it, "last", or the path of its folder
+    home  the folder of all runs; None: SEERD_HOME, or the XDG state folder
+
+    Raises `seerd.errors.UsageError` if there is none.
+    """
+    if isinstance(run, str) and os.sep not in run:
+        return Run(home_of(home).find(run))
+    folder = RunFolder(Path(run).expanduser().resolve())
+    if not folder.is_one:
+        raise UsageError(f"there is no run in {folder.path}")
+    return Run(folder)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best model of a run; while the run goes on, the best so far.
+
+    trial    the trial that has trained it
+    config   its value of each hyperparameter
+    metric   by what it is the best
+    metrics  everything that was reported last before it was saved
+    """
+
+    trial: str
+    config: dict[str, Any]
+    metric: float
+    metrics: dict[str, float | None]
+    _folder: RunFolder = field(repr=False)
+    _state: State = field(repr=False)
+    _job: str = field(repr=False)
+
+    @property
+    def path(self) -> Path:
+        """The folder with `checkpoint.pt` and `config.json`, as `seerd best --to` makes it.
+
+        It is the run's own where the model is there. Otherwise the model is copied into a temporary
+        folder, which goes with this process.
+        """
+        own = self._folder.best / self._job
+        if self._job in self._state.result.of_jobs and not _is_packed(own):
+            return own
+        return self.to(_scratch())
+
+    def to(self, folder: str | os.PathLike[str]) -> Path:
+        """Copy the model into this folder, as `seerd best --to` does, and return the folder.
+
+        Raises `seerd.errors.UsageError` or `StoreError` if it cannot be copied.
+        """
+        to = Path(folder)
+        _apart(lambda: best_command.taken(self._folder, self._state, to, self._job or None))
+        return to
+
+
+class Run:
+    """A run: of `seerd.run` when it is over, or of `seerd.load`.
+
+    In a notebook it shows itself: limits, best trials and learning curves.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._reading = ReadingOn(folder)
+
+    @property
+    def id(self) -> str:
+        """Its id, the name of its folder."""
+        return self._folder.run
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self._folder.path
+
+    @property
+    def state(self) -> str:
+        """How it ended, in one word of `seerd list --json`; "running"; or "stopped" if nobody runs
+        it and it can be resumed.
+        """
+        return self._reading.read().status
+
+    @property
+    def best(self) -> Best:
+        """Its best model. Raises `seerd.errors.NoModelError`, which says why there is none.
+
+        Where jobs share the run, it is that of the only one that has any; if several have, it
+        raises `seerd.errors.UsageError`, and `best_of` has them.
+        """
+        return self._best(None)
+
+    def best_of(self, job: str) -> Best:
+        """Return the best model of one of the jobs that share the run. Raises
+        `seerd.errors.NoModelError` if it has none, `seerd.errors.UsageError` if there is no such
+        job.
+        """
+        return self._best(job)
+
+    def _best(self, job: str | None) -> Best:
+        state = self._reading.read().state
+        told = best_command.known(self._folder, state, job)
+        shown = {key: told[key] for key in ("trial", "config", "metric", "metrics")}
+        return Best(**shown, _folder=self._folder, _state=state, _job=told.get("job", ""))
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What `seerd run --json` ends with: what it took of its limits, and the best model."""
+        read = self._reading.read()
+        return run_json.result(read.state, read.status)
+
+    def trials(self) -> pd.DataFrame:
+        """Return a row for each trial: what was tried, and what came of it.
+
+        docs/export.md has the columns of this and of the other tables. Needs `seerd[notebook]`.
+        """
+        return frame(rows.trials(self._reading.told()))
+
+    def reports(self) -> pd.DataFrame:
+        """Return a row for each report of each trial: when it was made, and its metrics."""
+        return frame(rows.reports(self._reading.told()))
+
+    def ledger(self) -> pd.DataFrame:
+        """Return a row for each charge: what was billed, when, and for what; `result` has the
+        sums.
+        """
+        return frame(rows.charges(self._reading.told()))
+
+    def report(self) -> Page:
+        """Return the page of `seerd report`; a notebook shows it. Needs `seerd[report]`."""
+        from seerd.report.page import RunReport
+
+        return Page(RunReport(self._reading.read()).page())
+
+    def curves(self, metric: str | None = None, by: charts.Axis = "time") -> Chart:
+        """Draw learning curves, the best trials with their names. Needs `seerd[report]`.
+
+        metric  one of the metrics that were reported; None: the run's own
+        by      "time", "reports" or "gpu_time"
+        """
+        return charts.curves(self._reading.read(), metric, by)
+
+    def gpus(self) -> Chart:
+        """Draw which trial had which GPUs when. Needs `seerd[report]`."""
+        return charts.gpus(self._reading.read())
+
+    def costs(self) -> Chart:
+        """Draw what was billed over time, beside budget and deadline. Needs `seerd[report]`."""
+        return charts.costs(self._reading.read())
+
+    def importance(self) -> Chart:
+        """Draw how much each hyperparameter explains, with its uncertainty. Needs `seerd[report]`.
+
+        Raises `seerd.errors.UsageError` if too few trials have reported to say.
+        """
+        return charts.importance(self._reading.read())
+
+    def configurations(self) -> Chart:
+        """Draw configurations as lines, the best with colour and dash. Needs `seerd[report]`."""
+        return charts.configurations(self._reading.read())
+
+    def stop(self) -> None:
+        """End the run in order, as `seerd stop` does; it may go on for some seconds.
+
+        Raises `seerd.errors.UsageError` if nobody runs it.
+        """
+        from seerd.commands.stop import ask_to_stop
+
+        ask_to_stop(self._folder)
+
+    def watch(self) -> None:
+        """Show the run until it is over, as `seerd watch` does. Ctrl-C ends that, not the run."""
+        from seerd.api.notebook import NotebookView, in_a_notebook
+        from seerd.view.watch import watch_run
+
+        if in_a_notebook():
+            NotebookView().watch(self._folder)
+        else:
+            watch_run(self._folder)
+
+    def resume(self, *, show: bool = True) -> Run:
+        """Go on with a run that was interrupted, or whose process was killed, until it is over; see
+        `seerd.run`. Raises `seerd.errors.UsageError` if it cannot go on.
+        """
+        from seerd.api import running
+
+        return running.resume(self._folder, show=show)
+
+    async def resume_async(self, *, show: bool = True) -> Run:
+        """Do what `resume` does, while the caller's event loop goes on; see `seerd.run_async`."""
+        from seerd.api import running
+
+        return await running.resume_async(self._folder, show=show)
+
+    def __repr__(self) -> str:
+        from rich.console import Console
+
+        from seerd.view.harmless import Harmless
+        from seerd.view.summary import summary
+
+        console = Console(
+            width=100,
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            force_jupyter=False,  # a notebook would show it twice
+            color_system=None,  # a notebook, or FORCE_COLOR, would have codes in a text
+        )
+        with console.capture() as captured:
+            alive = self._folder.owner() is not None
+            console.print(Harmless(summary(self._reading.read().state, alive=alive, most=5)))
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+    def _repr_html_(self) -> str:
+        from seerd.api.html import shown
+
+        return shown(self._reading.read())
+
+
+class Page:
+    """The page of `seerd report`; a notebook shows it."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it into a file, and return that."""
+        to = Path(path)
+        to.write_text(self.html, encoding="utf-8")
+        return to
+
+    def __repr__(self) -> str:
+        return (
+            f"a page of {len(self.html.encode()) / 1e6:.1f} MB; write it with .save('report.html')"
+        )
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        look = "width:100%;height:80vh;border:0"
+        return (
+            f'<iframe sandbox="allow-scripts" style="{look}" srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+
+def _is_packed(best: Path) -> bool:
+    from seerd.agent import folders
+
+    return folders.is_packed(best / "checkpoint.pt")
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _scratch() -> Path:
+    """Make a folder that goes with this process."""
+    _kept.append(tempfile.TemporaryDirectory(prefix="seerd-best-"))
+    return Path(_kept[-1].name)
+
+
+def _apart(work: Callable[[], T]) -> T:
+    """Do work that runs an event loop; in a thread of its own if one runs here, as in notebooks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    found: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return found[0]

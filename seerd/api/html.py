@@ -1,0 +1,173 @@
+"""How a run shows itself in a notebook: its limits, its best trials, its curves.
+
+The one rule: it takes the notebook's colours and fonts, so that it reads in light and dark; no
+script, no network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from seerd.api import charts
+from seerd.core.diagnosis import diagnose, fate
+from seerd.core.incumbent import chosen, metric_name
+from seerd.core.lifecycle import RunPhase
+from seerd.core.metrics import last_value, names_of
+from seerd.core.state import State
+from seerd.errors import UsageError
+from seerd.report import tables
+from seerd.report.page import ReadRun
+from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.view.configs import config_text, value_text
+from seerd.view.harmless import printable
+from seerd.view.plain import ending
+from seerd.view.run_json import best
+
+MOST_ROWS, MOST_METRICS, MOST_PARAMETERS = 10, 3, 8
+STYLE = """
+.seerd{font-size:13px;line-height:1.45;max-width:900px}
+.seerd .bars{display:grid;grid-template-columns:max-content 1fr max-content;gap:2px 10px;
+align-items:center;margin:6px 0}
+.seerd .bar{height:8px;border-radius:4px;background:rgba(128,128,128,.3);overflow:hidden}
+.seerd .bar i{display:block;height:100%;background:#4c78a8}
+.seerd .soft{opacity:.75}
+.seerd .scroll{overflow-x:auto}
+.seerd table{border-collapse:collapse;font-size:inherit;margin:6px 0;
+font-variant-numeric:tabular-nums}
+.seerd th,.seerd td{padding:2px 10px 2px 0;text-align:right;white-space:nowrap;
+background:none!important}
+.seerd th{border-bottom:1px solid rgba(128,128,128,.6)}
+.seerd .text{text-align:left}
+.seerd svg{max-width:100%;height:auto}
+"""
+
+
+def shown(read: ReadRun, now_s: float | None = None) -> str:
+    """Return the run as HTML. now_s: the time since it began; None: that of its last event."""
+    state = read.state
+    parts = [
+        f"<p><b>{_text(state.facts.run)}</b>: {_text(ending(state) or read.status)}</p>",
+        _bars(state, max(now_s or 0.0, state.now)),
+        f"<p>{_best(state)}</p>",
+        _table(state),
+        _curves(read),
+    ]
+    return f'<div class="seerd"><style>{STYLE}</style>{"".join(parts)}</div>'
+
+
+def _bars(state: State, now_s: float) -> str:
+    limits, book = state.facts.problem.limits, state.ledger
+    now_s = state.now if state.phase is RunPhase.OVER else now_s
+    spent_gpu_s = book.spent_gpu_s(now_s)
+    bars = [
+        _bar(
+            "time",
+            now_s,
+            limits.deadline_s,
+            format_duration(round(now_s)),
+            format_duration(limits.deadline_s),
+        ),
+        _bar(
+            "GPU time",
+            spent_gpu_s,
+            limits.budget_gpu_s,
+            format_gpu_time(spent_gpu_s),
+            format_gpu_time(limits.budget_gpu_s),
+        ),
+    ]
+    if limits.cost_usd is not None and book.usd_per_gpu_h:
+        usd = book.usd(spent_gpu_s)
+        bars.append(
+            _bar("money", usd, limits.cost_usd, format_money(usd), format_money(limits.cost_usd))
+        )
+    return f'<div class="bars">{"".join(bars)}</div>'
+
+
+def _bar(name: str, spent: float, limit: float, spent_text: str, limit_text: str) -> str:
+    share = min(1.0, spent / limit) if limit else 0.0
+    return (
+        f'<span>{name}</span><div class="bar"><i style="width:{share:.1%}"></i></div>'
+        f"<span>{escape(spent_text)} of {escape(limit_text)}</span>"
+    )
+
+
+def _best(state: State) -> str:
+    told = [_best_of(state, job) for job in state.jobs if chosen(state, job) is not None]
+    if told:
+        return "<br>".join(told)
+    over = state.phase is RunPhase.OVER
+    return _text(diagnose(state).text) if over else "No model has been saved yet."
+
+
+def _best_of(state: State, job: str) -> str:
+    found, published = best(state, job), state.result.of_jobs.get(job)
+    assert found is not None
+    kind = f"best{' of ' * bool(job)}{job}" + ("" if published else " so far")
+    goal = state.facts.goals[job]
+    name = metric_name(state, published.incumbent) if published else goal.metric
+    return (
+        f"{kind}: <b>{_text(found['trial'])}</b>, {_text(name)} <b>{found['metric']:.6g}</b> after "
+        f"{found['epoch']} reports, {_text(config_text(found['config']))}"
+    )
+
+
+def _table(state: State) -> str:
+    ordered = tables.ranked(state)
+    if not ordered:
+        return ""
+    metrics = names_of(state)[:MOST_METRICS]
+    parameters = [one.name for one in tables.varied(state)][:MOST_PARAMETERS]
+    heads = [
+        ("trial", True),
+        *((name, False) for name in metrics),
+        ("reports", False),
+        ("GPUs", False),
+        ("state", True),
+        *((name, False) for name in parameters),
+    ]
+    head = "".join(_cell(name, "th", left=left) for name, left in heads)
+    body = "".join(
+        f"<tr>{''.join(_row(state, one, metrics, parameters))}</tr>" for one in ordered[:MOST_ROWS]
+    )
+    more = len(ordered) - MOST_ROWS
+    rest = f'<p class="soft">and {more} more: .trials() has all</p>' if more > 0 else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll">{table}</div>{rest}'
+
+
+def _row(
+    state: State, one: tables.Ranked, metrics: Sequence[str], parameters: Sequence[str]
+) -> Iterator[str]:
+    trial = one.trial
+    yield _cell(trial.id, left=True)
+    for name in metrics:
+        is_own = name == state.facts.goal_of(trial.id).metric
+        value = one.metric if is_own else last_value(state, trial, name)
+        yield _cell("" if value is None else f"{value:.6g}")
+    yield _cell(str(trial.reports))
+    yield _cell(str(trial.gpus or trial.had or "-"))
+    yield _cell(fate(state, trial).replace("-", " "), left=True)
+    for name in parameters:
+        chosen = trial.config.get(name)
+        yield _cell("" if chosen is None else value_text(chosen))
+
+
+def _cell(text: str, tag: str = "td", *, left: bool = False) -> str:
+    kind = ' class="text"' if left else ""
+    return f"<{tag}{kind}>{_text(text)}</{tag}>"
+
+
+def _curves(read: ReadRun) -> str:
+    from seerd.report.drawing import svg
+
+    if not any(trial.history for trial in read.state.trials.values()):
+        return ""
+    try:
+        return svg(charts.curves(read, None, "time").spec)
+    except UsageError as error:
+        return f'<p class="soft">{_text(str(error))}</p>'
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,35 @@
+"""A run as it stands, read from its journal; what was read before is not read again.
+
+The one rule: it only reads, so it never disturbs a run.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from seerd.commands.report import as_read
+from seerd.explanation.told import ToldRun, told
+from seerd.report.page import ReadRun
+from seerd.shell.home import RunFolder
+
+
+class ReadingOn:
+    """Reads one run, as far as it has gone. Threads may share it."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._told: ToldRun | None = None
+        self._lock = threading.Lock()
+
+    def told(self) -> ToldRun:
+        """Read what has come since, and return all. Raises `JournalError`."""
+        with self._lock:
+            if self._told is None:
+                self._told = told(self.folder)
+            else:
+                self._told.read_on(self.folder)
+            return self._told
+
+    def read(self) -> ReadRun:
+        """Do the same, and add what reports say beside."""
+        return as_read(self.folder, self.told())

@@ -1,0 +1,91 @@
+"""`seerd add`: a configuration of the person's own for a run that goes on.
+
+The one rule: a configuration is taken as it was written, or refused; what it leaves open is drawn.
+"""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from seerd.commands.asking import ask, check_running
+from seerd.commands.common import tell
+from seerd.core.verdicts import DenyCause
+from seerd.errors import UsageError
+from seerd.planner.parameter import Config, Value
+from seerd.planner.space import NoConfigurationError, Space
+from seerd.runs import reading
+from seerd.shell.home import RunFolder
+from seerd.shell.inbox import AddRequest
+from seerd.spec.guesses import why_not
+from seerd.view.configs import config_text
+
+DENIED: dict[DenyCause, str] = {
+    "ending": "the run is ending",
+    "space": "it is not in the search space",
+    "no-more": "{policy} begins no more trials: it has begun all that it may, or begins them all "
+    "at once; seer+, asha, bohb, hypersched and hyperband go on to begin new ones",
+}
+
+
+def add(folder: RunFolder, said: Sequence[str], *, json: bool) -> None:
+    """Ask the run to try a configuration next, and say what it has answered.
+
+    Raises `UsageError` if it cannot be, or nobody has answered, and `JournalError`.
+    """
+    check_running(folder, "no configuration can be added")
+    state = reading.read(folder)
+    problem = state.facts.problem
+    rng = random.Random(f"added {len(state.trials)}")  # noqa: S311 - no secret
+    config = completed(problem.space, values(said), rng)
+    reply = ask(folder, AddRequest(dict(config)))
+    if reply.denied is not None:
+        why = DENIED.get(reply.denied, reply.denied).format(policy=problem.params.name)
+        raise UsageError(f"{config_text(config)} was not added: {why}")
+    told = {"run": folder.run, "config": dict(config)}
+    tell(told, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
+
+
+def only_config(spec: Path | None, config: Sequence[str] | None) -> Sequence[str]:
+    """Return the configuration that is to be added. Raises `UsageError` if there is none, or a job
+    beside it.
+    """
+    if spec is not None or not config:
+        raise UsageError("give either --config NAME=VALUE,... or the SPEC of a job, and not both")
+    return config
+
+
+def completed(space: Space, wanted: Config, rng: random.Random) -> Config:
+    """Draw what a configuration leaves open. Raises `UsageError` if it is not in the space."""
+    why = why_not(space, wanted)
+    if why:
+        raise UsageError(f"{config_text(wanted)} was not added: {why}")
+    try:
+        return space.fixed(wanted).sample(rng)
+    except NoConfigurationError as error:
+        raise UsageError(f"{config_text(wanted)} was not added: {error}") from error
+
+
+def values(said: Sequence[str]) -> dict[str, Value]:
+    """Read `lr=0.1,optimizer=sgd`. Numbers, true and false are what they are in a spec, anything
+    else is text. Raises `UsageError`.
+    """
+    found: dict[str, Value] = {}
+    for part in (part for text in said for part in text.split(",")):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not name or not equals or not value:
+            raise UsageError(f"--config {part}: write NAME=VALUE, for example lr=0.1,momentum=0.9")
+        if name in found:
+            raise UsageError(f"--config gives {name} twice")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Value:
+    try:
+        value = tomllib.loads(f"it = {text}")["it"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return value if isinstance(value, str | int | float | bool) else text

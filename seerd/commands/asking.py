@@ -1,0 +1,69 @@
+"""Asking a run for something while it goes on, and waiting for what it says.
+
+The one rule: nothing is asked of a run that no process runs. Who gets no answer is told so, and the
+request is withdrawn.
+"""
+
+from __future__ import annotations
+
+import time
+
+from seerd.core.lifecycle import RunPhase
+from seerd.errors import UsageError
+from seerd.runs import reading
+from seerd.shell.home import RunFolder
+from seerd.shell.inbox import Inbox, Reply, Request
+from seerd.view.working import working
+
+PATIENCE_S = 30.0
+POLL_S = 0.1
+
+
+def check_running(folder: RunFolder, what: str) -> None:
+    """Raise `UsageError` if no process runs the run. `what`: what cannot be done, for people."""
+    if folder.owner() is not None:
+        return
+    state = reading.read(folder)
+    if state.phase is RunPhase.OVER and state.end.status != "interrupted":
+        raise UsageError(
+            f"{folder.run} is over, so {what}; a new run learns from it: seerd run SPEC --like "
+            f"{folder.run}"
+        )
+    raise UsageError(
+        f"{folder.run} is not running, so {what}; go on first with: seerd resume {folder.run}"
+    )
+
+
+def ask(folder: RunFolder, request: Request, patience_s: float = PATIENCE_S) -> Reply:
+    """Ask, and return the answer. Raises `UsageError` if there is none."""
+    with working(f"waiting for an answer of {folder.run}"):
+        return _ask(folder, request, patience_s)
+
+
+def _ask(folder: RunFolder, request: Request, patience_s: float) -> Reply:
+    inbox = Inbox(folder.requests)
+    try:
+        name = inbox.put(request)
+    except OSError as error:
+        raise UsageError(f"{folder.run} cannot be asked: {error.strerror}") from error
+    end = time.monotonic() + patience_s
+    try:
+        while True:
+            alive = folder.owner() is not None
+            reply = inbox.reply(name)
+            if reply is not None:
+                return reply
+            if not alive:
+                raise UsageError(
+                    f"the process of {folder.run} has ended before it answered; what holds: seerd "
+                    f"show {folder.run}"
+                )
+            if time.monotonic() > end:
+                raise UsageError(
+                    f"{folder.run} has not answered in {patience_s:g} s, and was asked no more; "
+                    "a process of an older seerd never does. What holds: "
+                    f"seerd show {folder.run}"
+                )
+            time.sleep(POLL_S)
+    finally:
+        inbox.withdraw(name)

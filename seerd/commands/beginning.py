@@ -1,0 +1,126 @@
+"""From a spec to a run that can begin: what `seerd run` and `seerd.run` check, say and plan.
+
+The one rule: what can be refused is refused before anything is started. So that a mistake is told
+at once, only what looks for it is imported before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from seerd.view.working import working
+
+if TYPE_CHECKING:
+    from seerd.commands.common import Minimize
+    from seerd.core.state import State
+    from seerd.planning.facts import Intended, Place
+    from seerd.shell.home import Home, RunFolder
+    from seerd.spec.group import JobGroup
+    from seerd.spec.spec import Spec
+
+Say = Callable[[str], object]
+"""Tells the person one line that is not a mistake."""
+
+
+def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
+    """Return the spec with what earlier runs tell, and where it will run.
+
+    Raises `SeerdError` if it cannot be run.
+    """
+    from seerd.runs import clusters, earlier
+    from seerd.spec.clusters import Ec2Cluster
+    from seerd.spec.doubts import doubts
+
+    if spec.export:
+        from seerd.commands import exporting
+
+        exporting.check(spec.export)
+    spec = earlier.informed(spec, home)
+    for line in (*doubts(spec.metric), *offered(spec, home)):
+        say(line)
+    with working("looking at where it will run"):
+        place = clusters.quoted(spec, home)
+    if isinstance(spec.cluster, Ec2Cluster):
+        from seerd.commands import sweep
+
+        with working("looking for what earlier runs have left in the cloud"):
+            left = sweep.before_a_run(home, spec.cluster.region, place.quote.owner)
+        for line in left:
+            say(line)
+    return spec, place
+
+
+def offered(spec: Spec, home: Home) -> list[str]:
+    """Say that there are runs to learn from; nothing if there are none, or some are named."""
+    from seerd.runs import earlier
+
+    found = [] if spec.like or spec.policy.name == "grid" else earlier.alike(spec, home)
+    if not found:
+        return []
+    runs = "1 earlier run" if len(found) == 1 else f"{len(found)} earlier runs"
+    return [f"{runs} of this script; to learn from the newest: --like {found[-1]}"]
+
+
+def intended(spec: Spec, place: Place, *, ideal: bool, minimize: Minimize | None) -> Intended:
+    """Plan a run. Raises `LimitsError` if the limits cannot be met."""
+    from seerd.planning import plans
+    from seerd.planning.facts import Intended
+
+    planned = plans.of_spec(spec, place, ideal=ideal, minimize=minimize)
+    parts = planned.problem, planned.outline, planned.cluster
+    return Intended(*parts, minimize=minimize, ideal=ideal)
+
+
+def create(
+    spec: Spec, home: Home, place: Place, intended: Intended, origin: float
+) -> tuple[RunFolder, State]:
+    """Make the run's folder, ready to begin.
+
+    origin  when the run began, wall clock, seconds since 1970
+
+    Raises `CloudError` if the cloud does not allow the plan's peak.
+    """
+    from seerd.runs import clusters, runs
+
+    clusters.of(spec).check_quota(intended)
+    return runs.create(spec, intended, home, origin, place.quote)
+
+
+def placed_group(group: JobGroup, home: Home, say: Say) -> tuple[JobGroup, Place]:
+    """Return the group with what earlier runs tell its jobs, and where it will run.
+
+    Raises `SeerdError` if it cannot be run.
+    """
+    from seerd.runs import clusters, earlier
+    from seerd.spec.doubts import doubts
+
+    jobs = []
+    for job in group.jobs:
+        spec = earlier.informed(job.spec, home)
+        for line in doubts(spec.metric):
+            say(f"{job.id}: {line}")
+        clusters.of(spec).check(spec)
+        jobs.append(replace(job, spec=spec))
+    _, place = placed(group.lead, home, say)
+    return replace(group, jobs=tuple(jobs)), place
+
+
+def intended_group(group: JobGroup, place: Place) -> Intended:
+    """Plan a run that jobs share. Raises `LimitsError` if the limits cannot be met."""
+    from seerd.planning import plans
+    from seerd.planning.facts import Intended
+
+    planned = plans.of_group(group, place)
+    return Intended(planned.problem, planned.outline, planned.cluster)
+
+
+def create_group(
+    group: JobGroup, home: Home, place: Place, intended: Intended, origin: float
+) -> tuple[RunFolder, State]:
+    """Make the folder of a run that jobs share, ready to begin. Raises what `create` raises."""
+    from seerd.runs import clusters, runs
+
+    clusters.of(group.lead).check_quota(intended)
+    return runs.create(group.lead, intended, home, origin, place.quote, group.jobs)

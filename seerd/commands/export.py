@@ -1,0 +1,79 @@
+"""`seerd export`: a run as files for other programs, or in a tracker of experiments.
+
+The one rule: it only reads runs; exporting again adds what is missing and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from seerd.errors import UsageError
+from seerd.explanation.told import ToldRun, told
+from seerd.export import rows
+from seerd.export.following import alone
+from seerd.export.installed import check_installed
+from seerd.export.rows import Rows
+from seerd.export.trackers import bring, opened
+from seerd.shell.home import RunFolder
+from seerd.spec.targets import without_password
+from seerd.view.harmless import harmless
+
+TABLES: dict[str, Callable[[ToldRun], Rows]] = {
+    "trials": rows.trials,
+    "reports": rows.reports,
+    "ledger": rows.charges,
+}
+"""Name of a file without its ending -> what is in it."""
+WRITERS = {"csv": "csv", "parquet": "pyarrow"}
+"""Formats of tables, and the package that each needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a run is exported to.
+
+    kind   csv, parquet, or the name of a tracker
+    where  a folder or an address, as the person wrote it
+    """
+
+    kind: str
+    where: str
+
+
+def export(folder: RunFolder, targets: list[Destination]) -> None:
+    """Write the run to all targets. Raises `ExportError`, `JournalError`, `UsageError`."""
+    if not targets:
+        raise UsageError(
+            "say where to: --csv DIR, --parquet DIR, --tensorboard DIR, --mlflow URI, --optuna URL "
+            "or --wandb DIR"
+        )
+    for target in targets:
+        check_installed(target.kind, WRITERS.get(target.kind, ""))
+    run = told(folder)
+    for target in targets:
+        if target.kind in WRITERS:
+            _tables(run, target.kind, Path(target.where))
+        else:
+            _tracker(run, folder, target)
+        print(harmless(f"{folder.run}: {target.kind} in {without_password(target.where)}"))
+
+
+def _tracker(run: ToldRun, folder: RunFolder, target: Destination) -> None:
+    with alone(folder, target.kind, target.where) as had:
+        if not had:
+            raise UsageError(f"another process exports {folder.run} to this {target.kind} already")
+        bring(opened(target.kind, target.where), target.kind, run)
+
+
+def _tables(run: ToldRun, kind: str, where: Path) -> None:
+    from seerd.export import files
+
+    write = files.csv if kind == "csv" else files.parquet
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        for name, table in TABLES.items():
+            write(table(run), where / f"{name}.{kind}")
+    except OSError as error:
+        raise UsageError(f"{where} cannot be written: {error.strerror}") from error

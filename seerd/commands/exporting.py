@@ -1,0 +1,137 @@
+"""Exports a run as it goes on, to what `[export]` of its spec names: a process for each.
+
+The one rule: whatever becomes of it, the run goes on as without it, and ends at most a few seconds
+later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seerd.export.installed import check_installed
+from seerd.runs import wiring
+from seerd.shell.home import RunFolder
+from seerd.spec.targets import anywhere, without_password
+from seerd.view.harmless import printable
+
+END_S = 5.0
+"""Seconds that a process has once the run is over."""
+MOST_SAID = 400
+"""Characters of what has gone wrong that are told."""
+WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+"""What a line of the log begins with."""
+
+
+def check(export: Mapping[str, str]) -> None:
+    """Raise `UsageError` if a package is missing that the export of a run will need."""
+    for kind in export:
+        check_installed(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Exporter:
+    """One process.
+
+    kind     name of the tracker
+    where    its folder or address, for any working directory
+    process  the process; its standard input ends when the run does
+    log      what it says
+    """
+
+    kind: str
+    where: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def end(self, limit_s: float) -> str:
+        """Let it export the rest; return what went wrong, empty if nothing."""
+        with contextlib.suppress(BrokenPipeError):
+            self.let_go()
+        try:
+            if self.process.wait(limit_s) == 0:
+                return ""
+        except subprocess.TimeoutExpired:
+            return f"has not answered within {END_S:g} s"
+        finally:
+            self.kill()
+        said = self.log.read_text(errors="replace").strip().splitlines() or ["has failed"]
+        why = printable(WHEN.sub("", said[-1], count=1))
+        return why if len(why) <= MOST_SAID else f"{why[:MOST_SAID]}..."
+
+    def by_hand(self, run: str) -> str:
+        """Return the command that exports the rest; a password is left for the person to add."""
+        where = without_password(self.where)
+        told = shlex.quote(where) if where == self.where else "ADDRESS"
+        return f"seerd export {run} --{self.kind} {told}"
+
+    def let_go(self) -> None:
+        """Tell it that the run is over."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def kill(self) -> None:
+        """End it, with all that it has started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def exporting(folder: RunFolder) -> Iterator[None]:
+    """Export the run while the block lasts, if its spec says so, and then the rest of it; what
+    could not be exported is told on stderr in one line.
+    """
+    setup = wiring.load(folder)
+    wanted = {} if folder.target.is_file() else setup.export
+    where = Path(setup.spec_folder)
+    place = where if where.is_dir() else folder.path
+    exporters: list[_Exporter] = []
+    try:
+        exporters += [_begin(folder, place, kind, to) for kind, to in wanted.items()]
+        yield
+    except BaseException:
+        for exporter in exporters:
+            exporter.kill()
+        raise
+    for exporter in exporters:
+        with contextlib.suppress(BrokenPipeError):
+            exporter.let_go()
+    end = time.monotonic() + END_S
+    for exporter in exporters:
+        if why := exporter.end(max(0.0, end - time.monotonic())):
+            again = exporter.by_hand(folder.run)
+            print(f"export to {exporter.kind}: {why}; add the rest with: {again}", file=sys.stderr)
+
+
+def _begin(folder: RunFolder, place: Path, kind: str, where: str) -> _Exporter:
+    log = folder.path / f"export-{kind}.log"
+    with log.open("ab") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "seerd.export.following", str(folder.path.resolve())],
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=said,
+            cwd=place,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            },
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    target = {"kind": kind, "where": where, "end_s": END_S}
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(f"{json.dumps(target)}\n".encode())
+        process.stdin.flush()
+    return _Exporter(kind, anywhere(where, place), process, log)

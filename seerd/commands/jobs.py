@@ -1,0 +1,170 @@
+"""`seerd add RUN SPEC`, `stop RUN JOB` and `set RUN JOB`: the jobs that share a run that goes on.
+
+The one rule: a job's source and spec are in the run's folder before the run is asked to take it;
+if it does not take it, they are removed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from seerd.agent.protocol import Job
+from seerd.commands.asking import ask, check_running
+from seerd.commands.common import tell
+from seerd.core.jobs import open_jobs
+from seerd.core.state import State
+from seerd.core.verdicts import DenyCause
+from seerd.errors import UsageError
+from seerd.planner.clouds import assumed
+from seerd.planning.groups import job_facts, planner_job
+from seerd.runs import reading, runs, wiring
+from seerd.shell.home import RunFolder
+from seerd.shell.inbox import JobRequest, Reply, Request, StopJobRequest, WeighRequest
+from seerd.spec.group import JOB, GroupJob, job_of
+
+DENIED: dict[DenyCause, str] = {
+    "ending": "the run is ending",
+    "no-job": "there is no such job any more",
+    "unready": "the machines could not be made ready for it",
+}
+PATIENCE_S = 1200.0
+"""A job's setup commands are waited for so long, seconds."""
+GROUPS = (
+    "{run} is one job, and takes no others: begin them together, with seerd run SPEC SPEC... or a "
+    "group.toml"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job that is to share a run; None: as its spec has it.
+
+    spec    its spec
+    name    its name in the run
+    owner   for whom it is
+    weight  its share beside the others'
+    target  it is over when a model is as good as this
+    """
+
+    spec: Path
+    name: str | None = None
+    owner: str | None = None
+    weight: float | None = None
+    target: float | None = None
+
+
+def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
+    """Have one more job share the run. Raises `UsageError` if it cannot, and `SpecError`."""
+    state = _running(folder, "no job can be added")
+    setup = wiring.load(folder)
+    if setup.kind != "local":
+        raise UsageError(
+            f"{folder.run} runs on machines over SSH, to which sources are sent when they are made "
+            "ready: there, all jobs must be there from the start"
+        )
+    taken = {*state.jobs, *(path.stem for path in folder.specs.iterdir())}
+    job = job_of(_read(new), Path.cwd(), (), taken)
+    starts = _starts(setup.jobs[0], job, Path(setup.job.source))
+    cluster, limits = state.facts.cluster, state.facts.problem.limits
+    planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
+    request = JobRequest(planned, job_facts(job), starts)
+    kept = folder.added_job(job.id)
+    runs.copy_job(folder, job)
+    kept.write_bytes(msgspec.json.encode(starts))
+    # Who gets no answer leaves all there: the job may be taken yet, and a resumed run needs it.
+    reply = ask(folder, request, PATIENCE_S)
+    if reply.denied is not None:
+        shutil.rmtree(folder.source / job.id, ignore_errors=True)
+        for path in (kept, kept.with_suffix(".toml")):
+            path.unlink(missing_ok=True)
+        raise _refused(reply, f"{job.id} was not added")
+    told = {"run": folder.run, "job": job.id}
+    tell(told, lambda _: f"{job.id} shares {folder.run} from now on", json=json)
+
+
+def stop(folder: RunFolder, job: str) -> None:
+    """End one of the jobs; the others get what is left. Raises `UsageError` if it cannot be."""
+    _known(_running(folder, "no job of it can be stopped"), folder, job)
+    _asked(folder, StopJobRequest(job), f"{job} was not stopped")
+    print(f"{job} is over; its trials save, and the others get its share")
+
+
+def weigh(folder: RunFolder, job: str, weight: float, *, json: bool) -> None:
+    """Give one of the jobs another weight. Raises `UsageError` if it cannot be."""
+    _known(_running(folder, "no weight can be set"), folder, job)
+    _asked(folder, WeighRequest(job, weight), f"the weight of {job} was not set")
+    told = {"run": folder.run, "job": job, "weight": weight}
+    tell(told, lambda _: f"{job} has the weight {weight:g} from now on", json=json)
+
+
+def weight_of(said: str) -> float:
+    """Read `weight=3`. Raises `UsageError`."""
+    name, _, value = said.partition("=")
+    try:
+        weight = float(value)
+    except ValueError:
+        weight = 0.0
+    if name.strip() != "weight" or not 0 < weight < float("inf"):
+        raise UsageError(f"{said}: write weight=NUMBER, more than 0, for example weight=3")
+    return weight
+
+
+def _running(folder: RunFolder, what: str) -> State:
+    """Read a run that goes on and that jobs share. Raises `UsageError` for any other."""
+    check_running(folder, what)
+    state = reading.read(folder)
+    if not state.facts.jobs:
+        raise UsageError(GROUPS.format(run=folder.run))
+    return state
+
+
+def _known(state: State, folder: RunFolder, job: str) -> None:
+    there = open_jobs(state)
+    if job not in there:
+        raise UsageError(
+            f"{folder.run} has no job {job!r} that goes on; it has {', '.join(there) or 'none'}"
+        )
+
+
+def _read(new: NewJob) -> dict[str, Any]:
+    """Read what was given beside the spec as a `[[job]]` is read. Raises `UsageError`."""
+    said = {k: v for k, v in dataclasses.asdict(new).items() if v is not None and k != "spec"}
+    values: dict[str, Any] = {"spec": str(new.spec.resolve())}
+    for key, value in said.items():
+        try:
+            values[key] = JOB[key](value)
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"--{key} {value}: {error}") from error
+    return values
+
+
+def _asked(folder: RunFolder, request: Request, denied: str) -> None:
+    reply = ask(folder, request)
+    if reply.denied is not None:
+        raise _refused(reply, denied)
+
+
+def _refused(reply: Reply, what: str) -> UsageError:
+    assert reply.denied is not None
+    detail = f": {reply.detail}" if reply.detail else ""
+    return UsageError(f"{what}: {DENIED.get(reply.denied, reply.denied)}{detail}")
+
+
+def _starts(like: Job, job: GroupJob, source: Path) -> Job:
+    """Say how agents start a job's trials, on the machines of another one."""
+    own = wiring.started_as(job.spec, sys.executable)
+    return dataclasses.replace(
+        own,
+        id=job.id,
+        source=str(source / job.id),
+        store=like.store,
+        allocations=like.allocations,
+        threads=like.threads,
+    )

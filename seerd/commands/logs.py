@@ -1,0 +1,100 @@
+"""`seerd logs`: what the trials have printed.
+
+The one rule: it only reads, so it never disturbs a run.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from seerd.errors import UsageError
+from seerd.shell.home import RunFolder
+from seerd.view.harmless import harmless, printable
+from seerd.view.logs import Growing, lines, log_files, newest_attempts, newest_last, tail
+
+POLL_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class LogsAsked:
+    """What of the logs is printed.
+
+    tail    how many of the last lines of each file; None: all of it
+    follow  whether to go on with what is printed from now on, until the run is over
+    files   only the names of the files
+    """
+
+    tail: int | None
+    follow: bool = False
+    files: bool = False
+
+
+def logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> None:
+    """Print the ends of the logs, the newest last: of one trial those of all its attempts, else of
+    each trial those of its newest one. Raises `UsageError`.
+    """
+    paths = _found(folder, trial, wanted)
+    if not paths and not wanted.follow:
+        who = f"{harmless(trial)} has" if trial else f"the trials of {folder.run} have"
+        print(f"seerd: {who} printed nothing", file=sys.stderr)
+    if wanted.files:
+        for path in paths:
+            print(printable(str(path)))
+        return
+    shown = newest_last(paths if trial is not None else newest_attempts(paths, folder), folder)
+    growing = {path: Growing(path, path.stat().st_size) for path in paths}
+    for path in shown:
+        print(_heading(path))
+        sys.stdout.writelines(lines(path) if wanted.tail is None else tail(path, wanted.tail))
+    if wanted.follow:
+        signal.signal(signal.SIGINT, _end)
+        _follow(folder, lambda: _found(folder, trial, wanted), growing, shown[-1:])
+
+
+def _found(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> list[Path]:
+    """List the logs. Raises `UsageError` if there are none, unless they may still come."""
+    try:
+        return log_files(folder, trial)
+    except UsageError:
+        if wanted.follow and folder.owner() is not None:
+            return []
+        raise
+
+
+def _follow(
+    folder: RunFolder,
+    found: Callable[[], list[Path]],
+    growing: dict[Path, Growing],
+    last: list[Path],
+) -> None:
+    """Print what is added to the logs until no process runs the run any more.
+
+    growing  how far each log was printed
+    last     the log that was printed last, if any was
+    """
+    while True:
+        over = folder.owner() is None
+        for path in found():
+            added = growing.setdefault(path, Growing(path)).added(whole=not over)
+            if added:
+                if [path] != last:
+                    print(_heading(path))
+                sys.stdout.write(added)
+                last = [path]
+        sys.stdout.flush()
+        if over:
+            return
+        time.sleep(POLL_S)
+
+
+def _heading(path: Path) -> str:
+    return f"==> {printable(str(path))} <=="
+
+
+def _end(*_: object) -> None:
+    raise SystemExit(0)

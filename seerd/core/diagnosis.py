@@ -1,0 +1,260 @@
+"""What is wrong with a run that has no model, and what to do: the answer that people and scripts
+are given.
+
+The one rule: what is said follows from what was seen. Where two causes are possible both are named,
+and nobody is told to spend more time or money on a script that cannot report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from seerd.core.alike import alike, failure_text, has_failed, in_words, signature, tried
+from seerd.core.hints import hint
+from seerd.core.incumbent import incumbent
+from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.metrics import value_of
+from seerd.core.provisioning import refused
+from seerd.core.state import State, Trial
+
+PAGE = "docs/mistakes.md"
+SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
+
+Cause = Literal[
+    "going-on",
+    "no-instance",
+    "crashes",
+    "silent",
+    "not-finite",
+    "constraint",
+    "no-checkpoint",
+    "unreadable-output",
+    "no-running",
+    "no-report",
+    "interrupted",
+    "not-tried",
+    "unknown",
+]
+"""Why there is no model.
+
+going-on           the run is not over
+no-instance        no instance could be had
+crashes            all that were tried have crashed, and none has reported
+silent             all that were tried came to their end without a report
+not-finite         no report had a finite metric
+constraint         every report violates a constraint
+no-checkpoint      trials have reported, and no checkpoint was stored
+unreadable-output  what trials wrote for seerd could not be read
+no-running         no trial has come to its training loop or reported
+no-report          trials have trained, and none has reported
+interrupted        the person ended the run before the first report
+not-tried          no trial was started
+unknown            none of these
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a run has no model.
+
+    cause  in one word
+    text   for people, with what to do
+    """
+
+    cause: Cause
+    text: str
+
+
+def diagnose(state: State) -> Diagnosis:
+    """Say why the run has no model. It has none: `incumbent` is None, or nothing was published."""
+    if (why := refused(state)) is not None:
+        return Diagnosis(
+            "no-instance", f"nothing was trained, since no instance could be had: {why}"
+        )
+    if state.phase is not RunPhase.OVER:
+        return Diagnosis("going-on", "there is no model yet")
+    trials = tried(state)
+    if not trials:
+        return Diagnosis("not-tried", f"there is no model: {_not_tried(state)}")
+    found = _of_crashes(state, trials) or (
+        _of_reports(state) if state.signs.reported else _of_silence(state, trials)
+    )
+    return Diagnosis(found.cause, f"there is no model: {found.text}")
+
+
+def failure_groups(state: State) -> list[list[Trial]]:
+    """Return the trials that have failed, those together that failed in the same way."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in state.trials.values():
+        if trial.phase is TrialPhase.FAILED or (state.finished and fate(state, trial) == "crashed"):
+            groups.setdefault(signature(trial), []).append(trial)
+    return list(groups.values())
+
+
+def complaints(state: State) -> list[str]:
+    """Return what agents have complained of and `diagnose` does not say: for a run without a model
+    it does not matter that its checkpoints would have been empty.
+    """
+    told = state.signs.complaints
+    if incumbent(state) is not None:
+        return list(told.values())
+    why = diagnose(state).text
+    return [text for what, text in told.items() if what != "untracked" and text not in why]
+
+
+def hint_of(state: State, trial: Trial) -> str:
+    """Return what to do about a trial that has failed; empty if nothing certain is known."""
+    return hint(trial.why, trial.tail, state.facts.run, tuple(trial.config))
+
+
+def fate(state: State, trial: Trial) -> str:
+    """Return what has become of a trial, in one word: its phase, or, once the run is over, how a
+    trial has ended that still waited: not-started, crashed, no-report, not-finite or survived.
+    """
+    if trial.phase is not TrialPhase.WAITING or not state.finished:
+        return str(trial.phase)
+    if not trial.attempt:
+        return "not-started"
+    failed = has_failed(trial) and (not trial.history or state.end.why == "alike")
+    if trial.fault == "crashed" or failed:
+        return "crashed"
+    if not trial.history:
+        return "no-report"
+    return "not-finite" if not state.signs.finite else "survived"
+
+
+def _not_tried(state: State) -> str:
+    if any(instance.ready_at is not None for instance in state.fleet.instances.values()):
+        return "no trial was started"
+    return (
+        "no instance was ready before the run had to end, so no trial was started; give it a "
+        "longer --deadline"
+    )
+
+
+def _of_crashes(state: State, trials: Sequence[Trial]) -> Diagnosis | None:
+    """Judge a run all trials of which have crashed or ended early; None if it is another one."""
+    if not all(map(has_failed, trials)):
+        return None
+    same = state.end.detail if state.end.why == "alike" else ""
+    same = same or alike(state) or f"{trials[0].id} failed: {failure_text(trials[0])}"
+    silent = all(trial.crashes == 0 for trial in trials)
+    return Diagnosis("silent" if silent else "crashes", same)
+
+
+# ------------------------------------------------------------ with reports
+
+
+def _of_reports(state: State) -> Diagnosis:
+    if not state.signs.finite:
+        return Diagnosis("not-finite", _not_finite(state))
+    if state.facts.constraints and not any(
+        report.metric is not None for trial in state.trials.values() for report in trial.history
+    ):
+        return Diagnosis("constraint", _violated(state))
+    if not any(trial.checkpoints for trial in state.trials.values()):
+        return Diagnosis("no-checkpoint", _no_checkpoint(state))
+    return Diagnosis("unknown", "no checkpoint with a finite metric could be handed back")
+
+
+def _not_finite(state: State) -> str:
+    name = state.facts.metric
+    if not state.signs.named:
+        return (
+            f"no report had a finite {name}; they had {', '.join(state.signs.names) or 'nothing'}: "
+            "what the script reports must have the name that metric.name has in the spec"
+        )
+    return (
+        f"no report had a finite {name}; if it diverges, lower the learning rates of [space]; if "
+        f"it is computed now and then, report only when it is ({SIDE})"
+    )
+
+
+def _violated(state: State) -> str:
+    """Say which constraints nobody met, and how near the nearest report came to each."""
+    parts = []
+    for one in state.facts.constraints:
+        values = [
+            value
+            for trial in state.trials.values()
+            for report in trial.history
+            if (value := value_of(state, trial, report, one.metric)) is not None
+        ]
+        near = min(values, default=None) if one.sign in ("<", "<=") else max(values, default=None)
+        came = "nobody reported it" if near is None else f"the nearest had {near:.6g}"
+        parts.append(f"{one} ({came})")
+    return (
+        f"no report met {' and '.join(parts)}; loosen metric.constraint, or bound in [space] what "
+        "it depends on"
+    )
+
+
+def _no_checkpoint(state: State) -> str:
+    if (why := state.signs.complaints.get("not-stored")) is not None:
+        return f"trials reported, and {why}"
+    if state.facts.patterns:
+        return _nothing_saved(state)
+    others = f"(programs in other languages write checkpoints as {SIDE} says)"
+    if not any(trial.trained for trial in state.trials.values()):
+        return (
+            "trials reported, and never called trial.running(), where checkpoints are saved: "
+            f"call it after each report, as in `while trial.running():` {others}"
+        )
+    return (
+        "trials reported, and saved no checkpoint: that is done in trial.running(), which must be "
+        f"called after a report {others}"
+    )
+
+
+def _nothing_saved(state: State) -> str:
+    """Say why nothing of a script that does not import seerd was kept."""
+    if not state.facts.saves_to:
+        return (
+            "trials reported, and nothing that they save is kept, since the spec has no "
+            f"train.checkpoint: the path that the script saves to ({SCRIPTS})"
+        )
+    return (
+        f"trials reported, and nothing whole was found at train.checkpoint "
+        f"{state.facts.saves_to!r}, counted from the folder of the source in which the script "
+        f"runs: see what it saves, where, and how often ({SCRIPTS})"
+    )
+
+
+# ------------------------------------------------------------ without a report
+
+
+def _of_silence(state: State, trials: Sequence[Trial]) -> Diagnosis:
+    if (why := state.signs.complaints.get("output")) is not None:
+        return Diagnosis("unreadable-output", why)
+    if state.end.status == "interrupted":
+        return Diagnosis("interrupted", "the run was interrupted before the first report")
+    return _not_heard_of(state, trials)
+
+
+def _not_heard_of(state: State, trials: Sequence[Trial]) -> Diagnosis:
+    ran_s = state.now - (state.signs.tried_s or 0.0)
+    ran, name = in_words(ran_s), state.facts.metric
+    if pattern := state.facts.patterns.get(name):
+        return Diagnosis(
+            "no-report",
+            f"in {ran} no line that trials printed matched train.report {pattern!r}: `seerd logs "
+            f"{state.facts.run}` shows what they print; the first group is the number ({SCRIPTS})",
+        )
+    if not any(trial.trained for trial in trials):
+        return Diagnosis(
+            "no-running",
+            f"in {ran} no trial came to trial.running() or reported. If the script calls neither, "
+            f"it must: trial = seerd.trial(), and trial.report({name}=...) in `while "
+            "trial.running():`; or train.report reads the numbers that it prints. If it does, its "
+            "start takes longer than the run: give it a longer --deadline (seerd profile SPEC "
+            "measures the start)",
+        )
+    return Diagnosis(
+        "no-report",
+        f"trials trained, and in {ran} none reported. If the script does not call "
+        f"trial.report({name}=...) in its loop, it must; if a unit of work takes longer than that, "
+        "report more often, or give the run a longer --deadline (seerd profile SPEC measures how "
+        "long a report takes)",
+    )

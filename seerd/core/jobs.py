@@ -1,0 +1,76 @@
+"""Jobs that share a run: when one of them is over, and what it has.
+
+The one rule: a job that is over gets nothing any more, and what is left goes to the others. The run
+itself ends by its own limits, or when all its jobs are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from seerd.core.incumbent import good_enough, incumbent, metric_name
+from seerd.core.limits import affordable_for_job, job_ends, least_s, release_s
+from seerd.core.state import State
+from seerd.core.verdicts import JobOver, OverCause
+from seerd.planner.model import PlannedJob
+from seerd.planner.trial_ids import job_of
+
+
+def ending_jobs(state: State) -> Iterator[JobOver]:
+    """Yield the jobs that are over now: by their target, or by limits of their own."""
+    for job in state.facts.problem.jobs:
+        if job.over:
+            continue
+        if (detail := target_reached(state, job.id)) is not None:
+            yield JobOver(job=job.id, why="target", detail=detail)
+        elif (why := _own_limit(state, job)) is not None:
+            yield JobOver(job=job.id, why=why)
+
+
+def target_reached(state: State, job: str) -> str | None:
+    """Say which model is as good as the job's target; None: none is, or it has no target."""
+    goal = state.facts.goals[job]
+    best = None if goal.target is None else incumbent(state, job)
+    if best is None or not good_enough(goal, best.metric):
+        return None
+    return (
+        f"{best.trial} has {metric_name(state, best)} {best.metric:.6g} after "
+        f"{best.checkpoint.reports} reports, and {goal.target:.6g} was wanted"
+    )
+
+
+def _own_limit(state: State, job: PlannedJob) -> OverCause | None:
+    by_s, exhausted_s = job_ends(state, job)
+    due_s = min(by_s, exhausted_s)
+    if state.now < due_s - release_s(state) and not _can_begin_nothing(state, job):
+        return None
+    return "deadline" if by_s - state.now <= least_s(state) else "budget"
+
+
+def _can_begin_nothing(state: State, job: PlannedJob) -> bool:
+    """Tell whether a job has no GPUs, and too little of its own limits for any trial to get some:
+    what it was to have is better used by the others.
+    """
+    if state.jobs[job.id].gpus:
+        return False
+    wanted = (one.gpus for name, one in state.plan.wanted.items() if job_of(name) == job.id)
+    gpus = min(wanted, default=job.problem.params.p_min)
+    return not affordable_for_job(state, job.id, gpus)
+
+
+def open_jobs(state: State) -> list[str]:
+    """List the jobs that share the run and still get something."""
+    return [job.id for job in state.facts.problem.jobs if not job.over]
+
+
+def holding(state: State, job: str) -> bool:
+    """Tell whether a trial of the job has an attempt."""
+    return any(t.held is not None for t in state.trials.values() if job_of(t.id) == job)
+
+
+def to_publish(state: State) -> list[str]:
+    """List the jobs whose model may be handed back now: all once the run releases what it has,
+    before that those that are over.
+    """
+    over = [job.id for job in state.facts.problem.jobs if job.over]
+    return [name for name in over if not holding(state, name)]

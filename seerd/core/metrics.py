@@ -1,0 +1,92 @@
+"""Every metric that trials report: what is kept of those beside the run's own, and what must hold
+of them for a model to be the best.
+
+The one rule: a report that violates a constraint counts, for whoever decides, as one that is not
+finite. What was reported is shown as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from seerd.core.events import Checkpoint, TrialReported
+from seerd.core.state import State, Trial
+from seerd.planner.model import MetricConstraint, Report
+
+
+def violated_by(
+    metrics: Mapping[str, float | None], constraints: Sequence[MetricConstraint]
+) -> list[MetricConstraint]:
+    """Return the constraints that do not hold for these metrics; one of which the metric is missing
+    or not finite does not.
+    """
+    return [one for one in constraints if not one.holds(metrics)]
+
+
+def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
+    """Keep what a report had beside the metric; return the metric as it counts for decisions.
+
+    If the report violates a constraint that is None, and the metric is kept beside the others.
+    """
+    state.signs.names.update(dict.fromkeys(event.others))
+    goal = state.facts.goal_of(trial.id)
+    others, name = dict(event.others), goal.metric
+    broken = violated_by({**others, name: event.metric}, goal.constraints)
+    if broken and event.metric is not None:
+        others[name] = event.metric
+    if others:
+        trial.others[event.reports] = others
+    return None if broken else event.metric
+
+
+def as_it_counts(state: State, checkpoint: Checkpoint) -> float | None:
+    """Return the metric of a checkpoint as it counts: None if a report that it is the mean of is
+    known to violate a constraint.
+    """
+    trial, goal = state.trials[checkpoint.trial], state.facts.goal_of(checkpoint.trial)
+    constraints = goal.constraints
+    first = checkpoint.reports - goal.smooth + 1 if constraints else checkpoint.reports + 1
+    for reports in range(max(1, first), checkpoint.reports + 1):
+        metrics = metrics_of(state, trial, reports)
+        if metrics and violated_by(metrics, constraints):
+            return None
+    return checkpoint.metric
+
+
+def metrics_of(state: State, trial: Trial, reports: int) -> dict[str, float | None]:
+    """Return all metrics of a report of the trial, by name; empty if it is not known."""
+    found = next((one for one in reversed(trial.history) if one.reports == reports), None)
+    if found is None:
+        return {}
+    return {state.facts.goal_of(trial.id).metric: found.metric, **trial.others.get(reports, {})}
+
+
+def value_of(state: State, trial: Trial, report: Report, name: str) -> float | None:
+    """Return what a report had under this name; None if it had nothing finite."""
+    others, own = trial.others.get(report.reports, {}), state.facts.goal_of(trial.id).metric
+    return others.get(name, report.metric if name == own else None)
+
+
+def last_value(state: State, trial: Trial, name: str) -> float | None:
+    """Return what the trial's last report had under this name; None if it had nothing finite."""
+    return value_of(state, trial, trial.history[-1], name) if trial.history else None
+
+
+def best_value(state: State, trial: Trial) -> float | None:
+    """Return the best that the trial has reported, as it counts; None: nothing was finite."""
+    finite = (report.metric for report in trial.history if report.metric is not None)
+    return (max if state.facts.goal_of(trial.id).mode == "max" else min)(finite, default=None)
+
+
+def names_of(state: State) -> list[str]:
+    """Return the names of all metrics that were reported; those that decide come first."""
+    own = (goal.metric for goal in state.facts.goals.values())
+    return list(dict.fromkeys((*own, *state.signs.names)))
+
+
+def violations_of(state: State, trial: Trial) -> list[str]:
+    """Return the constraints that the trial's last report violates, as a spec has them."""
+    if not trial.history:
+        return []
+    metrics = metrics_of(state, trial, trial.reports)
+    return [str(one) for one in violated_by(metrics, state.facts.goal_of(trial.id).constraints)]

@@ -1,0 +1,134 @@
+"""The process that exports a run as it goes on: it reads the journal and brings one tracker up to
+date, until its standard input ends; then once more.
+
+The one rule: nobody waits for it but at the end of the run, and nothing depends on it. What it
+could not export, `seerd export` adds later.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from seerd.errors import SeerdError
+from seerd.explanation.told import ToldRun, told
+from seerd.export.trackers import Tracker, bring, opened
+from seerd.shell.home import RunFolder
+from seerd.spec.targets import place_of
+
+EVERY_S = 2.0
+"""Seconds between two looks at the journal."""
+AGAIN_S = 10.0
+"""Seconds until a tracker that could not be written is tried again."""
+SHARE = 0.05
+"""The most of a core's time that it takes."""
+
+
+@contextmanager
+def alone(folder: RunFolder, kind: str, where: str, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the right to export this run there, for the length of the block; yield whether it was to
+    be had. Two that write at once would write twice.
+
+    where  a folder, relative to the working directory, or an address, however it is written
+    """
+    place = os.fsencode(place_of(where, Path.cwd()))
+    name = hashlib.sha256(place).hexdigest()[:8]
+    with (folder.path / f"export-{kind}-{name}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+class Following:
+    """A run, and a tracker that is brought up to date with it.
+
+    folder  the run's folder
+    kind    name of the tracker
+    where   its folder or address
+    """
+
+    def __init__(self, folder: RunFolder, kind: str, where: str) -> None:
+        self._folder = folder
+        self._kind = kind
+        self._where = where
+        self._run: ToldRun | None = None
+        self._tracker: Tracker | None = None
+
+    def bring(self, *, last: bool = False) -> str:
+        """Read on, and export what has come; return what went wrong, empty if nothing.
+
+        After an error it is not known what has come there, so it is looked at anew.
+        """
+        try:
+            if self._run is None:
+                self._run = told(self._folder)
+            else:
+                self._run.read_on(self._folder)
+        except SeerdError as error:
+            self._run = None
+            return str(error)
+        try:
+            self._tracker = self._tracker or opened(self._kind, self._where)
+            bring(self._tracker, self._kind, self._run, last=last)
+        except SeerdError as error:
+            self._tracker = None
+            return str(error)
+        return ""
+
+
+def follow(following: Following, over: threading.Event) -> str:
+    """Export until the run is over; return what went wrong the last time, empty if nothing."""
+    failed, pause_s = "", EVERY_S
+    while True:
+        last = over.wait(pause_s)
+        began = time.monotonic()
+        why = following.bring(last=last)
+        if why and why != failed:
+            print(time.strftime("%Y-%m-%d %H:%M:%S"), why, flush=True)
+        failed = why
+        if last:
+            return failed
+        took_s = time.monotonic() - began
+        pause_s = max(EVERY_S, AGAIN_S if failed else 0.0, took_s / SHARE)
+
+
+def main() -> None:
+    """Export the run in the folder that the command line names; the first line of standard input
+    says where to, so that no address is seen among processes.
+    """
+    folder = RunFolder(Path(sys.argv[1]))
+    line = sys.stdin.readline()
+    if not line:
+        return  # the run's process was gone at once
+    target = json.loads(line)
+    over = threading.Event()
+    threading.Thread(target=_wait_for_the_end, args=(over, target["end_s"]), daemon=True).start()
+    os.nice(10)
+    with alone(folder, target["kind"], target["where"], wait=True):
+        failed = follow(Following(folder, target["kind"], target["where"]), over)
+    sys.stdout.flush()
+    # Libraries have threads that would wait for servers.
+    os._exit(1 if failed else 0)
+
+
+def _wait_for_the_end(over: threading.Event, end_s: float) -> None:
+    """Wait until the run's process closes the pipe, or is gone; then there is little time."""
+    sys.stdin.read()
+    over.set()
+    time.sleep(end_s)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

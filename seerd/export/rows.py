@@ -1,0 +1,149 @@
+"""A run as tables: its trials, their reports, and what was billed. docs/export.md has the columns.
+
+The one rule: pure functions of what was read from the journal. Times are in seconds since the run
+began, GPU time is in GPU-seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seerd.core.metrics import best_value, last_value, names_of, value_of
+from seerd.core.state import State, Trial
+from seerd.explanation.as_json import is_handed_back, outcomes
+from seerd.explanation.attempts import AttemptHistory, held_gpu_s
+from seerd.explanation.told import ToldRun
+from seerd.planner.trial_ids import job_of
+
+Cell = str | float | int | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table.
+
+    names  of its columns, each another one
+    rows   a value for each column; None: there is none
+    """
+
+    names: tuple[str, ...]
+    rows: list[tuple[Cell, ...]]
+
+    def columns(self) -> dict[str, list[Cell]]:
+        """Return the table by columns."""
+        return {name: [row[place] for row in self.rows] for place, name in enumerate(self.names)}
+
+
+def trials(run: ToldRun) -> Rows:
+    """Return a row for each trial, in the order in which they were made."""
+    state, timeline = run.state, run.timeline
+    became, attempts = outcomes(timeline, state), timeline.attempts.by_trial()
+    parameters, shared = _parameters(state), bool(state.facts.jobs)
+    own = list(dict.fromkeys(goal.metric for goal in state.facts.goals.values()))
+    others = [name for name in names_of(state) if name not in own]
+    names = (
+        *(
+            "trial",
+            *(["job"] if shared else []),
+            "state",
+            "why",
+            "handed_back",
+            "reports",
+            "attempts",
+        ),
+        *("started_s", "ended_s", "gpu_s", "usd"),
+        *(f"config.{name}" for name in parameters),
+        *(f"{which}.{name}" for name in own for which in ("last", "best")),
+        *(f"{which}.{name}" for name in others for which in ("last", "lowest", "highest")),
+    )
+    rows = []
+    for trial in state.trials.values():
+        mine = attempts.get(trial.id, [])
+        rows.append(
+            (
+                *(trial.id, *([job_of(trial.id)] if shared else [])),
+                *(*became[trial.id], is_handed_back(state, trial)),
+                *(trial.reports, len(mine)),
+                *_spent(state, mine),
+                *(trial.config.get(name) for name in parameters),
+                *(value for name in own for value in _compared(state, trial, name)),
+                *(value for name in others for value in _span(state, trial, name)),
+            )
+        )
+    return Rows(names, rows)
+
+
+def reports(run: ToldRun) -> Rows:
+    """Return a row for each report that counts, by trial; one that a restart from an older
+    checkpoint took back is not among them.
+    """
+    state, attempts = run.state, run.timeline.attempts.by_trial()
+    metrics = names_of(state)
+    fixed = ("trial", "report", "at_s", "gpu_s")
+    names = (*fixed, *(f"metric.{name}" if name in fixed else name for name in metrics))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            *(trial.id, report.reports, report.at_s),
+            held_gpu_s(attempts.get(trial.id, ()), report.at_s),
+            *(value_of(state, trial, report, name) for name in metrics),
+        )
+        for trial in state.trials.values()
+        for report in trial.history
+    ]
+    return Rows(names, rows)
+
+
+def charges(run: ToldRun) -> Rows:
+    """Return a row for each charge of the ledger; of one that goes on, what it has cost so far."""
+    state = run.state
+    names = ("what", "instance", "gpus", "since_s", "until_s", "gpu_s", "usd")
+    rows: list[tuple[Cell, ...]] = [
+        (
+            *(one.what, one.instance, one.gpus, one.since_s, one.until_s),
+            *(one.gpu_s(state.now), _usd(state, one.gpu_s(state.now))),
+        )
+        for one in state.ledger.charges()
+    ]
+    return Rows(names, rows)
+
+
+def _parameters(state: State) -> list[str]:
+    """Return the hyperparameters, in the order of the space (where jobs share the run, of their
+    spaces); recorded curves may have more.
+    """
+    problems = (state.facts.problem, *(job.problem for job in state.facts.problem.jobs))
+    names = {one.name: None for problem in problems for one in problem.space.parameters}
+    for trial in state.trials.values():
+        names.update(dict.fromkeys(trial.config))
+    return list(names)
+
+
+def _compared(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
+    """Return the last value of a metric by which trials are compared, and the best where this trial
+    is.
+    """
+    is_own = state.facts.goal_of(trial.id).metric == name
+    return last_value(state, trial, name), best_value(state, trial) if is_own else None
+
+
+def _spent(state: State, attempts: list[AttemptHistory]) -> tuple[Cell, ...]:
+    """Return when the first attempt was ordered, when the last was gone, its GPU time and price."""
+    if not attempts:
+        return None, None, 0.0, _usd(state, 0.0)
+    gpu_s = held_gpu_s(attempts, state.now)
+    return attempts[0].started.at_s, attempts[-1].ended_s, gpu_s, _usd(state, gpu_s)
+
+
+def _usd(state: State, gpu_s: float) -> float | None:
+    """Return the price of GPU time; None where nothing is rented."""
+    return state.ledger.usd(gpu_s) if state.ledger.usd_per_gpu_h else None
+
+
+def _span(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
+    """Return the last, the lowest and the highest value of a metric of which nobody said whether
+    more of it is better.
+    """
+    every = (value_of(state, trial, report, name) for report in trial.history)
+    values = [value for value in every if value is not None]
+    last = last_value(state, trial, name)
+    return last, min(values, default=None), max(values, default=None)

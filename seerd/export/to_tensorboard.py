@@ -1,0 +1,106 @@
+"""TensorBoard's event files: a folder for each trial, with a scalar for each metric of each report,
+and the configuration for its table of hyperparameters.
+
+The one rule: the file itself says what is in it. What a process that was killed has left half
+written is cut off before more is written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from seerd.errors import ExportError
+from seerd.explanation.told import ToldRun
+from seerd.export.tracked import Tracked, tracked, values_of
+
+NAME = "events.out.tfevents.seerd"
+"""One file for each trial, whoever writes it; TensorBoard looks for `tfevents` in a name."""
+HEAD, TAIL = 12, 4
+"""Bytes around the content of a record: its length with a checksum, and a checksum."""
+
+
+class ToTensorBoard:
+    """The event files of runs, in a folder with one of its own for each run. Raises `ExportError`
+    if they cannot be written.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._folder = Path(where)
+        self._last: dict[Path, int] = {}
+
+    def bring(self, run: ToldRun) -> None:
+        """Add the reports that are not there yet."""
+        for trial in tracked(run):
+            path = self._folder / run.state.facts.run / trial.name / NAME
+            try:
+                self._bring(path, trial, run)
+            except OSError as error:
+                raise ExportError(f"{path} cannot be written: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def _bring(self, path: Path, trial: Tracked, run: ToldRun) -> None:
+        if path not in self._last:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._last[path] = _opened(path, trial)
+        if trial.reports <= self._last[path]:
+            return
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        events = []
+        for report in values_of(run, trial.name, self._last[path]):
+            scalars = [
+                Summary.Value(tag=name, simple_value=value)
+                for name, value in report.metrics.items()
+            ]
+            summary = Summary(value=scalars)
+            events.append(Event(wall_time=report.at, step=report.step, summary=summary))
+        _append(path, events)
+        self._last[path] = trial.reports
+
+
+def _opened(path: Path, trial: Tracked) -> int:
+    """Make the file if it is missing, and cut off what is half written; return the number of the
+    last report in it, -1 for none.
+    """
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+    content = path.read_bytes() if path.exists() else b""
+    whole = list(_records(content))
+    size = sum(len(record) + HEAD + TAIL for record in whole)
+    if size != len(content):
+        with path.open("r+b") as file:
+            file.truncate(size)
+    if not whole:
+        about = hparams_pb(dict(trial.config), trial.name, trial.started)
+        version = Event(wall_time=trial.started, file_version="brain.Event:2")
+        _append(path, [version, Event(wall_time=trial.started, summary=about)])
+    scalars = (Event.FromString(record) for record in whole[2:])
+    return max((event.step for event in scalars), default=-1)
+
+
+def _append(path: Path, events: list[Any]) -> None:
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with path.open("ab") as file:
+        writer = RecordWriter(file)
+        for event in events:
+            writer.write(event.SerializeToString())
+
+
+def _records(content: bytes) -> Iterator[bytes]:
+    """Yield the records that are whole (github.com/tensorflow/tensorboard, `record_writer.py`)."""
+    at = 0
+    while at + HEAD <= len(content):
+        (length,) = struct.unpack_from("<Q", content, at)
+        end = at + HEAD + length + TAIL
+        if end > len(content):
+            return
+        yield content[at + HEAD : at + HEAD + length]
+        at = end

@@ -1,0 +1,88 @@
+"""Weights & Biases: a run of its for each trial, in one group, kept in a folder for `wandb sync`
+unless `WANDB_MODE` says otherwise.
+
+The one rule: a file in the folder says which reports are there. What W&B gets twice, it keeps once:
+a step that is not larger than the last is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from seerd.explanation.told import ToldRun
+from seerd.export.tracked import Tracked, tracked, values_of
+
+SETTLED = "settled"
+
+
+class ToWandb:
+    """The runs of W&B's that trials of one run are."""
+
+    def __init__(self, where: str) -> None:
+        self._folder = Path(where)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._open: dict[str, Any] = {}
+        self._last: dict[str, int | str] | None = None
+
+    def bring(self, run: ToldRun) -> None:
+        """Add what is not there yet. Raises what W&B raises."""
+        there = self._folder / f"seerd-{run.state.facts.run}.json"
+        if self._last is None:
+            self._last = json.loads(there.read_text()) if there.exists() else {}
+        before = dict(self._last)
+        for trial in tracked(run):
+            if self._last.get(trial.name) != SETTLED:
+                self._last[trial.name] = self._bring(trial, run, self._last.get(trial.name, -1))
+        if self._last != before:
+            part = there.with_suffix(".part")
+            part.write_text(json.dumps(self._last))
+            part.replace(there)
+
+    def close(self) -> None:
+        """Write what is still open, of trials that go on."""
+        for made in self._open.values():
+            made.finish()
+        self._open.clear()
+
+    def _bring(self, trial: Tracked, run: ToldRun, last: int | str) -> int | str:
+        """Add a trial's reports after the last; return what is the last then."""
+        settled = trial.became != "live"
+        if trial.reports <= int(last) and not settled:
+            return last
+        made = self._open.get(trial.name) or self._made(trial, run)
+        self._open[trial.name] = made
+        for report in values_of(run, trial.name, int(last)):
+            made.log({**report.metrics, "_timestamp": report.at}, step=report.step)
+        if not settled:
+            return trial.reports
+        made.summary.update({"seerd.state": trial.state, "seerd.why": trial.why})
+        self._open.pop(trial.name).finish(exit_code=int(trial.became == "failed"))
+        return SETTLED
+
+    def _made(self, trial: Tracked, run: ToldRun) -> Any:
+        import wandb
+
+        facts = run.state.facts
+        quiet = wandb.Settings(
+            silent=True,
+            console="off",
+            disable_git=True,
+            disable_code=True,
+            x_disable_stats=True,
+            x_disable_meta=True,
+        )
+        return wandb.init(
+            project=facts.name,
+            group=facts.run,
+            id=f"{facts.run}-{trial.name}",
+            name=trial.name,
+            config=dict(trial.config),
+            dir=self._folder,
+            mode=os.environ.get("WANDB_MODE") or "offline",  # type: ignore[arg-type]
+            resume="allow",
+            reinit="create_new",
+            settings=quiet,
+        )

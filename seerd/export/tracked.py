@@ -1,0 +1,110 @@
+"""A run as trackers of experiments are given it: its trials that were ever started, with their
+reports.
+
+The one rule: a moment is wall clock, seconds since 1970, and the step of a value is the number of
+its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.metrics import best_value, names_of, value_of
+from seerd.core.state import State, Trial
+from seerd.explanation.as_json import outcomes
+from seerd.explanation.told import ToldRun
+from seerd.planner.space import Config
+
+Became = Literal["live", "complete", "pruned", "failed"]
+"""What trackers tell apart. A trial of an interrupted run is live: the run can be resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One report.
+
+    step     its number
+    at       when it was made
+    metrics  its finite metrics, by name
+    """
+
+    step: int
+    at: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """A trial.
+
+    name     the trial
+    config   its value of each hyperparameter
+    state    what became of it, in one word
+    why      why, in one sentence
+    became   the same, as trackers tell it apart
+    started  when it was first ordered
+    ended    when its last attempt was gone; None: it is not
+    best     its best metric; None: none was finite
+    reports  how many it has made
+    """
+
+    name: str
+    config: Config
+    state: str
+    why: str
+    became: Became
+    started: float
+    ended: float | None
+    best: float | None
+    reports: int
+
+
+def tracked(run: ToldRun) -> list[Tracked]:
+    """Return the trials that were ever started, in the order in which they were made."""
+    state = run.state
+    told, attempts = outcomes(run.timeline, state), run.timeline.attempts.by_trial()
+    found = []
+    for name, mine in attempts.items():
+        trial, ended_s = state.trials[name], mine[-1].ended_s
+        found.append(
+            Tracked(
+                name,
+                trial.config,
+                *told[name],
+                _became(state, trial),
+                run.began + mine[0].started.at_s,
+                None if ended_s is None else run.began + ended_s,
+                best_value(state, trial),
+                trial.reports,
+            )
+        )
+    return found
+
+
+def values_of(run: ToldRun, trial: str, after: int = -1) -> Iterator[Values]:
+    """Yield the trial's reports from the one after report number `after` on."""
+    state, names = run.state, names_of(run.state)
+    found = state.trials[trial]
+    for report in found.history:
+        if report.reports > after:
+            values = ((name, value_of(state, found, report, name)) for name in names)
+            finite = {name: value for name, value in values if value is not None}
+            yield Values(report.reports, run.began + report.at_s, finite)
+
+
+def is_over(state: State) -> bool:
+    """Tell whether the run is over for good."""
+    return state.phase is RunPhase.OVER and state.end.status != "interrupted"
+
+
+def _became(state: State, trial: Trial) -> Became:
+    if trial.phase is TrialPhase.FAILED:
+        return "failed"
+    if trial.phase is TrialPhase.ELIMINATED:
+        return "pruned"
+    if trial.phase is not TrialPhase.FINISHED and not is_over(state):
+        return "live"
+    return "failed" if best_value(state, trial) is None else "complete"

@@ -1,0 +1,116 @@
+"""What the live view keeps of what it hears, since a state does not say it of itself: the latest
+events in words, how trials stood when they were compared, and how many reports come.
+
+The one rule: hearing a report costs next to nothing, whatever the run's size: there may be a
+thousand a second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from seerd.core.events import PolicyAnswered, TrialReported
+from seerd.core.incumbent import sign_of
+from seerd.core.plans import PlanChange
+from seerd.core.state import State
+from seerd.core.verdicts import Declined
+from seerd.live.weights import weighty
+from seerd.planner.model import Compared
+from seerd.planner.trial_ids import job_of
+from seerd.shell.journal import Entry
+from seerd.view.harmless import printable
+from seerd.view.plain import line_of
+
+MOST_LINES = 60
+RATE_S = 10.0
+"""Over how many seconds reports are counted."""
+WEIGH_AGAIN = 1.1
+"""Hyperparameters are weighed again when this many times as many trials have reported: columns
+that change places all the time cannot be read.
+"""
+
+
+class Heard:
+    """What was heard so far.
+
+    told    the latest events in words, oldest first; of reports only those that are the best so far
+    judged  trial -> how it stood when it was compared last, as long as that is what decides
+            whether it goes on
+    """
+
+    def __init__(self) -> None:
+        self.told: deque[str] = deque(maxlen=MOST_LINES)
+        self.judged: dict[str, Compared] = {}
+        self._wanted: set[str] = set()
+        self._best: dict[str, float] = {}
+        self._counted: deque[tuple[int, int]] = deque()
+        self._weighty: tuple[int, tuple[str, ...]] = (0, ())
+
+    def hear(self, entries: Sequence[Entry], state: State) -> None:
+        """Take what was just committed; `state` is that after it."""
+        for entry in entries:
+            event = entry.event
+            if isinstance(event, TrialReported):
+                self._count(event.at)
+                if self._beats(event, state):
+                    self.told.append(_best(event, state))
+                continue
+            if isinstance(event, PolicyAnswered) and not _declined(entry):
+                self._judge(event.plan)
+            line = line_of(event, state, entry.decided)
+            if line is not None:
+                self.told.extend(line.splitlines())
+
+    def rate(self, now_s: float) -> float:
+        """Return how many reports came per second of late."""
+        while self._counted and self._counted[0][0] < now_s - RATE_S - 1:
+            self._counted.popleft()
+        first = max(now_s - RATE_S, 0.0)
+        return sum(number for second, number in self._counted if second >= int(first)) / max(
+            1.0, min(RATE_S, now_s)
+        )
+
+    def weighty(self, state: State) -> tuple[str, ...]:
+        """Return the hyperparameters, those first that vary and matter most."""
+        reported = sum(1 for trial in state.trials.values() if trial.history)
+        known, names = self._weighty
+        if not names or reported > known * WEIGH_AGAIN or reported < known:
+            self._weighty = (reported, weighty(state))
+        return self._weighty[1]
+
+    def _judge(self, plan: PlanChange) -> None:
+        begun = [put.trial for put in plan.put if put.trial not in self._wanted]
+        for trial in (*plan.gone, *plan.eliminated, *begun):
+            self.judged.pop(trial, None)
+        self._wanted = self._wanted.difference(plan.gone).union(begun)
+        self.judged.update((one.trial, one.compared()) for one in plan.compared)
+
+    def _count(self, at_s: float) -> None:
+        second = int(at_s)
+        if self._counted and self._counted[-1][0] == second:
+            self._counted[-1] = (second, self._counted[-1][1] + 1)
+        else:
+            self._counted.append((second, 1))
+
+    def _beats(self, event: TrialReported, state: State) -> bool:
+        if event.metric is None:
+            return False
+        worth = sign_of(state.facts.goal_of(event.trial)) * event.metric
+        job = job_of(event.trial)
+        if job in self._best and worth <= self._best[job]:
+            return False
+        self._best[job] = worth
+        return True
+
+
+def _declined(entry: Entry) -> bool:
+    return any(isinstance(one, Declined) for one in entry.decided)
+
+
+def _best(event: TrialReported, state: State) -> str:
+    """Write the line of a report that is the best so far, whatever has come since."""
+    name, job = state.facts.goal_of(event.trial).metric, job_of(event.trial)
+    told = f"report {event.reports}: {printable(name)} {event.metric:.6g}"
+    whose = f" of {job}" if job else ""
+    return f"{event.at:7.1f}s  {printable(event.trial)} {told}, the best so far{whose}"

@@ -1,0 +1,147 @@
+"""What the person asks of a run while it goes on: a folder of requests, each a file that appears
+whole, and beside it the answer.
+
+The one rule: only the daemon writes answers, and only after what it has decided is committed. A
+request that is read twice, since an answer was lost, has the same id and is decided once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from seerd.agent.protocol import Job
+from seerd.core.events import JobFacts
+from seerd.core.verdicts import DenyCause
+from seerd.planner.model import Outline, PlannedJob, Problem
+from seerd.planner.space import Value
+
+ID = re.compile(r"[0-9a-f]{16}")
+LARGEST = 64 << 20
+"""The most bytes of a request: a problem holds what earlier runs tell."""
+
+
+class ExtendRequest(msgspec.Struct, frozen=True, tag="extend"):
+    """See `seerd.core.events.ExtendAsked`."""
+
+    problem: Problem
+    outline: Outline | None
+
+
+class AddRequest(msgspec.Struct, frozen=True, tag="add"):
+    """See `seerd.core.events.AddAsked`."""
+
+    config: dict[str, Value]
+
+
+class JobRequest(msgspec.Struct, frozen=True, tag="job"):
+    """See `seerd.core.events.JobAdded`. `starts`: how agents start its trials; its source is in the
+    run's folder already.
+    """
+
+    job: PlannedJob
+    facts: JobFacts
+    starts: Job
+
+
+class StopJobRequest(msgspec.Struct, frozen=True, tag="stop-job"):
+    """See `seerd.core.events.JobStopAsked`."""
+
+    job: str
+
+
+class WeighRequest(msgspec.Struct, frozen=True, tag="weigh"):
+    """See `seerd.core.events.JobWeighed`."""
+
+    job: str
+    weight: float
+
+
+class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
+    """End the run in order, or at once if that was asked before: what a signal does where a daemon
+    takes signals.
+    """
+
+
+Request = ExtendRequest | AddRequest | JobRequest | StopJobRequest | WeighRequest | StopRequest
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to a request.
+
+    denied  why it cannot be; None: it is so from now on
+    detail  text for people, if there is more to say; else empty
+    """
+
+    denied: DenyCause | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """The requests of one run."""
+
+    path: Path
+
+    # ------------------------------------------------------------ the person's side
+
+    def put(self, request: Request) -> str:
+        """Write a request; return its id. Raises `OSError`."""
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        name = secrets.token_hex(8)
+        part = self.path / f".{name}"
+        part.write_bytes(msgspec.json.encode(request))
+        part.replace(self._request(name))
+        return name
+
+    def reply(self, name: str) -> Reply | None:
+        """Return the answer to a request; None: there is none yet."""
+        try:
+            return msgspec.json.decode(self._reply(name).read_bytes(), type=Reply)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def withdraw(self, name: str) -> None:
+        """Remove a request and its answer."""
+        for path in (self._request(name), self._reply(name)):
+            path.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ the daemon's side
+
+    def waiting(self) -> Iterator[tuple[str, Request]]:
+        """Yield the requests without an answer. What is none, or cannot be read, is left out."""
+        try:
+            names = sorted(os.listdir(self.path))  # noqa: PTH208 - looked at all the time
+        except FileNotFoundError:
+            return
+        for name in (n.removesuffix(".json") for n in names if n.endswith(".json")):
+            if ID.fullmatch(name) and f"{name}.reply" not in names:
+                request = self._read(name)
+                if request is not None:
+                    yield name, request
+
+    def answer(self, name: str, reply: Reply) -> None:
+        """Write the answer to a request. Raises `OSError`."""
+        part = self.path / f".{name}.reply"
+        part.write_bytes(msgspec.json.encode(reply))
+        part.replace(self._reply(name))
+
+    def _read(self, name: str) -> Request | None:
+        try:
+            with self._request(name).open("rb") as file:
+                found: Request = msgspec.json.decode(file.read(LARGEST), type=Request)
+        except (OSError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+            return None
+        return found
+
+    def _request(self, name: str) -> Path:
+        return self.path / f"{name}.json"
+
+    def _reply(self, name: str) -> Path:
+        return self.path / f"{name}.reply"

@@ -1,0 +1,68 @@
+"""What stands beside a model that is handed back, in `config.json`: where it comes from, and how it
+was made.
+
+The one rule: keys are only ever added; scripts read them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seerd.agent.manifest import Manifest
+from seerd.errors import StoreError
+from seerd.shell.stores.base import Store
+from seerd.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that is handed back.
+
+    run          the run that made it
+    trial        the trial that saved it
+    config       the trial's value of each hyperparameter
+    seed         seed of the trial's random numbers
+    reports      how many reports the trial had made
+    metric_name  name of the metric by which it is the best
+    metric       that metric; with `metric.smooth` the mean of the last reports
+    """
+
+    run: str
+    trial: str
+    config: Mapping[str, Any]
+    seed: int
+    reports: int
+    metric_name: str
+    metric: float
+
+
+async def manifest_of(store: Store, trial: str, name: str) -> Manifest | None:
+    """Read the manifest of a checkpoint that was just fetched. None if the store does not give it:
+    a model is worth more than what stands beside it.
+    """
+    try:
+        return await store.manifest(trial, name)
+    except StoreError:
+        return None
+
+
+def write_card(to: Path, model: Model, manifest: Manifest | None) -> None:
+    """Write what is known of the model as JSON. Raises `OSError`."""
+    told = {} if manifest is None else manifest.metrics
+    card = {
+        "trial": model.trial,
+        "config": dict(model.config),
+        "metric": model.metric,
+        "run": model.run,
+        "seed": model.seed,
+        "reports": model.reports,
+        "metric_name": model.metric_name,
+        "metrics": {**told, model.metric_name: model.metric},
+        "versions": {**({} if manifest is None else manifest.versions), "seerd": VERSION},
+    }
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_text(json.dumps(card, indent=2) + "\n")

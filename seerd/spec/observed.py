@@ -1,0 +1,67 @@
+"""The keys of `[train]` for a script that does not import seerd: how it is given hyperparameters
+and a checkpoint, and how it is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from seerd.agent.arguments import CHECKPOINT, named
+from seerd.agent.protocol import ObservedScript
+
+Get = Callable[..., Any]
+Wrong = Callable[..., None]
+
+
+def observed(get: Get, names: Sequence[str], wrong: Wrong) -> ObservedScript | None:
+    """Return how the script is observed; None if it imports seerd. Mistakes go to `wrong`.
+
+    get    a value of the spec by the path of its key
+    names  the hyperparameters
+    """
+    _check_names("train.args", get, names, wrong)
+    _check_names("train.resume", get, [*names, CHECKPOINT], wrong)
+    report, checkpoint, resume = (get(f"train.{key}") for key in ("report", "checkpoint", "resume"))
+    if checkpoint is not None and report is None:
+        wrong(
+            "train.checkpoint",
+            checkpoint,
+            "is for a script that does not import seerd, which needs `report` too: "
+            "a pattern for what it prints",
+        )
+    if resume is not None and checkpoint is None:
+        wrong("train.resume", list(resume), "needs `checkpoint`: the path that the script saves to")
+    if report is None:
+        return None
+    metric = get("metric.name", "")
+    patterns = {name or metric: pattern for name, pattern in report.items()}
+    if metric and metric not in patterns:
+        near = difflib.get_close_matches(metric, patterns, 1, 0.5)
+        wrong("train.report", None, f"has no pattern for the spec's metric {metric!r}", *near)
+    for one in get("metric.constraint", ()):
+        if one.metric not in patterns:
+            wrong(
+                "metric.constraint",
+                str(one),
+                f"train.report has no pattern for {one.metric!r}, so nobody would report it",
+            )
+    return ObservedScript(patterns, checkpoint or "", list(resume or ()))
+
+
+def _check_names(key: str, get: Get, names: Sequence[str], wrong: Wrong) -> None:
+    for argument in get(key, ()):
+        for name in named(argument):
+            if name in names:
+                continue
+            hint = difflib.get_close_matches(name, names, 1, 0.5)
+            if name == CHECKPOINT:
+                wrong(key, argument, "only `resume` may have {checkpoint}: without one it is empty")
+            else:
+                wrong(
+                    key,
+                    argument,
+                    f"[space] has no {name}; a brace that means no hyperparameter is written {{{{",
+                    *hint,
+                )

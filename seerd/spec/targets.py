@@ -1,0 +1,71 @@
+"""Where a run is exported to: the file or folder that a target of `[export]` means, or the server.
+
+The one rule: two ways to write one place are one place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+SQLITE = "sqlite"
+SQLITE_ADDS = ("-wal", "-shm", "-journal")
+"""What SQLite writes beside a database, as it is open (sqlite.org/tempfiles.html)."""
+PORTS = {"http": 80, "https": 443, "mysql": 3306, "postgresql": 5432}
+PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s]+(?=@)|([?&]password=)[^&\s]+")
+
+
+def place_of(where: str, folder: Path) -> Path | str:
+    """Return the absolute path that a target means, or its address without who asks and how.
+
+    folder  what a relative path is relative to
+    """
+    scheme, colon, rest = where.partition(":")
+    scheme = scheme.lower().partition("+")[0]  # sqlite+pysqlite: the driver is no part of the place
+    if scheme == SQLITE and rest.startswith("///"):
+        return (folder / rest.removeprefix("///").partition("?")[0]).resolve()
+    if scheme == "file":
+        return (folder / unquote(urlsplit(where).path)).resolve()
+    if colon and rest.startswith("//"):
+        return _address(scheme, where)
+    return (folder / where).resolve()
+
+
+def paths_of(export: Mapping[str, str], folder: Path) -> frozenset[Path]:
+    """Return the files and folders that the targets of `[export]` write, there or not."""
+    found: set[Path] = set()
+    for where in export.values():
+        path = place_of(where, folder)
+        if isinstance(path, Path):
+            beside = SQLITE_ADDS if where.lower().startswith(SQLITE) else ()
+            found.update(path.with_name(path.name + adds) for adds in ("", *beside))
+    return frozenset(found)
+
+
+def anywhere(where: str, folder: Path) -> str:
+    """Return a target as it is written for any working directory."""
+    place = place_of(where, folder)
+    if isinstance(place, str):
+        return where
+    scheme, is_address, rest = where.partition("://")
+    if not is_address or scheme.lower() == "file":
+        return str(place)
+    _, asks, options = rest.partition("?")
+    return f"{scheme}:///{place}{asks}{options}"
+
+
+def without_password(text: str) -> str:
+    """Return the text with dots for the passwords of addresses in it."""
+    return PASSWORD.sub(r"\1\2...", text)
+
+
+def _address(scheme: str, where: str) -> str:
+    try:
+        split = urlsplit(where)
+        port = split.port or PORTS.get(scheme)
+    except ValueError:
+        return where  # whoever asks there will say what is wrong with it
+    host = "127.0.0.1" if split.hostname == "localhost" else split.hostname
+    return f"{scheme}://{host}:{port or ''}{split.path.rstrip('/')}"

@@ -1,0 +1,140 @@
+"""A trial whose training loop is a framework's, which saves into folders of its own
+(`seerd.transformers`, `seerd.lightning`).
+
+The one rule: the framework saves when it is told to, at a moment at which it can go on from; what
+it has saved becomes a checkpoint with all that a trial has besides.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from seerd.training import checkpoints
+from seerd.training.marks import SAVING
+from seerd.training.trial import Trial
+
+BY_HAND = Path("out")
+SKIPPED = ("training_args.bin",)
+"""Files that could be read only by running code in them, and that nobody needs to go on."""
+PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+
+
+class Framework:
+    """A framework's side of a trial.
+
+    trial    the trial
+    folder   where it may save
+    by_hand  whether the script was started without seerd, so that nothing is saved
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        """Take the place of `trial.running()`. Raises `RuntimeError` if the checkpoint to go on
+        from is not a framework's.
+        """
+        if trial.epoch > 0 and trial.checkpoint is None:
+            raise RuntimeError(
+                "the checkpoint to go on from was saved by trial.track(), so a callback cannot "
+                "read it: begin a new run"
+            )
+        trial._framework = True
+        self.trial = trial
+        attempt = trial._attempt
+        self.by_hand = attempt is None
+        self.folder = attempt.folder / "saves" if attempt else BY_HAND
+        self._leaves = False
+        if trial.checkpoint is not None:
+            _check(trial._torch, trial.checkpoint)
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the trial is to leave."""
+        return self._leaves
+
+    def look(self) -> bool:
+        """Agree with all ranks whether to leave (`leaves`); return whether to save now. If so, the
+        framework saves, on every rank, and then calls `keep`.
+        """
+        trial = self.trial
+        if trial._over:
+            return False
+        leave, due = trial._agree()
+        self._leaves = self._leaves or leave
+        if (leave or due) and trial._is_unsaved():
+            trial._mark.turn(SAVING)
+            return True
+        trial._go_on(leave)
+        return False
+
+    def is_unsaved(self) -> bool:
+        """Tell whether there is something to save that was not saved last."""
+        return self.trial._is_unsaved()
+
+    def keep(self, folder: Path) -> None:
+        """Make a checkpoint of what all ranks have saved in this folder.
+
+        Raises `RuntimeError` if it is the first one and could not be read without running code.
+        """
+        trial = self.trial
+        if trial._is_unsaved():
+            trial._ranks.gather(None)  # all have written their part
+            if trial.rank == 0:
+                self._write(folder)
+            trial._saved_state = trial._state_id()
+        trial._go_on(self._leaves)
+
+    def report(self, metrics: Dict[str, Any]) -> None:
+        """Report what of this is a number, unless the trial leaves: it will come to this again."""
+        numbers: Dict[str, float] = {}
+        for name, value in metrics.items():
+            try:
+                numbers[name] = float(value)
+            except (TypeError, ValueError):
+                continue
+        if not self._leaves:
+            self.trial.report(**numbers)
+
+    def _write(self, folder: Path) -> None:
+        trial = self.trial
+        for name in SKIPPED:
+            (folder / name).unlink(missing_ok=True)
+        assert trial._attempt is not None
+        if not any(trial._attempt.checkpoints.glob("[0-9]*.json")):
+            _check(trial._torch, folder)
+        trial._put(
+            lambda to, name, about, worth: checkpoints.write_folder(to, name, about, folder, worth)
+        )
+
+    def forget(self, folder: Path) -> None:
+        """Remove a folder that has been kept."""
+        if self.trial.rank == 0 and self.trial._attempt is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check(torch: Any, folder: Path) -> None:
+    """Raise `RuntimeError` if a file in this folder could be read only by running code in it."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in PICKLED and path.is_file():
+            try:
+                with torch.serialization.safe_globals(_arrays()):
+                    torch.load(path, map_location="cpu", weights_only=True)
+            except Exception as error:
+                why = str(error).strip().splitlines()
+                raise RuntimeError(
+                    f"{path.name} of the checkpoint cannot be loaded without running code in it, "
+                    f"which seerd refuses (weights_only): {why[0] if why else error!r}"
+                ) from None
+
+
+def _arrays() -> List[Any]:
+    """Return what of numpy may be in a checkpoint, besides what torch allows: arrays, as the state
+    of its random generator is one.
+    """
+    try:
+        import numpy as np
+        from numpy import dtypes
+    except ImportError:
+        return []
+    multiarray: Optional[Any] = getattr(np, "_core", None) or getattr(np, "core", None)
+    made = getattr(multiarray, "multiarray", None)
+    kinds = [getattr(dtypes, name) for name in dir(dtypes) if name.endswith("DType")]
+    return [np.ndarray, np.dtype, *kinds, *([made._reconstruct] if made else [])]

@@ -1,0 +1,261 @@
+"""`python -m seerd.training.observer PID`: observes the script that the process PID has started.
+
+It ends when the file `ended` appears in the attempt's folder, which has the exit status.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from seerd.training.attempt import Attempt
+from seerd.training.observer.carried import Carrier, SoFar, read_manifest
+from seerd.training.observer.printed import Lines, Reports
+from seerd.training.observer.saved import BESIDE_PRINT_S, Saved, Watch
+from seerd.training.pace import Pace
+
+POLL_S = 0.05
+ENDING_POLL_S = 0.02
+WORTH_WAITING_S = 14.0
+"""A script that saves at least so often is given the time to save once more when it must end."""
+AGAIN_S = 2.0
+"""Seconds after which a checkpoint that could not be written is tried again."""
+
+
+def main() -> None:
+    """Observe until the script has ended."""
+    folder = Path(os.environ["SEERD_DIR"])
+    told = json.loads((folder / "trial.json").read_text())["observed"]
+    Observer(Attempt.read(folder), told, int(sys.argv[1])).observe()
+
+
+@dataclass
+class Ending:
+    """How the script is being ended.
+
+    asked_at  when it was asked for, seconds of the monotonic clock
+    told      whether the script has got its signal
+    saved     whether it has saved since it was asked for
+    """
+
+    asked_at: float
+    told: bool = False
+    saved: bool = False
+
+
+class Observer:
+    """Observes one attempt. `told` is what `trial.json` says under `observed`."""
+
+    def __init__(self, attempt: Attempt, told: Dict[str, Any], launcher: int) -> None:
+        self._attempt = attempt
+        self._launcher = launcher
+        self._by_torchrun = bool(told["by_torchrun"])
+        self._lines = Lines(lambda: _logs(Path(told["logs"]), self._by_torchrun))
+        self._reports = Reports(told["report"], attempt.metric, attempt.smooth)
+        work = Path(told["work"])
+        self._watch = Watch(work, told["checkpoint"])
+        self._watches = bool(told["checkpoint"])
+        units = self._restore(told.get("checkpoint_name"))
+        self._carrier = Carrier(attempt, work, self._watch, units)
+        self._carried: Optional[Saved] = self._watch.look() if units else None
+        self._seen = self._carried
+        self._standing: Optional[SoFar] = None
+        self._pace = Pace()
+        self._best: Optional[float] = attempt.worth(self._reports.metrics) if units else None
+        self._saved_at: Optional[float] = None
+        self._between_s: Optional[float] = None
+        self._ending: Optional[Ending] = None
+        self._failed_at: Optional[float] = None
+
+    def observe(self) -> None:
+        """Observe until the script has ended."""
+        self._attempt.tell("training", epoch=self._reports.epoch)
+        ended = self._attempt.folder / "ended"
+        while not ended.exists() and self._is_anybody_there():
+            self._read(self._lines.new())
+            self._look_at_saved()
+            self._see_to_end()
+            time.sleep(ENDING_POLL_S if self._ending and self._ending.told else POLL_S)
+        self._read(self._lines.rest())
+        with contextlib.suppress(OSError):
+            self._look_last(ended.read_text().strip())
+
+    def _restore(self, name: Optional[str]) -> int:
+        """Go on from the checkpoint of this name; return its number, 0 if there is none."""
+        if not name:
+            return 0
+        manifest = read_manifest(self._attempt.checkpoints, name)
+        self._reports.epoch = manifest["epoch"]
+        self._reports.metrics = manifest["metrics"]
+        self._reports.recent = manifest["recent"]
+        return int(name.rpartition("-")[2])
+
+    def _is_anybody_there(self) -> bool:
+        """Tell whether the script is there, or an agent that will say how it ended."""
+        try:
+            os.kill(self._launcher, 0)
+        except ProcessLookupError:
+            return not self._attempt.is_alone()
+        except PermissionError:
+            pass
+        return True
+
+    # ------------------------------------------------------------ what is printed
+
+    def _read(self, lines: Any) -> None:
+        for line in lines:
+            if self._reports.take(line):
+                self._attempt.tell(
+                    "report",
+                    epoch=self._reports.epoch,
+                    metrics=self._reports.metrics,
+                    unit_s=self._notices_after_s(),
+                )
+
+    def _notices_after_s(self) -> float:
+        """Return how long the script may take until it saves again, if it is given that time."""
+        between_s = self._between_s
+        return between_s if between_s is not None and between_s <= WORTH_WAITING_S else 0.0
+
+    def _now(self) -> SoFar:
+        reports = self._reports
+        return SoFar(reports.epoch, reports.saved_metrics, reports.recent)
+
+    # ------------------------------------------------------------ what is saved
+
+    def _look_at_saved(self) -> None:
+        saved = self._watch.look() if self._watches else None
+        if saved is None or self._is_carried(saved):
+            return
+        if saved is not self._seen:
+            hurries = self._standing is None and self._seen is not self._carried
+            self._seen, self._standing = saved, self._now() if hurries else None
+            self._note_save()
+        elif self._standing is None and saved.age_s() >= BESIDE_PRINT_S:
+            self._standing = self._now()
+        if (
+            self._standing is not None
+            and self._is_wanted(self._standing)
+            and self._watch.may_be_whole(saved)
+        ):
+            self._carry(saved, self._standing)
+
+    def _look_last(self, status: str) -> None:
+        """Look at what was saved when the script has ended: if that was by itself and in order, all
+        of it is whole. Otherwise it is only if it shows that itself.
+        """
+        saved = self._watch.look() if self._watches else None
+        if saved is None or self._is_carried(saved) or not self._reports.epoch:
+            return
+        if status == "0" or self._watch.shows(saved):
+            self._carry(saved, self._now())
+        if not self._is_carried(saved):
+            _say(f"{saved.path} was not taken: it may not be whole (exit status {status})")
+
+    def _is_carried(self, saved: Saved) -> bool:
+        before = self._carried
+        return before is not None and (before.path, before.signature) == (
+            saved.path,
+            saved.signature,
+        )
+
+    def _is_wanted(self, standing: SoFar) -> bool:
+        """Tell whether a checkpoint should be written now. There is none before the first report,
+        since it could not be compared.
+        """
+        if standing.epoch == 0 or self._has_just_failed():
+            return False
+        if self._ending is not None or self._pace.save_due(self._attempt.every_s):
+            return True
+        worth = self._attempt.worth(standing.metrics)
+        is_better = worth is not None and (self._best is None or worth > self._best)
+        return is_better and self._pace.best_due()
+
+    def _has_just_failed(self) -> bool:
+        return self._failed_at is not None and time.monotonic() - self._failed_at < AGAIN_S
+
+    def _note_save(self) -> None:
+        """Note that the script has saved, and how long ago it did so before."""
+        now = time.monotonic()
+        if self._saved_at is not None:
+            self._between_s = now - self._saved_at
+        self._saved_at = now
+        if self._ending is not None:
+            self._ending.saved = True
+
+    def _carry(self, saved: Saved, standing: SoFar) -> None:
+        began = time.monotonic()
+        try:
+            name = self._carrier.carry(saved, standing)
+        except OSError as error:
+            _say(f"no checkpoint could be made of {saved.path}: {error.strerror}")
+            self._failed_at = time.monotonic()
+            return
+        if name is None:
+            return
+        self._carried = saved
+        worth = self._attempt.worth(standing.metrics)
+        if worth is not None and (self._best is None or worth > self._best):
+            self._best = worth
+        self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began))
+
+    # ------------------------------------------------------------ the end
+
+    def _see_to_end(self) -> None:
+        """Have the script end when the attempt is to end. It may save once more before, if it soon
+        will.
+        """
+        if self._ending is None:
+            if not self._attempt.is_to_stop():
+                return
+            self._ending = Ending(time.monotonic())
+        if not self._ending.told and not self._will_soon_save(self._ending):
+            self._ending.told = True
+            for process in self._processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGTERM)
+
+    def _will_soon_save(self, ending: Ending) -> bool:
+        saved = self._watch.look() if self._watches else None
+        if saved is not None and not self._is_carried(saved) and self._reports.epoch:
+            return time.monotonic() < ending.asked_at + self._watch.quiet_s(saved) + 1
+        if ending.saved or self._between_s is None or self._between_s > WORTH_WAITING_S:
+            return False
+        assert self._saved_at is not None
+        return time.monotonic() < max(ending.asked_at, self._saved_at) + 1.5 * self._between_s + 1
+
+    def _processes(self) -> List[int]:
+        """Return the processes that run the script: those that torchrun has started, or else the
+        first one.
+        """
+        ranks = _children(self._launcher) if self._by_torchrun else []
+        return ranks or [self._launcher]
+
+
+def _logs(logs: Path, by_torchrun: bool) -> List[Path]:
+    """Find the logs of rank 0."""
+    if not by_torchrun:
+        return [logs / "launcher.log"]
+    return sorted(logs.glob("*/attempt_*/0/std*.log"))
+
+
+def _children(parent: int) -> List[int]:
+    """Return the children of a process (Linux; elsewhere none)."""
+    found = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            found += [int(pid) for pid in (task / "children").read_text().split()]
+    return found
+
+
+def _say(text: str) -> None:
+    print(f"seerd: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Checkpoints made of what a script saves.
+
+A file becomes `NAME.pt` as it is, a folder as one file (`seerd/agent/folders.py`). The manifest
+says besides where it was (`at`), and which reports are behind its metric (`recent`).
+
+The one rule: a checkpoint is a copy. The copy counts only if the original was the same before and
+after, and if its own checksums are right, where it has any.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, List, Optional
+
+from seerd.agent import folders
+from seerd.training import checkpoints
+from seerd.training.attempt import Attempt
+from seerd.training.observer.saved import Saved, Watch, is_sound
+
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """How far the trial has come: what a checkpoint's manifest says of it.
+
+    epoch    reports so far
+    metrics  those of the last one, as a checkpoint has them
+    recent   the values of the metric that counts, of the last reports
+    """
+
+    epoch: int
+    metrics: Dict[str, Optional[float]]
+    recent: List[Optional[float]]
+
+
+class Carrier:
+    """Writes the checkpoints of an attempt. `units` is the number of the last one."""
+
+    def __init__(self, attempt: Attempt, work: Path, watch: Watch, units: int) -> None:
+        self._attempt = attempt
+        self._work = work
+        self._watch = watch
+        self._units = units
+
+    def carry(self, saved: Saved, standing: SoFar) -> Optional[str]:
+        """Write a checkpoint of what was saved; return its name. None: it has changed meanwhile, so
+        that there is none.
+
+        Raises `OSError` if it cannot be written.
+        """
+        folder = self._attempt.checkpoints
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{standing.epoch:06d}-{self._units + 1:08d}"
+        part = folder / f".{name}.pt"
+        shows = self._watch.shows(saved)
+        try:
+            with open(part, "wb") as out:
+                self._copy(saved, out)
+                out.flush()
+                os.fsync(out.fileno())
+            if (shows and not is_sound(part)) or not self._watch.is_as_it_was(saved):
+                return None
+            self._units += 1
+            self._name(part, name, saved, standing)
+        except FileNotFoundError:  # it is being replaced
+            return None
+        finally:
+            part.unlink() if part.exists() else None
+        return name
+
+    def _copy(self, saved: Saved, out: BinaryIO) -> None:
+        path = self._work / saved.path
+        if path.is_dir():
+            folders.pack(path, out)
+            return
+        with open(path, "rb") as file:
+            shutil.copyfileobj(file, out, BLOCK)
+
+    def _name(self, part: Path, name: str, saved: Saved, standing: SoFar) -> None:
+        manifest = {
+            "version": 1,
+            "name": name,
+            "epoch": standing.epoch,
+            "metrics": standing.metrics,
+            "sha256": _sha256(part),
+            "size": part.stat().st_size,
+            "at": saved.path,
+            "recent": standing.recent,
+        }
+        os.replace(part, part.with_name(f"{name}.pt"))
+        checkpoints.publish(part.parent, manifest, self._attempt.worth)
+
+
+def read_manifest(folder: Path, name: str) -> Dict[str, Any]:
+    """Read the manifest of a checkpoint that `Carrier` has written."""
+    found: Dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return found
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(BLOCK), b""):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,272 @@
+"""Scripts that do not import seerd, under real agents: reported, saved, stopped, resumed, moved."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.testbed.agents import Client, Rig
+from seerd.agent.protocol import Checkpointed, ObservedScript, Refused, Reported, Training
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "argparse" / "train.py"
+ACCURACY = {"accuracy": r"accuracy ([0-9.]+)"}
+SAVES = ObservedScript(ACCURACY, "out/last.pt", ["--resume", "{checkpoint}"])
+OF_EXAMPLE = {"launcher": "python", "names": ["lr"], "observed": SAVES}
+
+
+def ready(rig: Rig, epochs: int) -> Client:
+    job = rig.job(EXAMPLE.read_text(), args=["--lr", "{lr}", "--epochs", str(epochs)], **OF_EXAMPLE)
+    return rig.ready(job)
+
+
+def saved(client: Client, attempt: int, at_least: int = 1) -> Checkpointed:
+    found = client.until(
+        Checkpointed, lambda fact: fact.attempt == attempt and fact.epoch >= at_least
+    )
+    assert isinstance(found, Checkpointed)
+    return found
+
+
+def last_saved(client: Client, attempt: int) -> Checkpointed:
+    return [
+        fact for fact in client.facts if isinstance(fact, Checkpointed) and fact.attempt == attempt
+    ][-1]
+
+
+def printed(rig: Rig, attempt: int) -> str:
+    return (rig.attempt(attempt=attempt) / "logs" / "launcher.log").read_text()
+
+
+def accuracies(text: str) -> dict[int, float]:
+    found = re.findall(r"epoch (\d+): .* accuracy ([0-9.]+)", text)
+    return {int(epoch): float(value) for epoch, value in found}
+
+
+def test_a_script_is_reported_and_its_last_checkpoint_is_what_it_saved_last(rig: Rig) -> None:
+    import torch
+
+    client = ready(rig, 12)
+    client.start()
+    assert client.exit_of().cause == "finished"
+    assert client.until(Training).epoch == 0
+    values = accuracies(printed(rig, 1))
+    reported = [fact for fact in client.facts if isinstance(fact, Reported)]
+    assert {fact.epoch: fact.metrics["accuracy"] for fact in reported} == values
+    last = last_saved(client, 1)
+    assert (last.epoch, last.metrics) == (12, {"accuracy": values[12]})
+    state = torch.load(rig.store / "t1" / f"{last.name}.pt", weights_only=True)
+    assert state["epoch"] == 12
+    while (rig.attempt() / "work" / "out" / "last.pt").exists():  # it has been kept elsewhere
+        time.sleep(0.01)
+    assert not (rig.source / "out").exists()
+
+
+def test_it_stops_resumes_and_moves_to_another_machine_with_nothing_lost(
+    two_rigs: list[Rig],
+) -> None:
+    import torch
+
+    client = ready(two_rigs[0], 10**6)
+    client.start()
+    saved(client, 1, at_least=3)
+    client.stop(grace_s=20.0)
+    assert client.exit_of().cause == "asked"
+    first = last_saved(client, 1)
+    state = torch.load(two_rigs[0].store / "t1" / f"{first.name}.pt", weights_only=True)
+    trained = state["epoch"]
+    assert abs(first.epoch - trained) <= 1  # it prints before it saves, in a hundredth of a second
+
+    other = ready(two_rigs[1], trained + 5)
+    other.start(attempt=2, checkpoints=(first.name,))
+    assert other.exit_of(attempt=2).cause == "finished"
+    text = printed(two_rigs[1], 2)
+    assert f"going on after epoch {trained}" in text
+    assert sorted(accuracies(text)) == list(range(trained + 1, trained + 6))
+    assert other.until(Training).epoch == first.epoch
+    last = last_saved(other, 2)
+    assert last.epoch == first.epoch + 5
+    assert last.metrics == {"accuracy": accuracies(text)[trained + 5]}
+
+
+SLOW = """
+import json, os, sys, time
+first = json.load(open(sys.argv[2]))["step"] if len(sys.argv) > 1 else 0
+for step in range(first + 1, 10**6):
+    print("accuracy", step / 100, flush=True)
+    {save}
+    time.sleep({pause})
+"""
+IN_PLACE = """
+    with open("last.json", "w") as out:
+        out.write('{"step": ')
+        out.flush()
+        time.sleep(0.3)
+        out.write(str(step) + '}')
+"""
+RENAMED = """
+    json.dump({"step": step}, open(".last", "w"))
+    os.replace(".last", "last.json")
+"""
+
+
+@pytest.mark.parametrize(
+    ("save", "pause"), [(IN_PLACE, 0.6), (RENAMED, 0.6), (IN_PLACE, 0.0)], ids=lambda one: None
+)
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_no_half_written_file_is_ever_taken(rig: Rig, save: str, pause: float, end: str) -> None:
+    """In the last case it is always being written, so nothing is taken at all."""
+    script = SLOW.replace("{save}", save.strip()).replace("{pause}", str(pause))
+    observed = ObservedScript(ACCURACY, "last.json", ["--resume", "{checkpoint}"])
+    client = rig.ready(rig.job(script, observed=observed))
+    client.start()
+    client.until(Reported, lambda fact: fact.epoch == (5 if pause else 3))
+    if end == "stop":
+        client.stop(grace_s=6.0)
+    else:
+        next(p for p in rig.processes_of() if "train.py" in p.cmdline()).kill()
+    ended = client.exit_of()
+    assert (ended.cause, ended.code) == (
+        ("asked", -signal.SIGTERM) if end == "stop" else ("crashed", -signal.SIGKILL)
+    )
+    taken = [fact for fact in client.facts if isinstance(fact, Checkpointed)]
+    assert bool(taken) == (pause > 0)
+    for fact in taken[-1:]:
+        assert json.loads((rig.store / "t1" / f"{fact.name}.pt").read_text()) == {
+            "step": fact.epoch
+        }
+    if taken:
+        client.start(attempt=2, checkpoints=(taken[-1].name,))
+        found = client.until(Reported, lambda fact: fact.attempt == 2)
+        assert found.metrics["accuracy"] == (taken[-1].epoch + 1) / 100
+        client.stop(attempt=2)
+        client.exit_of(attempt=2)
+
+
+HANDLES = """
+import os, signal, sys, time
+def save(*_):
+    os.makedirs("ckpt/last", exist_ok=True)
+    for name in ("a", "b"):
+        open(f"ckpt/last/{name}", "w").write(name)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("accuracy 0.5", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["python", "torchrun"])
+def test_a_script_that_handles_sigterm_saves_a_folder_at_its_end(rig: Rig, launcher: str) -> None:
+    observed = ObservedScript(ACCURACY, "ckpt/*", ["{checkpoint}"])
+    client = rig.ready(rig.job(HANDLES, launcher=launcher, observed=observed))
+    client.start()
+    client.until(Reported)
+    client.stop(grace_s=20.0)
+    assert client.exit_of().cause == "asked"
+    name = last_saved(client, 1).name
+    (rig.source / "train.py").write_text(
+        "import os, sys\nprint('accuracy', 1.0, sys.argv[1:], sorted(os.listdir(sys.argv[1])))"
+    )
+    client.start(attempt=2, checkpoints=(name,))
+    assert client.exit_of(attempt=2).cause == "finished"
+    logs = (rig.attempt(attempt=2) / "logs").rglob("*.log")
+    assert "1.0 ['ckpt/last'] ['a', 'b']" in "".join(path.read_text() for path in logs)
+
+
+def test_ranks_of_torchrun_are_heard_once_and_all_are_stopped(rig: Rig) -> None:
+    script = (
+        "import os, time\nprint('accuracy', int(os.environ['RANK']) + 0.5, flush=True)\n"
+        "while True: time.sleep(0.01)"
+    )
+    client = rig.ready(rig.job(script, launcher="torchrun", observed=ObservedScript(ACCURACY)))
+    client.start(gpus=(0, 1))
+    assert client.until(Reported).metrics == {"accuracy": 0.5}
+    client.stop(grace_s=60.0)
+    assert client.exit_of().cause == "asked"
+    assert sum(isinstance(fact, Reported) for fact in client.facts) == 1
+    assert rig.processes_of() == []
+
+
+def test_any_program_can_be_observed(rig: Rig) -> None:
+    program = rig.source / "train.sh"
+    program.write_text('#!/bin/sh\necho "loss=$1 $(cat data.txt)"\necho "$1" > out.txt\n')
+    program.chmod(0o755)
+    (rig.source / "data.txt").write_text("accuracy 0.25")
+    job = replace(
+        rig.job(launcher="command", args=["{lr}"], names=["lr"]),
+        script="train.sh",
+        observed=ObservedScript({**ACCURACY, "loss": "loss=(.*?) "}, "out.txt"),
+    )
+    client = rig.ready(job)
+    client.start()
+    assert client.exit_of().cause == "finished"
+    assert client.until(Reported).metrics == {"accuracy": 0.25, "loss": 0.1}
+    assert (rig.store / "t1" / f"{last_saved(client, 1).name}.pt").read_text() == "0.1\n"
+
+
+def test_trials_beside_each_other_do_not_meet(rig: Rig) -> None:
+    client = ready(rig, 3)
+    client.start("a")
+    client.start("b", gpus=(1,))
+    for trial in ("a", "b"):
+        assert client.exit_of(trial).cause == "finished"
+        assert client.until(Checkpointed, lambda fact, trial=trial: fact.trial == trial)
+    assert sorted(path.name for path in rig.source.iterdir()) == ["train.py"]
+
+
+def test_a_checkpoint_of_a_script_that_imports_seerd_is_not_given_to_one_that_does_not(
+    rig: Any,
+) -> None:
+    folder = rig.store / "t1"
+    folder.mkdir(parents=True)
+    data = b"tracked"
+    (folder / "000001-00000001.pt").write_bytes(data)
+    manifest = {
+        "version": 1, "name": "000001-00000001", "epoch": 1, "metrics": {"accuracy": 0.5},
+        "sha256": hashlib.sha256(data).hexdigest(), "size": len(data),
+    }  # fmt: skip
+    (folder / "000001-00000001.json").write_text(json.dumps(manifest))
+    client = ready(rig, 3)
+    client.start(checkpoints=("000001-00000001",))
+    assert "imports seerd" in client.until(Refused).why
+    shutil.rmtree(folder)
+
+
+def test_an_attempt_that_nobody_observes_any_more_ends(rig: Rig) -> None:
+    client = ready(rig, 10**6)
+    client.start()
+    client.until(Reported)
+    (observer,) = [
+        process for process in rig.processes_of() if "observer" in " ".join(process.cmdline())
+    ]
+    observer.send_signal(signal.SIGKILL)
+    assert client.exit_of().cause == "crashed"
+    assert rig.processes_of() == []
+
+
+CRASHES = """
+import time, torch
+for epoch in range(1, 4):
+    torch.save({"epoch": epoch}, "last.pt")
+    print(f"epoch {epoch} accuracy 0.{epoch}", flush=True)
+    time.sleep(0.5)
+raise ValueError("enough")
+"""
+
+
+def test_what_a_script_saved_last_is_kept_though_it_crashes_under_torchrun(rig: Rig) -> None:
+    observed = ObservedScript(ACCURACY, "last.pt", [])
+    client = rig.ready(rig.job(CRASHES, launcher="torchrun", observed=observed))
+    client.start()
+    assert client.exit_of().cause == "crashed"
+    assert last_saved(client, 1).epoch == 3

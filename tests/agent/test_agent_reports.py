@@ -1,0 +1,122 @@
+"""When an agent keeps and sends reports: each at once, many of them together, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from seerd.agent.journal import Maker, facts_after
+from seerd.agent.lease import Lease
+from seerd.agent.orders import Here
+from seerd.agent.protocol import Exited, Reported
+from seerd.agent.serve import MANY, Agent
+from seerd.agent.wire import decode
+from tests.shell.place import holds
+
+METRICS = {"accuracy": 0.5}
+
+
+def report(epoch: int, trial: str = "t1") -> Maker:
+    return partial(
+        Reported, at=2.0, trial=trial, attempt=1, epoch=epoch, metrics=METRICS, unit_s=0.0
+    )
+
+
+def exited(seq: int) -> Exited:
+    return Exited(seq, 3.0, "t1", 1, "finished", 0)
+
+
+def played(folder: Path, scenario: Callable[[Agent], Awaitable[None]]) -> list[Any]:
+    """The facts that are on the disk after this scenario with an agent that has no daemon."""
+
+    async def play() -> None:
+        agent = Agent(Here("run", 2, False, folder, folder), Lease(time.monotonic() + 600, 10))
+        agent._loop = asyncio.get_running_loop()
+        await scenario(agent)
+        agent._journal.close()
+
+    asyncio.run(play())
+    return facts_after(folder / "journal.jsonl", 0)
+
+
+def hurry(agent: Agent) -> None:
+    """Many trials report at the same time; the last of these reports waits."""
+    for epoch in range(1, MANY + 1):
+        agent._tell([report(epoch)])
+        agent._tell([])
+    assert agent._journal.last == MANY - 1
+
+
+def test_reports_are_kept_at_once_unless_there_are_many_which_are_kept_together(
+    tmp_path: Path,
+) -> None:
+    async def scenario(agent: Agent) -> None:
+        for epoch in range(1, MANY):
+            agent._tell([report(epoch)])
+            assert agent._journal.last == epoch
+        for epoch in (MANY, MANY + 1):
+            agent._tell([report(epoch)])
+            assert agent._journal.last == MANY - 1
+        await holds(lambda: agent._journal.last > MANY - 1)
+        assert agent._journal.last == MANY + 1
+
+    told = played(tmp_path, scenario)
+    assert [(fact.seq, fact.epoch) for fact in told] == [(n, n) for n in range(1, MANY + 2)]
+
+
+def test_after_a_pause_a_report_is_kept_at_once(tmp_path: Path) -> None:
+    async def scenario(agent: Agent) -> None:
+        hurry(agent)
+        agent._keep_soon()
+        agent._reported_at = deque((at - 1.0 for at in agent._reported_at), maxlen=MANY)
+        agent._tell([report(MANY + 1)])
+        assert agent._journal.last == MANY + 1
+
+    played(tmp_path, scenario)
+
+
+def test_what_is_no_report_takes_waiting_reports_along(tmp_path: Path) -> None:
+    async def scenario(agent: Agent) -> None:
+        hurry(agent)
+        agent._tell([exited])
+        assert agent._journal.last == MANY + 1
+
+    told = played(tmp_path, scenario)
+    assert [type(fact) for fact in told] == [*[Reported] * MANY, Exited]
+
+
+def test_an_agent_that_ends_keeps_what_waits(tmp_path: Path) -> None:
+    async def scenario(agent: Agent) -> None:
+        hurry(agent)
+        agent._keep_soon()
+
+    assert [fact.epoch for fact in played(tmp_path, scenario)] == list(range(1, MANY + 1))
+
+
+def test_trials_are_told_an_end_that_moves_and_not_the_same_one_again(tmp_path: Path) -> None:
+    told: list[float | None] = []
+
+    async def scenario(agent: Agent) -> None:
+        agent._orders.expect_end = told.append  # type: ignore[method-assign]
+        for in_s in (60.0, 60.0, 30.0, None, None, 60.0):
+            agent._expect_end(in_s)
+
+    played(tmp_path, scenario)
+    assert told == [60.0, 30.0, None, None, 60.0]
+
+
+def test_the_line_that_is_sent_is_the_line_that_is_kept(tmp_path: Path) -> None:
+    lines: list[bytes] = []
+
+    async def scenario(agent: Agent) -> None:
+        agent._tell([report(1), report(2, "t2"), exited])
+        lines.extend(agent._journal.lines_after(0))
+
+    told = played(tmp_path, scenario)
+    assert b"".join(lines) == (tmp_path / "journal.jsonl").read_bytes()
+    assert [decode(line) for line in lines] == told

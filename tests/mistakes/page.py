@@ -1,0 +1,122 @@
+"""docs/mistakes.md: every mistake of the catalogue, and what is answered."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+from seerd.core.hints import HINTS, OF_SIGNALS
+from tests.mistakes.catalogue import SECTIONS, Mistake
+
+PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
+WIDTH = 96
+COMMANDS = (
+    "A run is looked at while it goes on",
+    "The log of a trial that has printed nothing",
+    "The model of a run that goes on",
+    "A run is resumed that goes on",
+    "The folder of a run is removed while it runs",
+    "No run can be read",
+    "The disk will be too small for the checkpoints",
+    "The source is larger than the disk",
+)
+"""The titles of the last part."""
+HEAD = """\
+# What goes wrong, and what is answered
+
+Mistakes that are easily made, each with what seerd answers. Every answer here was given by a real
+run: `pytest tests/mistakes --rewrite` makes each mistake and writes this page, and `make test`
+makes each again and compares. Long lines are broken here; `...` stands for the table of trials.
+
+When every trial that was tried fails in the same way, the run ends at once, and says in which way:
+at least three trials, of which one has failed again when it was started anew, and none of which has
+reported. A report that is not finite counts as a failure of that kind from the second on. One
+configuration that crashes costs only itself.
+
+What is wrong with your account, your image or your network is in [errors.md](errors.md). The words
+of `no_model.cause` in `--json` are in `seerd/core/diagnosis.py`.
+"""
+TAIL = """
+## What crashes usually mean
+
+Beside the last lines of a trial that has crashed there is a hint where they leave no doubt:
+
+"""
+
+
+def section(mistake: Mistake, answered: str) -> str:
+    """The part of the page about one mistake."""
+    kind = "sh" if mistake.launcher == "command" else "python"
+    name = f'metric = {{ name = "accuracy", mode = "max", constraint = "{mistake.constraint}" }}'
+    own = [name] if mistake.constraint else []
+    keys = [line for line in (*mistake.train.splitlines(), *mistake.cluster.splitlines()) if line]
+    keys = [*own, *keys]
+    status = "" if mistake.live else f"\nExit status {mistake.code}.\n"
+    spec = f"```toml\n{chr(10).join(keys)}\n```\n\n" if keys else ""
+    return (
+        f"### {mistake.title}\n\n{spec}```{kind}\n{mistake.script}```\n\n"
+        f"```text\n{wrapped(answered)}\n```\n{status}"
+    )
+
+
+def command_section(title: str, commands: str, answered: str) -> str:
+    """The part of the page about something that is answered to a command."""
+    return f"### {title}\n\n```sh\n{commands}\n```\n\n```text\n{wrapped(answered)}\n```\n"
+
+
+def wrapped(text: str) -> str:
+    """Break what is longer than a line of the page."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line.strip(),
+            WIDTH,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
+
+
+def whole(parts: dict[str, str]) -> str:
+    """The page, of its parts by their titles; one that is missing is left empty."""
+    text = HEAD
+    titles = {title: [one.title for one in mistakes] for title, mistakes in SECTIONS}
+    for heading, these in {**titles, "Runs and folders": COMMANDS}.items():
+        text += f"\n## {heading}\n"
+        for title in these:
+            text += "\n" + parts.get(title, f"### {title}") + "\n"
+    return text + TAIL + hints_list()
+
+
+def hints_list() -> str:
+    """Every hint, with a line for which it is given."""
+    rows = [(f"`{sample}`", text) for _, sample, text in HINTS]
+    rows += [(f"`killed by signal {number}`", text) for number, text in OF_SIGNALS.items()]
+    items = (f"{words}: {text.format('...', run='RUN')}" for words, text in rows)
+    return "".join(
+        textwrap.fill(
+            item,
+            WIDTH,
+            initial_indent="- ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+        for item in items
+    )
+
+
+def rewrite(title: str, part: str) -> None:
+    """Put a part into the page."""
+    PAGE.write_text(whole({**parts_of(PAGE.read_text() if PAGE.exists() else ""), title: part}))
+
+
+def parts_of(page: str) -> dict[str, str]:
+    """The parts of a page by the titles of their mistakes."""
+    found = re.findall(r"^(### ([^\n]*)\n.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE)
+    return {title: part.rstrip("\n") for part, title in found}

@@ -1,0 +1,104 @@
+"""Mistakes in what people are told when a run goes wrong, and in what ends such a run."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+ALIKE = "tests/core/test_alike.py"
+METRICS = "tests/core/test_metrics.py"
+OUTPUT = "tests/agent/test_agent_trial_output.py"
+MADE = "tests/mistakes/test_mistakes.py"
+AT_ONCE = "a run whose trials all fail alike ends at once, and no other one does"
+BEST = "a model that violates a constraint is never the best"
+TOLD = "what is wrong is said where it was seen"
+
+ANSWERING = (
+    Mutant(
+        "a run ends at the first crash that all trials have in common",
+        AT_ONCE,
+        "_crash_alike",
+        "trial.crashes > 1",
+        "trial.crashes > 0",
+        (ALIKE,),
+    ),
+    Mutant(
+        "trials that fail in different ways end the run",
+        AT_ONCE,
+        "_crash_alike",
+        "len(set(map(signature, trials))) == 1",
+        "True",
+        (ALIKE,),
+    ),
+    Mutant(
+        "a trial that still runs is taken for one that has failed",
+        AT_ONCE,
+        "_crash_alike",
+        "all(map(has_failed, trials))",
+        "any(map(has_failed, trials))",
+        (ALIKE,),
+    ),
+    Mutant(
+        "one report that is not finite ends the run",
+        AT_ONCE,
+        "_never_finite",
+        "trial.reports > 1",
+        "trial.reports > 0",
+        (ALIKE,),
+    ),
+    Mutant(
+        "people are told at every word of an agent that nobody has reported",
+        TOLD,
+        "still_quiet",
+        "2 * (told_s - began_s)",
+        "0.0",
+        (ALIKE,),
+    ),
+    Mutant(
+        "who has trained without a report is said not to have begun",
+        TOLD,
+        "_not_heard_of",
+        "not any(trial.trained for trial in trials)",
+        "True",
+        (ALIKE,),
+    ),
+    Mutant(
+        "a model that violates a constraint can be handed back",
+        BEST,
+        "as_it_counts",
+        "metrics and violated_by(metrics, constraints)",
+        "False",
+        (METRICS,),
+    ),
+    Mutant(
+        "a constrained metric that is missing keeps to the constraint",
+        BEST,
+        "MetricConstraint.holds",
+        "value is not None and SIGNS[self.sign](value, self.limit)",
+        "value is None or SIGNS[self.sign](value, self.limit)",
+        (METRICS,),
+    ),
+    Mutant(
+        "other metrics of a report that was taken back stay",
+        "every metric that was reported is kept, and no other",
+        "progress.rewind",
+        "trial.others.pop(trial.history.pop().reports, None)",
+        "trial.history.pop()",
+        (METRICS,),
+    ),
+    Mutant(
+        "a line that cannot be read is passed over without a word",
+        TOLD,
+        "TrialOutput._fact",
+        'self._complain("output", error, f"line {self._line} of its out.jsonl ({text}): ")',
+        "",
+        (OUTPUT,),
+    ),
+    Mutant(
+        "the disk is said to fill up only when it is full",
+        TOLD,
+        "disk_warning",
+        "more <= signs.free",
+        "size <= signs.free",
+        (f"{MADE}::test_a_disk_that_will_be_too_small_is_told_after_the_first_checkpoint",),
+    ),
+)

@@ -1,0 +1,50 @@
+"""The requests of a run: each appears whole, is answered once, and junk is nobody's request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seerd.shell.inbox import ExtendRequest, Inbox, Reply
+from tests.conftest import small_facts
+from tests.fuzz.kit import fuzzed
+
+ASKS = ExtendRequest(small_facts().problem, None)
+
+
+def test_a_request_waits_until_it_is_answered(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path / "requests")
+    assert list(inbox.waiting()) == [], "nobody has asked anything yet"
+    name = inbox.put(ASKS)
+    assert list(inbox.waiting()) == [(name, ASKS)]
+    assert inbox.reply(name) is None
+    inbox.answer(name, Reply("lower"))
+    assert list(inbox.waiting()) == []
+    reply = inbox.reply(name)
+    assert reply is not None
+    assert reply.denied == "lower"
+    inbox.withdraw(name)
+    assert list(inbox.path.iterdir()) == []
+    inbox.withdraw(name)
+
+
+def test_what_is_being_written_is_not_read(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path)
+    name = inbox.put(ASKS)
+    (tmp_path / f"{name}.json").rename(tmp_path / f".{name}")
+    assert list(inbox.waiting()) == []
+
+
+@given(st.binary(max_size=200))
+@fuzzed(60)
+def test_junk_is_left_out(tmp_path_factory, data: bytes) -> None:
+    inbox = Inbox(tmp_path_factory.mktemp("requests"))
+    name = inbox.put(ASKS)
+    for other in ("0" * 16, "..%2f", "x" * 16):
+        (inbox.path / f"{other}.json").write_bytes(data)
+    (inbox.path / f"{'1' * 16}.json").mkdir()
+    (inbox.path / f"{'2' * 16}.reply").write_bytes(data)
+    assert list(inbox.waiting()) == [(name, ASKS)]
+    assert inbox.reply("2" * 16) is None

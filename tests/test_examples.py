@@ -1,0 +1,89 @@
+"""The examples train, and their models can be evaluated: until the first checkpoint."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seerd.spec.spec import load_spec
+
+ROOT = Path(__file__).parent.parent
+SMALL = (
+    "--deadline",
+    "3m",
+    "--budget",
+    "6gpu-min",
+    "--set",
+    "cluster.gpus=2",
+    "--set",
+    "policy.t_min=5s",
+)
+WORST = {"max": "0.0", "min": "1000.0"}
+"""A target that the first checkpoint meets."""
+NAMES = sorted(spec.parent.name for spec in (ROOT / "examples").glob("*/evaluate.py"))
+
+
+def output_of(name: str, environment: dict[str, str], *command: str) -> str:
+    ended = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT / "examples" / name,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def few_images(folder: Path) -> Path:
+    """Write files like those of Fashion-MNIST, with grey images."""
+    for name, count in (("train", 5_600), ("t10k", 100)):
+        pixels, classes = bytes(16) + b"\x40" * (count * 784), bytes(8) + b"\x03" * count
+        (folder / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(pixels, 1))
+        (folder / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(classes, 1))
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_trains_and_its_model_is_evaluated(name: str, tmp_path: Path) -> None:
+    environment = {"SEERD_HOME": str(tmp_path), "FASHION_MNIST": str(few_images(tmp_path))}
+    mode = load_spec(ROOT / "examples" / name / "spec.toml").metric.mode
+    run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL)
+    told = json.loads(output_of(name, environment, *run, "--set", f"metric.target={WORST[mode]}"))
+    assert told["status"] == "target"
+    model = str(tmp_path / "model")
+    output_of(name, environment, "-m", "seerd.cli", "best", "last", "--to", model)
+    printed = output_of(name, environment, "evaluate.py", model)
+    assert re.search(r"test [\w ]+ [\d.]+$", printed.strip())
+
+
+def test_without_its_images_fashion_says_where_they_are_from(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from data import fashion; fashion('train')"],
+        cwd=ROOT / "examples" / "fashion",
+        env={**os.environ, "FASHION_MNIST": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "apt-get install dataset-fashion-mnist" in ended.stderr
+
+
+def test_each_has_figures_and_they_are_those_that_were_measured() -> None:
+    """Check that the table has a row for each example, and each its own page."""
+    by_hand = runpy.run_path(str(ROOT / "bench" / "examples.py"))["BY_HAND"]
+    assert sorted(by_hand) == NAMES
+    table = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f"| [{name}]({name}) |" in table
+        assert (ROOT / "examples" / name / "README.md").exists()
