@@ -203,6 +203,8 @@ def _with(limits: Limits, budget_gpu_s: float) -> Limits:
 def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None) -> Impossible:
     """Return that no plan fits, and what one trial of one shortest stage needs."""
     cluster, profile, params = terms.cluster, terms.profile, problem.params
+    if impossible is not None and impossible.job:
+        return impossible
     if not cluster.per_instance:
         return impossible or Impossible(
             "no plan fits", params.t_min_s, params.t_min_s * params.p_min

@@ -50,6 +50,7 @@ WHOLE = 1 - 1e-9
 KEPT = 64
 """How many problems of jobs are kept, so that policies find what they have cached for them."""
 FIRST = "{count} jobs share the run ({sharing}); GPUs of each at first: {shares}"
+TOO_SHORT = "its own limits are over before anything can train"
 DONE = "what was planned for {job} is done: the others get its share"
 
 
@@ -121,14 +122,36 @@ def _outline(problem: Problem) -> Outline | Impossible:
     _divide(problem, open_, table, View(problem.start_s, "max", {}))
     found = []
     for job in open_:
-        if (why := table.refused.get(job.id)) is not None:
-            return replace(why, reason=f"{job.id}: {why.reason}")
+        why = _never(problem, job, cluster.gpus) or table.refused.get(job.id)
+        if why is not None:
+            return replace(why, reason=f"{job.id}: {why.reason}", job=job.id)
         own = _problem_of(job, table.terms[job.id], problem)
         one = None if own is None else outline_of(own)
         found += [one] if isinstance(one, Outline) else []
     shares = ", ".join(f"{job.id} {table.terms[job.id].gpus}" for job in open_)
     told = FIRST.format(count=len(open_), sharing=problem.sharing, shares=shares)
     return replace(_side_by_side(problem, cluster, found), adjusted=(*problem.adjusted, told))
+
+
+def _never(problem: Problem, job: PlannedJob, gpus: int) -> Impossible | None:
+    own = _own_left(problem, job, View(problem.start_s, "max", {}), problem.planned)
+    most = min(gpus, job.problem.limits.max_gpus or gpus)
+    return never_begins(job, replace(own, max_gpus=most), problem)
+
+
+def never_begins(job: PlannedJob, left: Limits, run: Problem) -> Impossible | None:
+    """Say why a job could do nothing even if all that is left of a run were its own; None: it
+    could.
+
+    left  what is left, within the job's own limits; the deadline counts from the first stage
+    run   the problem of the run
+    """
+    if left.deadline_s <= 0 or left.budget_gpu_s <= 0:
+        least_s = job.problem.params.t_min_s
+        return Impossible(TOO_SHORT, run.start_s + least_s, least_s)
+    own = replace(job.problem, limits=left, within=left, start_s=run.start_s, whole=run.whole)
+    found = outline_of(own)
+    return found if isinstance(found, Impossible) else None
 
 
 def _side_by_side(problem: Problem, cluster: FixedCluster, found: Sequence[Outline]) -> Outline:

@@ -499,11 +499,13 @@ class Impossible:
     reason            why, for people
     min_deadline_s    seconds that would fit, with the budget as it is or larger
     min_budget_gpu_s  GPU-seconds that would fit, with the deadline as it is or longer
+    job               which of the jobs that share the run they do not fit; empty: all of it
     """
 
     reason: str
     min_deadline_s: float
     min_budget_gpu_s: float
+    job: str = ""
 
 
 class NeedsPackageError(Exception):

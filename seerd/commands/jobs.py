@@ -19,10 +19,12 @@ from seerd.agent.protocol import Job
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import tell
 from seerd.core.jobs import open_jobs
-from seerd.core.state import State
+from seerd.core.state import GONE, State
 from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
+from seerd.planner.jobs import never_begins
+from seerd.planner.model import Limits, PlannedJob
 from seerd.planning.groups import job_facts, planner_job
 from seerd.runs import reading, runs, wiring
 from seerd.shell.home import RunFolder
@@ -74,6 +76,8 @@ def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
     starts = _starts(setup.jobs[0], job, Path(setup.job.source))
     cluster, limits = state.facts.cluster, state.facts.problem.limits
     planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
+    if (why := never_begins(planned, _left(state, planned), state.facts.problem)) is not None:
+        raise UsageError(f"{job.id} was not added: {why.reason}")
     request = JobRequest(planned, job_facts(job), starts)
     kept = folder.added_job(job.id)
     runs.copy_job(folder, job)
@@ -87,6 +91,17 @@ def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
         raise _refused(reply, f"{job.id} was not added")
     told = {"run": folder.run, "job": job.id}
     tell(told, lambda _: f"{job.id} shares {folder.run} from now on", json=json)
+
+
+def _left(state: State, job: PlannedJob) -> Limits:
+    """Return what a job that came now could have at most, of the run's limits and of its own."""
+    run, own, now = state.facts.problem.limits, job.problem.limits, state.now
+    gpus = sum(one.gpus for one in state.fleet.instances.values() if one.phase not in GONE)
+    return Limits(
+        min(run.deadline_s, own.deadline_s) - now,
+        min(run.budget_gpu_s - state.ledger.spent_gpu_s(now), own.budget_gpu_s),
+        min(gpus, own.max_gpus or gpus),
+    )
 
 
 def stop(folder: RunFolder, job: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from seerd.core.closing import grace_within
+from seerd.core.commands import Launch
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State
 from seerd.core.verdicts import Promised
@@ -117,14 +118,30 @@ def affordable(state: State, gpus: int) -> bool:
 def affordable_launch(state: State, gpus: int) -> bool:
     """Return whether the budget allows one more rented instance with `gpus` GPUs.
 
-    It costs its minimum at least, and its boot before it is of any use.
+    It costs its minimum at least, and its boot before it is of any use. Launches that are under
+    way know nothing of it: without a daemon they would go on for as long as they were told.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance:
         return True
-    wait_s = release_s(state)
-    least_s = max(cluster.minimum_s, cluster.boot_s + wait_s)
-    return state.ledger.within(budget_gpu_s(state) - gpus * least_s, state.now + wait_s)
+    by_s = max(state.now + release_s(state), alone_until(state) + terminate_s(state))
+    least_s = max(cluster.minimum_s, cluster.boot_s + release_s(state), by_s - state.now)
+    return state.ledger.within(budget_gpu_s(state) - gpus * least_s, by_s)
+
+
+def alone_until(state: State) -> float:
+    """Return by when the launches that are under way end by themselves if nobody hears of them, in
+    seconds since the run began; minus infinity if there are none.
+    """
+    launches = (
+        (name, command) for name, command in state.under_way.items() if isinstance(command, Launch)
+    )
+    ends = (
+        state.ledger.open[name].since_s + command.orphan_timeout_s
+        for name, command in launches
+        if name in state.ledger.open and command.orphan_timeout_s is not None
+    )
+    return max(ends, default=-math.inf)
 
 
 def lease_s(state: State, now: float) -> float:

@@ -68,12 +68,8 @@ def plan_for(
         _check_size(problem.params.p_min, cluster.gpus_per_instance)
     planned = _planned(problem, cluster, profile, ideal=ideal)
     if isinstance(planned, Impossible):
-        least = planned if ideal else _that_do(problem, cluster, profile, planned)
-        advice = (
-            "No deadline and no budget would help; allow more with --max-gpus."
-            if _too_few_gpus(problem, cluster)
-            else ""
-        )
+        advice = _advice(problem, cluster, planned)
+        least = planned if ideal or advice else _that_do(problem, cluster, profile, planned)
         raise LimitsError(planned.reason, least.min_deadline_s, least.min_budget_gpu_s, advice)
     return replace(planned, warnings=tuple(warnings(planned, profile)))
 
@@ -169,6 +165,15 @@ def _no_time(problem: Problem, cluster: ClusterFacts, closing_s: float) -> Impos
     )
 
 
+def _advice(problem: Problem, cluster: ClusterFacts, why: Impossible) -> str:
+    """Say what would help where neither another deadline nor another budget need do; or nothing."""
+    if why.job:
+        return "Allow more, to the run or in that [[job]], or leave the job out."
+    if _too_few_gpus(problem, cluster):
+        return "No deadline and no budget would help; allow more with --max-gpus."
+    return ""
+
+
 def _that_do(
     problem: Problem, cluster: ClusterFacts, profile: Profile, estimate: Impossible
 ) -> Impossible:
@@ -178,7 +183,7 @@ def _that_do(
     once there is a plan.
     """
     least = estimate
-    for _ in range(0 if _too_few_gpus(problem, cluster) else TRIES):
+    for _ in range(TRIES):
         again = _refused(problem, cluster, profile, least)
         if again is None:
             break

@@ -705,7 +705,7 @@ def happen(run: Run, what: str) -> None:
 
 
 @given(MOVES)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_whatever_it_answers_the_run_goes_on_and_can_be_read(
     moves: list[PlanChange | tuple[list[str], int] | str],
 ) -> None:

@@ -68,7 +68,7 @@ def granted(world: World) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     at_s=st.floats(0.1, 45.0),
     more_s=st.sampled_from([0.0, 3.0, 30.0, 120.0]),

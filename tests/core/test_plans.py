@@ -64,7 +64,7 @@ def change(before: str, after: str) -> PlanChange:
     return difference(Order(plan(before).allocations), plan(after))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(ANY, PLANS)
 def test_the_difference_applied_is_the_new_plan(
     before: tuple[Allocation, ...], after: Plan
@@ -83,7 +83,7 @@ def test_the_difference_applied_is_the_new_plan(
         assert getattr(found, name) == getattr(after, name)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(ANY, ANY)
 def test_no_more_is_said_than_needed(
     before: tuple[Allocation, ...], after: tuple[Allocation, ...]

@@ -316,6 +316,22 @@ def test_a_run_without_an_instance_and_without_time_for_another_one_is_over(
     assert cloud.state.end.status == "done", "its last stage ends a little earlier"
 
 
+@pytest.mark.parametrize(("budget_gpu_s", "at_once"), [(4000.0, 0), (40_000.0, 1)])
+def test_a_launch_waits_for_those_that_would_use_up_the_budget_if_nobody_told_them_of_it(
+    facts: MakeFacts, budget_gpu_s: float, at_once: int
+) -> None:
+    """One is under way that was told to end when all of them have used the budget up; now there
+    would be one more.
+    """
+    cloud = Cloud(facts, budget_gpu_s=budget_gpu_s)
+    first, *_, last = cloud.open
+    cloud.come(first, "a", 1.0)
+    commands = cloud.fact(InstanceNoticed, "a", 20.0, what="interruption", by=140.0)
+    assert len(cloud.launches(commands)) == at_once
+    if not at_once:
+        assert len(cloud.launches(cloud.come(last, "c", 30.0))) == 1
+
+
 def test_a_run_without_an_instance_and_without_money_for_another_one_is_over(cloud: Cloud) -> None:
     for name in full(cloud):
         cloud.tell(InstanceLost(at=325.0, instance=name, why="power failure"))

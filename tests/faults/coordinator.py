@@ -29,7 +29,14 @@ from seerd.runs.runs import lacks_its_model
 from seerd.runs.wiring import MARGIN_S
 from seerd.shell.aws import retrying
 from seerd.shell.daemon import Daemon
-from seerd.shell.inbox import ExtendRequest, Inbox, Request, StopJobRequest, WeighRequest
+from seerd.shell.inbox import (
+    ExtendRequest,
+    Inbox,
+    JobRequest,
+    Request,
+    StopJobRequest,
+    WeighRequest,
+)
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
@@ -38,7 +45,15 @@ from tests.faults.ec2 import Client, Ec2, VirtualCloud
 from tests.faults.machines import Door, Host
 from tests.faults.objects import VirtualStore
 from tests.faults.policy import Said, VirtualAsker
-from tests.faults.scenario import JOB_STOPPED, JOB_WEIGHED, Kill, More, Scenario
+from tests.faults.scenario import (
+    JOB_ADDED,
+    JOB_STOPPED,
+    JOB_WEIGHED,
+    Kill,
+    More,
+    NewJob,
+    Scenario,
+)
 from tests.faults.timeline import EPOCH, Killed, Loop
 from tests.faults.training import Shared
 from tests.faults.versions import OTHER_RULES, Version
@@ -210,6 +225,12 @@ class Coordinator:
         """The person wants one of the jobs to have another weight."""
         self._put(number, WeighRequest(job, weight))
         self.shared.chance.injected[JOB_WEIGHED] += 1
+
+    def add_job(self, new: NewJob, number: int) -> None:
+        """The person adds a job, as `seerd add RUN SPEC` does."""
+        starts = _job(new.facts.mode, new.job.id)
+        self._put(number, JobRequest(new.job, new.facts, starts))
+        self.shared.chance.injected[JOB_ADDED] += 1
 
     def _put(self, number: int, request: Request) -> None:
         self._inbox.path.mkdir(exist_ok=True)

@@ -56,8 +56,10 @@ TARGETS: dict[str, tuple[float | None, ...]] = {
     "max": (None, None, 0.5, 0.8),
     "min": (None, None, 0.2, 0.05),
 }
-JOB_STOPPED, JOB_WEIGHED = "job stopped", "job weighed"
-"""What a person may want of a job, by the names under which it is counted."""
+ADDED = 0.4
+"""To so many of the runs that jobs share, one more comes."""
+JOB_STOPPED, JOB_WEIGHED, JOB_ADDED = "job stopped", "job weighed", "job added"
+"""What a person may want of jobs, by the names under which it is counted."""
 
 DEFAULT, DEFAULT_EVERY = "seer+", 10
 """The default policy on machines that are there runs for every tenth seed: none of those that
@@ -167,7 +169,7 @@ CLOUD: dict[str, tuple[float, float]] = {
 EVERYTHING = frozenset(
     {
         *(*RATES, *SPANS, *POLICY, *CLOUD, *NAMES),
-        *(BROKEN, "daemon killed", JOB_STOPPED, JOB_WEIGHED),
+        *(BROKEN, "daemon killed", JOB_STOPPED, JOB_WEIGHED, JOB_ADDED),
     }
 )
 """All that can go wrong, by the names under which it is counted."""
@@ -214,6 +216,20 @@ class JobAsk:
 
 
 @dataclass(frozen=True, slots=True)
+class NewJob:
+    """The person adds a job to those that share the run.
+
+    at_s   when, in seconds since the run began
+    job    what the planner is told of it
+    facts  what the core is
+    """
+
+    at_s: float
+    job: PlannedJob
+    facts: JobFacts
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One run and its world.
 
@@ -221,6 +237,7 @@ class Scenario:
     promised_to_jobs  what jobs may take of the budgets of their own, as a share
     more            an extension of the limits; None: there is none
     asks            what is wanted of its jobs
+    new             a job that comes to share it; None: none does
     versions        of its daemon's processes, one after the other; later ones are of the last
     """
 
@@ -235,6 +252,7 @@ class Scenario:
     versions: tuple[Version, ...] = ()
     more: More | None = None
     asks: tuple[JobAsk, ...] = ()
+    new: NewJob | None = None
 
     @property
     def parts(self) -> list[str]:
@@ -248,6 +266,7 @@ class Scenario:
             *versions,
             *(["extension"] if self.more is not None else []),
             *(f"ask {place}" for place in range(len(self.asks))),
+            *(["new job"] if self.new is not None else []),
         ]
 
     def version(self, incarnation: int) -> Version:
@@ -275,6 +294,8 @@ class Scenario:
             )
         if part == "extension":
             return replace(self, more=None)
+        if part == "new job":
+            return replace(self, new=None)
         return replace(self, weather=self.weather.without(part))
 
 
@@ -299,7 +320,10 @@ def scenario(seed: int) -> Scenario:
     versions = some_versions(random.Random(f"versions {seed}"))
     more = some_extension(random.Random(f"extension {seed}"), deadline_s)
     asks = some_asks(random.Random(f"asks {seed}"), facts)
-    return Scenario(seed, facts, script, weather, kills, versions=versions, more=more, asks=asks)
+    new = some_new_job(random.Random(f"new job {seed}"), facts)
+    return Scenario(
+        seed, facts, script, weather, kills, versions=versions, more=more, asks=asks, new=new
+    )
 
 
 def some_asks(rng: random.Random, facts: RunFacts) -> tuple[JobAsk, ...]:
@@ -313,6 +337,15 @@ def some_asks(rng: random.Random, facts: RunFacts) -> tuple[JobAsk, ...]:
         )
         for _ in range(rng.choice([0, 0, 1, 3]) if facts.jobs else 0)
     )
+
+
+def some_new_job(rng: random.Random, facts: RunFacts) -> NewJob | None:
+    """In some runs that jobs share, at any moment."""
+    if not facts.jobs or rng.random() >= ADDED:
+        return None
+    job = _job_of(rng, facts.problem.jobs[0].problem, "e")
+    at_s = rng.uniform(0.0, facts.problem.limits.deadline_s)
+    return NewJob(at_s, job, _facts_of(rng, job))
 
 
 def some_extension(rng: random.Random, deadline_s: float) -> More | None:
@@ -399,10 +432,7 @@ def _group_of(rng: random.Random, seed: int) -> RunFacts | None:
         planned = plan_for(problem, one.cluster, PROFILE)
     except (LimitsError, UsageError):
         return None
-    jobs = tuple(
-        JobFacts(id=job.id, metric="accuracy", mode=job.mode, target=rng.choice(TARGETS[job.mode]))
-        for job in drawn
-    )
+    jobs = tuple(_facts_of(rng, job) for job in drawn)
     return msgspec.structs.replace(
         one,
         mode=jobs[0].mode,
@@ -412,6 +442,11 @@ def _group_of(rng: random.Random, seed: int) -> RunFacts | None:
         outline=planned.outline,
         jobs=jobs,
     )
+
+
+def _facts_of(rng: random.Random, job: PlannedJob) -> JobFacts:
+    target = rng.choice(TARGETS[job.mode])
+    return JobFacts(id=job.id, metric="accuracy", mode=job.mode, target=target)
 
 
 def _job_of(rng: random.Random, run: Problem, name: str) -> PlannedJob:

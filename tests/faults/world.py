@@ -140,6 +140,9 @@ class Play:
                 for again in range(1 + len(self.scenario.kills)):
                     late_s = self.deadline_s + more.s + LATE_S + again * TOLD_S
                     self.timeline.at(late_s, self._tidy_up)
+            if (new := self.scenario.new) is not None:
+                number = 2 + len(self.scenario.asks)
+                self.timeline.at(new.at_s, lambda: self.coordinator.add_job(new, number))
             for number, one in enumerate(self.scenario.asks, 2):
                 self.timeline.at(one.at_s, lambda one=one, number=number: self._ask(one, number))  # type: ignore[misc]
             try:

@@ -23,6 +23,7 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.plans import New, PlanChange
 from seerd.core.verdicts import Declined, JobOver
+from seerd.errors import LimitsError
 from seerd.planner.memory import Memory
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Sharing
 from seerd.planner.policy import POLICIES, plan_of
@@ -208,6 +209,28 @@ def test_a_job_whose_own_budget_is_used_up_is_over_and_keeps_it() -> None:
     assert gpu_s(world)["b"] > 0.85 * (GPUS * DEADLINE_S - 400.0)
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"p_min": GPUS + 1}, f"b: a trial needs {GPUS + 1} GPUs"),
+        ({"t_min_s": 2 * DEADLINE_S}, "b: .* the shortest round is 1200s"),
+        (Limits(5.0, 1000.0), "b: (its own limits are over|.* the shortest round is 20s)"),
+        (Limits(DEADLINE_S, 3.0), "b: .* the shortest round is 20s.*leave the job out"),
+    ],
+)
+@pytest.mark.parametrize("rented", [False, True])
+def test_a_job_that_could_never_begin_is_refused_by_its_name(
+    change: dict[str, Any] | Limits, told: str, rented: bool
+) -> None:
+    one = job("b", "asha")
+    if isinstance(change, Limits):
+        one = replace(one, limits=change)
+    else:
+        one = replace(one, params=replace(one.params, **change))
+    with pytest.raises(LimitsError, match=f"(?s){told}"):
+        world_of(group(job("a", "asha"), one, rented=rented))
+
+
 def test_limits_that_are_extended_leave_a_jobs_own_as_they_are() -> None:
     own = Limits(300.0, DEADLINE_S * GPUS)
     setting = group(job("a", "asha", limits=own), job("b", "asha", 1))
@@ -241,8 +264,9 @@ def test_an_answer_that_wants_a_job_that_is_over_or_unknown_is_no_plan() -> None
         assert isinstance(judge(state), Declined)
 
 
-@pytest.mark.parametrize("sharing", SHARINGS)
-@pytest.mark.parametrize("rented", [False, True])
+@pytest.mark.parametrize(
+    ("sharing", "rented"), [(one, number % 2 > 0) for number, one in enumerate(SHARINGS)]
+)
 def test_asked_twice_or_by_another_process_the_plan_is_the_same(
     sharing: Sharing, rented: bool
 ) -> None:

@@ -93,7 +93,7 @@ def asked(made: Problem) -> Asked:
     return Asked(policy_of(made), made)
 
 
-@pytest.mark.parametrize(("seed", "whole"), [(0, False), (1, False), (1, True)])
+@pytest.mark.parametrize(("seed", "whole"), [(0, True), (1, False)])
 @pytest.mark.parametrize("name", NAMES)
 def test_another_process_gives_the_same_plans(name: str, seed: int, whole: bool) -> None:
     made = problem(name, seed, whole=whole)

@@ -231,7 +231,7 @@ def test_what_is_compared_is_told() -> None:
     assert {one.reports for one in compared} <= {1, 2, 4, 8, 16, 32, 64, 128, 512}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(1, 9),
     st.floats(20.0, 300.0),

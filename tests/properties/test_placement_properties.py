@@ -14,7 +14,7 @@ from seerd.core.placement import Assignment, Demand, PackingNode, Placement, Slo
 Case = tuple[list[Demand], dict[str, Assignment], list[PackingNode]]
 Home = tuple[str, ...]
 
-SMALL = settings(max_examples=300, deadline=None)
+SMALL = settings(max_examples=120, deadline=None)
 
 
 @st.composite
