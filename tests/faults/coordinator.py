@@ -19,6 +19,7 @@ import msgspec
 from seerd.agent.protocol import Expected, Job
 from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
+from seerd.core.incumbent import sign_of
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, SeerdError
@@ -228,6 +229,7 @@ class Coordinator:
 
     def add_job(self, new: NewJob, number: int) -> None:
         """The person adds a job, as `seerd add RUN SPEC` does."""
+        self.shared.signs[new.job.id] = sign_of(new.facts)
         starts = _job(new.facts.mode, new.job.id)
         self._put(number, JobRequest(new.job, new.facts, starts))
         self.shared.chance.injected[JOB_ADDED] += 1
