@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,6 +36,7 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
+from seerd.core.commands import StartTrial, StopTrial
 from seerd.errors import ProviderError
 from seerd.shell.clock import wall
 from seerd.shell.losses import Losses
@@ -42,7 +44,7 @@ from seerd.shell.orders import InstanceOrders
 from seerd.shell.providers.base import LineReader, Writer
 from seerd.shell.run_environment import Running
 from seerd.shell.stores.base import slot_number
-from seerd.shell.translate import event_of
+from seerd.shell.translate import event_of, order_of
 
 RENEW_S = 5.0
 ACK_S = 0.05
@@ -109,6 +111,7 @@ class Conversation:
         self.ahead_s = self.off_s = 0.0
         self._writer: Writer | None = None
         self._speaking = asyncio.Lock()
+        self._starting: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
         self._preparing: tuple[Prepare, asyncio.Future[Readiness]] | None = None
@@ -184,16 +187,49 @@ class Conversation:
         if self._writer is not None:
             self._writer.write(encode(order))
 
-    def tell(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
-        """Start a task that makes these orders and sends them, after all orders of earlier calls
-        and before all orders of later ones.
+    def order(self, command: StartTrial | StopTrial) -> None:
+        """Send this command's orders: starts one after the other, as soon as there are URLs for
+        them; a stop at once, unless its trial is still to be started. Whatever waits for URLs, a
+        trial must end in time.
         """
-        self._tasks.create_task(self._speak(orders))
+        if isinstance(command, StopTrial) and not self._starting[command.trial]:
+            self.say(order_of(command))
+            return
+        starting = [command.trial] if isinstance(command, StartTrial) else []
+        self._starting.update(starting)
+        self._tasks.create_task(self._speak(partial(self.orders.of, command), starting))
 
-    async def _speak(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
-        async with self._speaking:
-            for order in await orders():
-                self.say(order)
+    def answer(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
+        """Start a task that makes these orders, about attempts that run, and sends them then."""
+        self._tasks.create_task(self._answer_with(orders))
+
+    async def _answer_with(self, orders: Callable[[], Awaitable[list[Order]]]) -> None:
+        for order in await orders():
+            self.say(order)
+
+    async def _speak(
+        self, orders: Callable[[], Awaitable[list[Order]]], starting: Collection[str]
+    ) -> None:
+        """Send these orders after those of earlier calls, and before those of later ones.
+
+        starting  trials that they start, noted as such until then
+        """
+        try:
+            async with self._speaking:
+                for order in await orders():
+                    self.say(order)
+        finally:
+            self._starting.subtract(starting)
+
+    async def _say_again(self) -> None:
+        """Tell a new connection all that is still needed: what ends a trial first."""
+        commands = self._core.pending(self.instance)
+        starting = {one.trial for one in commands if isinstance(one, StartTrial)}
+        self._starting.update(starting)
+        for command in commands:
+            if isinstance(command, StopTrial) and command.trial not in starting:
+                self.say(order_of(command))
+        await self._speak(self._pending, starting)
 
     def renew(self) -> None:
         """Tell the agent how long it may go on without hearing from the daemon, and when training
@@ -294,7 +330,7 @@ class Conversation:
             if self._last_order is not None:
                 self.say(self._last_order)
             renewing = asyncio.create_task(self._keep_renewing())
-            await self._speak(self._pending)
+            await self._say_again()
             await self._listen(reader, welcome.last, ahead_s)
         finally:
             self._writer = None
@@ -327,7 +363,7 @@ class Conversation:
         while line := await reader.readline():
             message = decode(line)
             if isinstance(message, Ask):
-                self.tell(partial(self.orders.parts, message))
+                self.answer(partial(self.orders.parts, message))
                 continue
             if not isinstance(message, FACTS):
                 raise ProtocolError(f"the agent sent {message.kind}, which is not a fact")
@@ -355,7 +391,7 @@ class Conversation:
             return
         if isinstance(fact, Checkpointed) and self.orders.is_ours(fact.trial, fact.attempt):
             saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
-            self.tell(partial(self.orders.presign, saved))
+            self.answer(partial(self.orders.presign, saved))
         clock = self._core.clock
         happened = clock.past(fact.at - ahead_s)
         metric = self._environment.metric_of(getattr(fact, "trial", ""))

@@ -41,7 +41,7 @@ class Sessions:
             await asyncio.sleep(RENEW_URLS_S)
             for conversation in self._open().values():
                 for running in self._core.running(conversation.instance):
-                    conversation.tell(partial(conversation.orders.presign, running))
+                    conversation.answer(partial(conversation.orders.presign, running))
 
     async def take_up(self, instance: str) -> None:
         """Connect to this instance's agent, and return when all facts that it had kept have been
@@ -88,7 +88,7 @@ class Sessions:
         there = self._open()
         for instance in instances_of(command):
             if instance in there:
-                there[instance].tell(partial(there[instance].orders.of, command))
+                there[instance].order(command)
 
     def renew(self) -> None:
         """Renew all leases now: the next command must not find one that is about to end."""

@@ -115,7 +115,7 @@ class Run:
         self._saved_at = 0.0
         self._best = -math.inf
         self._unit_s = 0.0
-        self._since = 0.0
+        self._since: float | None = None
         node = start.node
         self.rank = node.rank if node is not None else 0
         self._count = node.count if node is not None else 1
@@ -268,7 +268,8 @@ class Run:
         self.over = True
         used = self._shared.used.setdefault(job_of(self.start.trial), [])
         now, gpus = self._shared.timeline.now, len(self.start.gpus)
-        used.append(Used(self.instance, self._since, now, gpus))
+        if self._since is not None:
+            used.append(Used(self.instance, self._since, now, gpus))
         for gpu in self.start.gpus:
             self._shared.training.pop((self.instance, gpu), None)
         group = self._shared.groups.get(self.key)

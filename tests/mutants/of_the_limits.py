@@ -60,8 +60,8 @@ COUNTING = (
         "a launch forgets that a minute is paid at least",
         "the budget is kept, with the minimum of 60 s",
         "affordable_launch",
-        "max(cluster.minimum_s, cluster.boot_s + wait_s)",
-        "cluster.boot_s + wait_s",
+        "cluster.minimum_s",
+        "0.0",
         (LIMITS,),
     ),
     Mutant(

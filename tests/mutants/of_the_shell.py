@@ -137,7 +137,7 @@ CARRYING = (
         "orders of unknown outcome are not said again on a new connection",
         "an order reaches its agent, however often the connection breaks",
         "Conversation._talk",
-        "await self._speak(self._pending)",
+        "await self._say_again()",
         "",
         (CONVERSATION,),
     ),
@@ -164,6 +164,14 @@ CARRYING = (
         "self._speaking",
         "asyncio.Lock()",
         (f"{SESSIONS}::test_what_is_ordered_later_is_said_later_however_long_signing_takes",),
+    ),
+    Mutant(
+        "a stop waits until other trials can be started",
+        "a trial ends in time, whatever else waits",
+        "Conversation.order",
+        "not self._starting[command.trial]",
+        "not self._starting.total()",
+        (f"{SESSIONS}::test_a_stop_waits_for_no_other_trial_s_urls",),
     ),
     Mutant(
         "any host key is accepted",

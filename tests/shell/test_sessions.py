@@ -71,9 +71,8 @@ class Agent:
             message = decode(line)
             if isinstance(message, Hello):
                 boot = self.boots.pop(0) if len(self.boots) > 1 else self.boots[0]
-                writer.write(
-                    encode(Welcome(VERSION, "1", 4, 0, time.time() + self.ahead_s, [], boot))
-                )
+                now, last = time.time() + self.ahead_s, len(self.prepared)
+                writer.write(encode(Welcome(VERSION, "1", 4, last, now, [], boot)))
             elif isinstance(message, Prepare):
                 self.prepared.append(message)
                 writer.write(encode(Prepared(1, time.time(), message.id)))
@@ -180,6 +179,27 @@ def test_what_is_ordered_later_is_said_later_however_long_signing_takes(tmp_path
         store_let.set()
         await place.until(lambda: len(place.agent.told) == 3)
         assert [type(message) for message in place.agent.told] == [Grant, Start, Stop]
+
+    play(scenario, store)
+
+
+def test_a_stop_waits_for_no_other_trial_s_urls(tmp_path: Path) -> None:
+    """While nothing can be signed, since credentials have expired: not on this connection, and not
+    on the next one.
+    """
+    store = SlowPresigning(tmp_path)
+    other = msgspec.structs.replace(START, id="3.0", trial="t0002")
+
+    async def scenario(place: Place) -> None:
+        object.__setattr__(store, "let", asyncio.Event())
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        place.sessions.order(other)
+        place.sessions.order(STOP)
+        assert place.core.commands == []
+        await place.until(lambda: [type(one) for one in place.agent.told] == [Stop])
+        place.core.commands += [STOP, other]
+        place.agent.writers[-1].close()
+        await place.until(lambda: [type(one) for one in place.agent.told] == [Stop, Stop])
 
     play(scenario, store)
 
