@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from seerd.planner.job_offers import Prospect
 from seerd.planner.model import Sharing
 from seerd.planner.serving import Freeze, Offer, greedy, round_robin, watched
 from seerd.planner.sharing import Claim, fair_shares
@@ -24,7 +25,8 @@ class Dividing:
     sharing  the way of sharing
     spent    job -> GPU-seconds that it has had since jobs or weights were others
     ahead_s  for how long the shares will hold where jobs take turns, seconds
-    offers   what each job offers, in the order of the claims; for greedy and hybrid
+    left_s   how long the run goes on, seconds
+    jobs     what is expected of each job, in the order of the claims; for the ways that go by it
     freeze   what tells whether greedy is frozen
     last     the job that was given a GPU last; None: none yet
     """
@@ -32,7 +34,8 @@ class Dividing:
     sharing: Sharing
     spent: Mapping[str, float] = field(default_factory=dict)
     ahead_s: float = 0.0
-    offers: Sequence[Offer] = ()
+    left_s: float = 0.0
+    jobs: Sequence[Prospect] = ()
     freeze: Freeze = field(default_factory=Freeze)
     last: str | None = None
 
@@ -57,7 +60,7 @@ def divided(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
         return Division(_fair(gpus, claims, by), by.freeze, by.last)
     if by.sharing == "round-robin":
         return _in_turn(gpus, claims, by)
-    freeze = watched(by.freeze, by.offers)
+    freeze = watched(by.freeze, [_offer(one, 0, by) for one in by.jobs])
     by = replace(by, freeze=freeze)
     if by.sharing == "hybrid" and freeze.frozen:
         return _in_turn(gpus, claims, by)
@@ -101,16 +104,11 @@ def _in_turn(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
 
 
 def _to_who_offers_most(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
-    """Give one step after the other to the job that offers most, beside a floor for all.
-
-    What a job offers with n GPUs is 1/(n + 1) of what it does with none; a job without results
-    offers as much as any other.
-    """
+    """Give one step after the other to the job that offers most, beside a floor for all."""
     given, last = _floor(gpus, claims), by.last
-    most = max((offer.gain for offer in by.offers), default=0.0)
     while True:
-        able = {offer.job for offer in _able(gpus, claims, given) if offer.open}
-        there = [_with(offer, given[offer.job], most) for offer in by.offers if offer.job in able]
+        able = {one.job for one in _able(gpus, claims, given) if one.open}
+        there = [_offer(one, given[one.job], by) for one in by.jobs if one.job in able]
         job = greedy(there, lambda offers: _first(offers, given))
         if job is None:
             return Division(given, by.freeze, last)
@@ -118,16 +116,20 @@ def _to_who_offers_most(gpus: int, claims: Sequence[Claim], by: Dividing) -> Div
         last = job
 
 
+def _offer(job: Prospect, gpus: int, by: Dividing) -> Offer:
+    """Say what one GPU more than these offers until the run ends: how much of the job's regret
+    would go, or for worst-first how much there would be without it.
+    """
+    regret = job.regret_after(gpus * by.left_s)
+    after = 0.0 if by.sharing == "worst-first" else job.regret_after((gpus + 1) * by.left_s)
+    best, gain = job.best or 0.0, regret - after
+    return Offer(job.job, best + gain, best, gain, gain)
+
+
 def _floor(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
     """Give every job the whole steps in a part of its fair share."""
     fair = fair_shares(gpus, claims)
     return {one.job: int(fair[one.job] * FLOOR / one.least) * one.least for one in claims}
-
-
-def _with(offer: Offer, had: int, most: float) -> Offer:
-    gain = (most if offer.best is None else offer.gain) / (1 + had)
-    best = offer.best or 0.0
-    return replace(offer, bound=best + gain, best=best, surplus=gain, gain=gain)
 
 
 def _first(offers: Sequence[Offer], given: Mapping[str, int]) -> str | None:

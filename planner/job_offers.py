@@ -2,58 +2,82 @@
 (Li et al., Ease.ml, VLDB '18, sections 4.1 to 4.4, where a job's next step is a candidate's
 training).
 
-The one rule: what is expected of the next GPU time is a share of what the last has brought,
-whenever that was, so a job that had few GPUs for a while still offers what it did. A regret that
-falls like 1/t falls in the second half of its time by 1/t, and in the next such while by a third of
-that.
+The one rule: a job's regret is taken to fall like 1/t with its GPU time t. Then what its best
+result has risen by since a part f of that time is 1/f - 1 times the regret that is left, whichever
+f that is; the mean over several of them is steadier than any one.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from seerd.planner.model import PlannedJob, View
-from seerd.planner.serving import Offer
 
-GOES_ON = 1 / 3
-"""Improvement in the next while, as a part of that in the last one."""
+PARTS = 0.25, 0.5, 0.75
+"""Parts of a job's results after which its best result is looked at."""
 FEW = 8
-"""A job with fewer results has not shown yet what it offers."""
+"""A job with fewer results has not shown yet what may be gained."""
 
 
-def offers(
-    jobs: Sequence[PlannedJob], views: dict[str, View], spent: Mapping[str, float]
-) -> list[Offer]:
-    """Say what each job offers for the next GPU-seconds; larger is better for all.
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What is expected of a job.
 
-    spent  job -> GPU-seconds that it has had
+    job          its id
+    best         its best result so far; larger is better. None: it has shown too little
+    regret       how much better it may become, by its weight
+    spent_gpu_s  GPU-seconds that it has had
 
     Results are in units of the metric where all jobs have the same one; else in units of how far a
     job's best result is above its median trial.
     """
+
+    job: str
+    best: float | None = None
+    regret: float = 0.0
+    spent_gpu_s: float = 0.0
+
+    def regret_after(self, gpu_s: float) -> float:
+        """Return the regret that is expected after so many GPU-seconds more."""
+        return self.regret * self.spent_gpu_s / (self.spent_gpu_s + gpu_s)
+
+
+def prospects(
+    jobs: Sequence[PlannedJob], views: Mapping[str, View], spent: Mapping[str, float]
+) -> list[Prospect]:
+    """Say what is expected of each job.
+
+    spent  job -> GPU-seconds that it has had
+
+    Of jobs that have shown too little as much is expected as of the most promising.
+    """
     alike = len({(job.metric, job.mode) for job in jobs}) == 1
-    return [_offer(job, views[job.id], spent.get(job.id, 0.0), alike=alike) for job in jobs]
+    found = [_prospect(job, views[job.id], spent.get(job.id, 0.0), alike=alike) for job in jobs]
+    most = max((one.regret for one in found if one.best is not None), default=1.0)
+    return [
+        Prospect(one.job, None, most, max(1.0, one.spent_gpu_s)) if one.best is None else one
+        for one in found
+    ]
 
 
-def _offer(job: PlannedJob, view: View, spent_gpu_s: float, *, alike: bool) -> Offer:
+def _prospect(job: PlannedJob, view: View, spent_gpu_s: float, *, alike: bool) -> Prospect:
     results = _results(view)
     if len(results) < FEW or not spent_gpu_s:
-        return Offer(job.id)
-    best, before = max(results), max(results[: len(results) // 2])
-    unit = 1.0 if alike else _spread(view, best)
-    per_gpu_s = (best - before) * GOES_ON / (spent_gpu_s / 2)
-    gain = job.weight * per_gpu_s / unit
-    return Offer(job.id, best / unit + gain, best / unit, gain, gain)
+        return Prospect(job.id, spent_gpu_s=spent_gpu_s)
+    best, unit = max(results), 1.0 if alike else _spread(view)
+    regrets = [(best - max(results[: int(len(results) * part)])) / (1 / part - 1) for part in PARTS]
+    regret = job.weight * statistics.fmean(regrets) / unit
+    return Prospect(job.id, best / unit, regret, spent_gpu_s)
 
 
 def _results(view: View) -> list[float]:
     """List all results in the order in which they came; larger is better."""
-    sign = 1.0 if view.mode == "max" else -1.0
     return [
         value
         for _, value in sorted(
-            (report.at_s, sign * report.metric)
+            (report.at_s, _sign(view) * report.metric)
             for trial in view.trials.values()
             for report in trial.history
             if report.metric is not None
@@ -61,12 +85,15 @@ def _results(view: View) -> list[float]:
     ]
 
 
-def _spread(view: View, best: float) -> float:
+def _spread(view: View) -> float:
     """Return how far the best result is above the best of the median trial; 1 if it is not."""
-    sign = 1.0 if view.mode == "max" else -1.0
     bests = [
-        max(sign * r.metric for r in trial.history if r.metric is not None)
+        max(results)
         for trial in view.trials.values()
-        if any(r.metric is not None for r in trial.history)
+        if (results := [_sign(view) * r.metric for r in trial.history if r.metric is not None])
     ]
-    return best - statistics.median(bests) or 1.0
+    return max(bests) - statistics.median(bests) or 1.0
+
+
+def _sign(view: View) -> float:
+    return 1.0 if view.mode == "max" else -1.0

@@ -6,11 +6,12 @@ rounds by the clock are planned anew for what is left, as if the limits had been
 
 fair         GPUs are divided by weight up to what each job can use (`seerd.planner.sharing`)
 round-robin  one by one in turn (Li et al., Ease.ml, VLDB '18, section 4.2)
-greedy       one by one to the job that offers most, each the less the more it has already
-             (section 4.3)
+greedy       one by one to the job whose regret is expected to fall most by it (section 4.3)
 hybrid       greedy until that is frozen, then in turn (section 4.4)
+worst-first  one by one to the job whose regret is expected to be the largest without it
 
-What a job leaves of its share goes to the others at once. All but fair divide again every `WHILE`.
+What a job leaves of its share goes to the others at once. Round-robin and hybrid divide again every
+`WHILE`, greedy and worst-first at the `LOOKS`: what moves often gets nothing done.
 Where there are fewer GPUs than jobs, those go first that had least for their weight.
 """
 
@@ -25,7 +26,7 @@ from itertools import chain, zip_longest
 from seerd.planner.caching import IndexCache
 from seerd.planner.dividing import Dividing, divided
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
-from seerd.planner.job_offers import offers
+from seerd.planner.job_offers import prospects
 from seerd.planner.job_table import VERSION, JobTerms, ShareTable, read_table
 from seerd.planner.job_views import by_job, changes_of, in_the_run, memory_of
 from seerd.planner.memory import FORGOTTEN, Json, Memory, differing, recall
@@ -45,6 +46,8 @@ from seerd.planner.sharing import Claim
 
 WHILE_S, WHILES = 30.0, 40
 """Shares are divided again after so many seconds at least, and at most so often in a run."""
+LOOKS = 1 / 8, 1 / 4, 1 / 2, 3 / 4
+"""When shares are divided again by what jobs offer, as parts of the time that is planned with."""
 WHOLE = 1 - 1e-9
 """A factor that allows for rounding where a round takes all the time that there is."""
 KEPT = 64
@@ -229,6 +232,9 @@ def _again_s(problem: Problem, table: ShareTable, open_: Sequence[PlannedJob]) -
     began; infinite: never.
     """
     turns = any(not table.terms[job.id].gpus for job in open_ if job.id in table.terms)
+    if problem.sharing in ("greedy", "worst-first") and not turns:
+        looks = (problem.start_s + part * problem.planned.deadline_s for part in LOOKS)
+        return min((at_s for at_s in looks if at_s > table.divided_s), default=math.inf)
     if problem.sharing == "fair" and not turns and not table.caps:
         return math.inf
     return table.divided_s + _while_s(problem)
@@ -260,10 +266,11 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
     told = (
         ()
         if problem.sharing in ("fair", "round-robin")
-        else offers(open_, by_job(view, problem.jobs), view.spent)
+        else prospects(open_, by_job(view, problem.jobs), view.spent)
     )
     had = {name: gpu_s - table.base.get(name, 0.0) for name, gpu_s in view.spent.items()}
-    by = Dividing(problem.sharing, had, _while_s(problem), told, table.freeze, table.last)
+    ahead_s, freeze, last = _while_s(problem), table.freeze, table.last
+    by = Dividing(problem.sharing, had, ahead_s, left.deadline_s, told, freeze, last)
     claims = [_claim(job, table, _own_left(problem, job, view, left)) for job in open_]
     division = divided(table.gpus, claims, by)
     table.freeze, table.last = division.freeze, division.last

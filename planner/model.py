@@ -18,7 +18,7 @@ from seerd.planner.space import Config, Space
 Mode = Literal["max", "min"]
 SIGNS = {"<": lt, "<=": le, ">": gt, ">=": ge}
 BillingKind = Literal["held", "rented"]
-Sharing = Literal["fair", "greedy", "round-robin", "hybrid"]
+Sharing = Literal["fair", "greedy", "round-robin", "hybrid", "worst-first"]
 """How several jobs share a run, see `seerd.planner.jobs`."""
 
 TrialStatus = Literal["live", "finished", "eliminated", "failed"]

@@ -21,7 +21,7 @@ from seerd.spec.dicts import toml_of
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.spec import Spec, SpecLimits, load_spec, store_of
 
-SHARING = ("fair", "greedy", "round-robin", "hybrid")
+SHARING = ("fair", "greedy", "round-robin", "hybrid", "worst-first")
 GROUP = {
     "": SECTIONS[""],
     "limits": SECTIONS["limits"],

@@ -426,7 +426,7 @@ def _group_of(rng: random.Random, seed: int) -> RunFacts | None:
         PolicyParams(name="jobs", t_min_s=20.0, seed=seed),
         gpus_per_instance=size,
         jobs=tuple(drawn),
-        sharing=rng.choice(["fair", "fair", "greedy", "round-robin", "hybrid"]),
+        sharing=rng.choice(["fair", "fair", "greedy", "round-robin", "hybrid", "worst-first"]),
     )
     try:
         planned = plan_for(problem, one.cluster, PROFILE)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from bench.testbed.policy_world import FakeTrial, problem
-from seerd.planner.job_offers import FEW, offers
+from seerd.planner.dividing import Dividing, divided
+from seerd.planner.job_offers import FEW, Prospect, prospects
 from seerd.planner.job_views import by_job, changes_of, in_the_run, memory_of
 from seerd.planner.memory import Memory
 from seerd.planner.model import Allocation, Compared, Mode, NewTrial, Plan, PlannedJob, View
+from seerd.planner.sharing import Claim
 
 
 def job(name: str, mode: Mode = "max", **more: object) -> PlannedJob:
@@ -68,38 +74,57 @@ def rising(name: str, by: float, reports: int = FEW) -> FakeTrial:
     return trial(name, *(by * number for number in range(reports)))
 
 
-def test_who_has_shown_little_offers_as_much_as_any_other() -> None:
+def test_of_who_has_shown_little_as_much_is_expected_as_of_the_most_promising() -> None:
     jobs = [job("a"), job("b"), job("c")]
     seen = by_job(
         view(rising("a.t1", 0.1), rising("b.t1", 0.1, FEW - 1), rising("c.t1", 0.1)), jobs
     )
-    found = offers(jobs, seen, {"a": 10.0, "b": 10.0})
+    found = prospects(jobs, seen, {"a": 10.0, "b": 10.0})
     assert [one.best is None for one in found] == [False, True, True]
+    assert {one.regret for one in found} == {found[0].regret}
+    assert min(one.spent_gpu_s for one in found) > 0
 
 
-def test_who_gains_more_for_its_gpu_time_offers_more() -> None:
+def test_a_regret_that_falls_like_1_by_t_is_known() -> None:
+    """Whatever its results are like, and however much GPU time there was for each."""
+    results = [1.0 - 0.3 / number for number in range(1, 101)]
+    (found,) = prospects([job("a")], by_job(view(trial("a.t1", *results)), [job("a")]), {"a": 60.0})
+    assert found.regret == pytest.approx(0.003)
+    assert found.regret_after(60.0) == pytest.approx(0.0015)
+
+
+def test_weights_count_and_gpu_time_that_was_had_makes_less_of_more() -> None:
     jobs = [job("a"), job("b"), job("c", weight=2.0)]
     seen = by_job(view(*(rising(f"{one.id}.t1", 0.1) for one in jobs)), jobs)
-    a, b, c = offers(jobs, seen, {"a": 10.0, "b": 20.0, "c": 10.0})
-    assert a.gain == 2 * b.gain
-    assert c.gain == 2 * a.gain
+    a, b, c = prospects(jobs, seen, {"a": 10.0, "b": 20.0, "c": 10.0})
+    assert a.regret == b.regret == c.regret / 2
+    assert a.regret_after(10.0) < b.regret_after(10.0) < c.regret_after(10.0)
 
 
 def test_less_is_better_where_the_metric_says_so() -> None:
     falls = trial("a.t1", *(1.0 - 0.1 * number for number in range(FEW)))
     jobs = [job("a", "min")]
-    (found,) = offers(jobs, by_job(view(falls, trial("a.t2", None)), jobs), {"a": 10.0})
+    (found,) = prospects(jobs, by_job(view(falls, trial("a.t2", None)), jobs), {"a": 10.0})
     assert found.best == -falls.history[-1].metric  # type: ignore[operator]
-    assert found.gain > 0
+    assert found.regret > 0
 
 
 def test_results_of_other_metrics_are_compared_by_how_far_they_spread() -> None:
-    """One metric is a hundred times the other; they offer the same."""
+    """One metric is a hundred times the other; as much is expected of both."""
     jobs = [job("a", metric="accuracy"), job("b", metric="percent")]
     trials = [
         rising(f"{name}.t{number}", by * number)
         for name, by in (("a", 0.01), ("b", 1.0))
         for number in (1, 2, 3)
     ]
-    a, b = offers(jobs, by_job(view(*trials), jobs), {"a": 10.0, "b": 10.0})
-    assert abs(a.gain - b.gain) < 1e-9
+    a, b = prospects(jobs, by_job(view(*trials), jobs), {"a": 10.0, "b": 10.0})
+    assert a.regret == pytest.approx(b.regret)
+
+
+def test_the_worst_first_and_the_greatest_gain_first_are_not_the_same() -> None:
+    """One has much regret and long had all GPUs, so that more of them change little."""
+    claims = [Claim("slow", 8), Claim("young", 8)]
+    jobs = [Prospect("slow", 0.5, 0.5, 1e6), Prospect("young", 0.5, 0.2, 100.0)]
+    by = Dividing("greedy", left_s=100.0, jobs=jobs)
+    assert divided(8, claims, by).given == {"slow": 2, "young": 6}
+    assert divided(8, claims, replace(by, sharing="worst-first")).given == {"slow": 6, "young": 2}

@@ -42,7 +42,7 @@ HELD = ClusterFacts("held", 8)
 RENTED = ClusterFacts("rented", 4, usd_per_gpu_h=3.6, terminate_s=2.0, boot_s=14.0)
 DEADLINE_S = 600.0
 GPUS = 8
-SHARINGS: tuple[Sharing, ...] = ("fair", "greedy", "round-robin", "hybrid")
+SHARINGS: tuple[Sharing, ...] = ("fair", "greedy", "round-robin", "hybrid", "worst-first")
 WITHIN_S = 30.0
 """Shares follow a change within so many seconds."""
 EPSILON = 1e-6

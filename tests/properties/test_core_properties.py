@@ -87,7 +87,7 @@ def some_group(rng: random.Random, seed: int, make: MakeFacts) -> RunFacts:
         run,
         params=params,
         jobs=jobs,
-        sharing=rng.choice(["fair", "greedy", "round-robin", "hybrid"]),
+        sharing=rng.choice(["fair", "greedy", "round-robin", "hybrid", "worst-first"]),
     )
     if isinstance(outline_of(problem), Impossible):
         return some_group(rng, seed, make)

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.planner.dividing import FLOOR, Dividing, divided
+from seerd.planner.job_offers import Prospect
 from seerd.planner.job_table import JobTerms, ShareTable, read_table
 from seerd.planner.model import Sharing
-from seerd.planner.serving import Freeze, Offer
+from seerd.planner.serving import Freeze
 from seerd.planner.sharing import Claim, fair_shares
 
-SHARINGS: list[Sharing] = ["fair", "greedy", "round-robin", "hybrid"]
+SHARINGS: list[Sharing] = ["fair", "greedy", "round-robin", "hybrid", "worst-first"]
 NAMES = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True)
 AMOUNT = st.floats(0.0, 1e6)
 
@@ -35,15 +36,16 @@ def divisions(draw: st.DrawFn) -> tuple[int, list[Claim], Dividing]:
         for name in names
     ]
     results = st.none() | st.floats(0.0, 1.0)
-    offers = [
-        Offer(name, best=draw(results), surplus=draw(results), gain=draw(st.floats(0.0, 1.0)))
+    jobs = [
+        Prospect(name, draw(results), draw(st.floats(0.0, 1.0)), draw(st.floats(1.0, 1e6)))
         for name in names
     ]
     by = Dividing(
         draw(st.sampled_from(SHARINGS)),
         {name: draw(AMOUNT) for name in names},
         draw(st.floats(0.0, 100.0)),
-        offers,
+        draw(st.floats(0.0, 1e5)),
+        jobs,
         Freeze(unchanged=draw(st.integers(0, 20))),
         draw(st.none() | st.sampled_from(names)),
     )
