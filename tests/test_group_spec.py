@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from seerd.commands import jobs
+from seerd.commands import doctor, jobs, machines
+from seerd.commands.common import SpecOptions
 from seerd.core.events import JobFacts
 from seerd.errors import SpecError, UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts
 from seerd.planning.groups import group_problem, job_facts
+from seerd.shell.home import Home
 from seerd.spec.group import is_group, load_group
 from seerd.spec.reader import Override
+from seerd.spec.spec import load_spec
 
 SPEC = """
 name = "{name}"
@@ -157,3 +160,19 @@ def test_a_spec_that_is_no_toml_is_told_wherever_it_stands(folder: Path) -> None
     for specs in ([bad, folder / "b" / "spec.toml"], [folder / "b" / "spec.toml", bad]):
         with pytest.raises(SpecError, match="not TOML"):
             load_group(specs)
+
+
+def test_what_takes_one_spec_says_so_of_a_group(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"group\.toml is a group of jobs, and one spec is needed"):
+        load_spec(folder / "group.toml")
+
+
+def test_doctor_looks_at_every_job_of_a_group(folder: Path, tmp_path: Path) -> None:
+    findings = doctor.examine(folder / "group.toml", [], Home(tmp_path / "home"))
+    specs = {one.check: one.level for one in findings if one.check.endswith("spec")}
+    assert specs == {"a: spec": "ok", "b: spec": "ok"}
+
+
+def test_machines_takes_a_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machines.machines(SpecOptions(folder / "group.toml"), json=True)
+    assert "this machine" in capsys.readouterr().out

@@ -32,8 +32,12 @@ def machines(options: SpecOptions | None, *, json: bool) -> None:
     Raises `UsageError` for a spec whose instances are rented, `SpecError` for one that cannot be
     read.
     """
-    cluster = None if options is None else options.load().cluster
+    cluster = None if options is None else _cluster(options)
     tell({"machines": _asked(cluster)}, machines_table, json=json)
+
+
+def _cluster(options: SpecOptions) -> Cluster:
+    return options.load_group().lead.cluster if options.is_group else options.load().cluster
 
 
 def _asked(cluster: Cluster | None) -> list[Json]:

@@ -158,6 +158,10 @@ def spec_of(document: Mapping[str, Any], overrides: Sequence[Override] = ()) -> 
 def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]) -> Spec:
     given = [Override(*override) for override in overrides]
     document = reader.document(given)
+    if isinstance(document.get("job"), list):
+        raise UsageError(
+            f"{reader.path} is a group of jobs, and one spec is needed here: give that of a job"
+        )
     values = reader.sections(document)
     space = reader.space(document.get("space"))
     spec = _build(values, space, folder, text, reader)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,10 +60,12 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
 
 
 def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
-    """Make all checks of this spec with these options. Failures are findings and not raised."""
+    """Make all checks of this spec with these options, or of every job of a group. Failures are
+    findings and not raised.
+    """
     findings = [here.versions(), here.disk(home)]
     try:
-        spec = load_spec(path, options)
+        specs = _specs(path, options)
     except SeerdError as error:
         return [
             *findings,
@@ -70,7 +73,20 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
                 "spec", "problem", str(error), "correct it; docs/spec.md has every key", cloud=False
             ),
         ]
-    return [*findings, runnable(spec), *asyncio.run(_of_cluster(Case(spec, home, this_machine())))]
+    for job, spec in specs.items():
+        found = [runnable(spec), *asyncio.run(_of_cluster(Case(spec, home, this_machine())))]
+        findings += [replace(one, check=f"{job}: {one.check}") if job else one for one in found]
+    return findings
+
+
+def _specs(path: Path, options: Sequence[Override]) -> dict[str, Spec]:
+    """Read the spec, under an empty name, or those of a group's jobs, as their run has them."""
+    from seerd.spec.group import is_group, load_group
+
+    if not is_group([path]):
+        return {"": load_spec(path, options)}
+    group = load_group([path], options)
+    return {job.id: replace(job.spec, limits=group.lead.limits) for job in group.jobs}
 
 
 def policy_of(spec: Spec) -> dict[str, Any]:
