@@ -40,6 +40,22 @@ PENDING_S = 22.0 if LONG else 8.0
 SOON_S = 15.0
 """What "within seconds" may mean on a machine that does other things too."""
 ONE_TRIAL = 'name = "seer"\neta = 2\np_min = {gpus}\np_max = {gpus}\nt_min = "20s"'
+JOBS = """
+name = "job"
+[limits]
+deadline = "50s"
+budget = "12gpu-min"
+max_gpus = 8
+[cluster]
+{cluster}
+[[job]]
+spec = "spec.toml"
+name = "one"
+[[job]]
+spec = "spec.toml"
+name = "two"
+budget = "1gpu-min"
+"""
 STAGES = 'name = "seer"\neta = 2\nnu = 4\np_min = 2\np_max = 8\nt_min = "6s"'
 
 
@@ -118,6 +134,29 @@ def test_on_an_ec2_as_slow_as_it_is_rounds_end_with_a_model_and_nothing_left_and
     swept = coordinator.json("sweep")
     assert swept["found"] == []
     assert set(rig.account()) <= set(swept["ending"]), "they are ours, whoever asks as our role"
+
+
+def test_jobs_share_rented_instances_and_each_hands_back_its_model(
+    coordinator: Coordinator,
+) -> None:
+    coordinator.write(Job("50s", "12gpu-min", policy='t_min = "5s"'))
+    group = coordinator.project / "group.toml"
+    cluster = coordinator.spec.read_text().partition("[cluster]")[2]
+    group.write_text(JOBS.format(cluster=cluster))
+    run = coordinator.start("run", str(group), "--plain")
+    coordinator.trained(reports=15)
+    run.kill()
+    run.wait()
+    coordinator.ends(coordinator.start("resume", "last", "--plain"), 0)
+    told = coordinator.json("show", "last")
+    assert told["elapsed_s"] <= told["deadline_s"]
+    jobs = {job["job"]: job for job in told["jobs"]}
+    assert jobs.keys() == {"one", "two"}
+    for job in jobs.values():
+        assert Path(job["best"]["checkpoint"]).is_file()
+    assert jobs["two"]["gpu_min"] <= 1.0
+    assert coordinator.json("replay", "last")["same"]
+    assert_accounted(coordinator, UNSEEN_S)
 
 
 def test_a_killed_daemon_a_lost_instance_and_one_that_does_not_answer(

@@ -17,7 +17,7 @@ from seerd.core.events import AnyEvent, PolicyAnswered, RunResumed
 from seerd.core.plans import Order
 from seerd.core.state import Agenda, State
 from seerd.core.step import decisions, follow, take
-from seerd.core.verdicts import Closing, Declined, Granted
+from seerd.core.verdicts import Closing, Declined, Granted, JobOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class AskingAgain:
 
         To be called after the event was read.
         """
-        if any(isinstance(one, Declined | Closing | Granted) for one in decided):
+        if any(isinstance(one, Declined | Closing | Granted | JobOver) for one in decided):
             self._asking = None
         asked = any(isinstance(one, AskPolicy) for one in decided) or isinstance(event, RunResumed)
         plan = state.plan

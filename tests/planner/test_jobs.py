@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from seerd.core.again import DecidingAgain
 from seerd.core.answers import judge
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import JobStopAsked, JobWeighed, TrialExited
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.plans import New, PlanChange
+from seerd.core.state import new_state
 from seerd.core.verdicts import Declined, JobOver
 from seerd.errors import LimitsError
 from seerd.planner.memory import Memory
@@ -186,6 +188,7 @@ def test_gpus_go_by_weight_soon_after_weights_have_changed() -> None:
     asked = JobWeighed(at=0.0, request="r", job="a", weight=3.0)
     world.at(200.0, lambda: world.tell(structs.replace(asked, at=world.now)))
     world.run()
+    assert_decided_again(world)
     before, after = gpu_s(world, 60.0, 200.0), gpu_s(world, 200.0 + WITHIN_S, 500.0)
     assert before["a"] / before["b"] == pytest.approx(1.0, abs=0.15)
     assert after["a"] / after["b"] == pytest.approx(3.0, abs=0.5)
@@ -207,6 +210,15 @@ def test_a_job_whose_own_budget_is_used_up_is_over_and_keeps_it() -> None:
     assert [(one.job, one.why) for one in over] == [("a", "budget")]
     assert 200.0 < gpu_s(world)["a"] <= 400.0
     assert gpu_s(world)["b"] > 0.85 * (GPUS * DEADLINE_S - 400.0)
+    assert_decided_again(world)
+
+
+def assert_decided_again(world: World) -> None:
+    """Reading the run anew, the core decides and the policies answer what is recorded."""
+    state, deciding = new_state(world.facts), DecidingAgain()
+    for event, decided in world.journal:
+        deciding.follow(state, event, decided)
+    assert deciding.difference is None
 
 
 @pytest.mark.parametrize(
