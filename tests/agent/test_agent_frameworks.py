@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +126,8 @@ def test_lightning_goes_on_as_if_nothing_had_happened(rig: Rig, tmp_path: Path) 
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-3, abs=1e-5)
     reports = {fact.epoch for fact in client.facts if isinstance(fact, Reported)}
     assert reports == set(range(1, 11))
-    small = Small(tmp_path)
-    models = [
-        small.load(unpacked(rig, trial, client, tmp_path / f"{trial}-model"))
-        for trial in ("t1", "whole")
-    ]
+    kept = [unpacked(rig, trial, client, tmp_path / f"{trial}-model") for trial in ("t1", "whole")]
+    models = Small(tmp_path).load(kept)
     assert models[0] == pytest.approx(models[1], rel=1e-3, abs=1e-4)
 
 
@@ -142,19 +140,21 @@ class Small:
         self._folder = folder
         (folder / "spec.toml").write_text("[space]\nlr = [0.1]\n")
 
-    def load(self, folder: Path) -> list[float]:
-        """All its weights."""
+    def load(self, kept: Sequence[Path]) -> list[list[float]]:
+        """All its weights, as each of these has them."""
+        paths = [str(folder / "lightning.ckpt") for folder in kept]
         script = (
             "import sys, json; sys.argv.append('-'); from with_lightning import Small\n"
-            f"module = Small.load_from_checkpoint({str(folder / 'lightning.ckpt')!r})\n"
-            "print(json.dumps([v for p in module.parameters() for v in p.flatten().tolist()]))"
+            f"modules = [Small.load_from_checkpoint(path) for path in {paths!r}]\n"
+            "print(json.dumps([[v for p in one.parameters() for v in p.flatten().tolist()]"
+            " for one in modules]))"
         )
         env = {**os.environ, "PYTHONPATH": f"{PROGRAMS}:{PROGRAMS.parents[1]}"}
         told = subprocess.run(
             [sys.executable, "-c", script],
             cwd=self._folder, env=env, capture_output=True, text=True, check=True,
         )  # fmt: skip
-        found: list[float] = json.loads(told.stdout.splitlines()[-1])
+        found: list[list[float]] = json.loads(told.stdout.splitlines()[-1])
         return found
 
 
