@@ -7,8 +7,9 @@ The one rule: nothing is sent here. An agent gets URLs only for attempts on its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from seerd.agent.protocol import Ask, Order, Parts
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
@@ -50,19 +51,36 @@ class InstanceOrders:
         if start.node is not None and start.node.rank > 0:
             return [start]
         attempt = Running(command.trial, command.attempt, 0)
-        return [*await self.presign(attempt, command.checkpoints), start]
+        to_stop = partial(self._is_to_stop, command)
+        return [*await self.presign(attempt, command.checkpoints, to_stop), start]
 
-    async def presign(self, running: Running, checkpoints: Sequence[str] = ()) -> list[Order]:
+    def _is_to_stop(self, start: StartTrial) -> bool:
+        """Tell whether an attempt is to be stopped that is only to be started. Its agent must know
+        it to say that it has ended.
+        """
+        return any(
+            isinstance(one, StopTrial) and (one.trial, one.attempt) == (start.trial, start.attempt)
+            for one in self.core.pending(self.instance)
+        )
+
+    async def presign(
+        self,
+        running: Running,
+        checkpoints: Sequence[str] = (),
+        enough: Callable[[], bool] = lambda: False,
+    ) -> list[Order]:
         """Return URLs for the attempt's next checkpoints, and for reading these `checkpoints`.
 
         Without credentials nothing can be signed. This then waits for them, since a trial must not
-        start without the checkpoint that it is to go on from.
+        start without the checkpoint that it is to go on from; or until that is `enough`.
         """
         trial, attempt, first = running.trial, running.attempt, running.saved + 1
         while True:
             try:
                 grant = await self.environment.store.presign(trial, attempt, first, checkpoints)
             except SeerdError:
+                if enough():
+                    return []
                 await asyncio.sleep(AGAIN_S)
             else:
                 return [] if grant is None else [grant]

@@ -50,6 +50,7 @@ class Host:
         self.orphaned_at: float | None = None
         self.worked_since: float | None = None
         self.hung: list[tuple[float, float]] = []
+        self.cuts: list[tuple[float, float]] = []
         self._alone: list[tuple[float, float]] = []
         self.vanished_at: float | None = None
         self._run = run

@@ -332,7 +332,7 @@ class Promises:
     def _out_of_reach_s(self, used: Used) -> float:
         """For how long of this time nobody could have stopped it, and what that then needs."""
         host = self._play.hosts[used.instance]
-        spans = [*host.hung, *self._play.coordinator.absent]
+        spans = [*host.hung, *host.cuts, *self._play.coordinator.absent]
         spans += [] if host.vanished_at is None else [(host.vanished_at, used.until)]
         away = merged([(since, until + AFTER_HANGING_S) for since, until in spans])
         return overlap_s([(used.since, used.until)], away)

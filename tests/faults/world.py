@@ -267,6 +267,7 @@ class Play:
 
     def _cut(self, host: Host, until: float) -> None:
         host.cut = True
+        host.cuts.append((self.now, until))
         host.lose_wires(self.chance.lasts("silence", 0.1, 16.0))
         self.timeline.at(until, lambda: setattr(host, "cut", False))
 

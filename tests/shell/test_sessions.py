@@ -30,6 +30,7 @@ from seerd.agent.protocol import (
 from seerd.agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import InstanceLost
+from seerd.errors import StoreError
 from seerd.shell.agents import Readiness
 from seerd.shell.clock import RunClock
 from seerd.shell.losses import Losses
@@ -91,6 +92,15 @@ class SlowPresigning(DirectoryStore):
     ) -> Grant | None:
         await self.let.wait()
         return Grant(trial, attempt, [], [])
+
+
+class NoPresigning(DirectoryStore):
+    """Credentials have expired."""
+
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant | None:
+        raise StoreError("the credentials have expired")
 
 
 class Reach:
@@ -202,6 +212,24 @@ def test_a_stop_waits_for_no_other_trial_s_urls(tmp_path: Path) -> None:
         await place.until(lambda: [type(one) for one in place.agent.told] == [Stop, Stop])
 
     play(scenario, store)
+
+
+def test_a_start_that_waits_for_urls_waits_no_longer_once_its_trial_is_to_stop(
+    tmp_path: Path,
+) -> None:
+    """Its agent hears of both, and says that it has ended."""
+
+    async def scenario(place: Place) -> None:
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        place.core.commands += [START]
+        place.sessions.order(START)
+        await asyncio.sleep(0)
+        assert place.agent.told == []
+        place.core.commands += [STOP]
+        place.sessions.order(STOP)
+        await place.until(lambda: [type(one) for one in place.agent.told] == [Start, Stop])
+
+    play(scenario, NoPresigning(tmp_path))
 
 
 def test_a_machine_that_was_rebooted_is_lost_at_once(tmp_path: Path) -> None:
