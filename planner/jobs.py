@@ -36,6 +36,7 @@ from seerd.planner.model import (
     Outline,
     Plan,
     PlannedJob,
+    PolicyParams,
     Problem,
     Stage,
     View,
@@ -351,13 +352,10 @@ def _problem_of(job: PlannedJob, terms: JobTerms, problem: Problem) -> Problem |
         return None
     key = id(job), terms
     if key not in _problems:
-        params, gpu_s = job.problem.params, terms.budget_gpu_s
-        # What a new job gets may be less than the shortest round; it is all that there is.
-        most_s = min(terms.deadline_s, gpu_s / params.p_min) * WHOLE
         within = Limits(terms.deadline_s, terms.budget_gpu_s, terms.gpus)
         own = replace(
             job.problem,
-            params=replace(params, t_min_s=min(params.t_min_s, most_s)),
+            params=shortened(job.problem.params, within),
             limits=replace(within, deadline_s=terms.start_s + terms.deadline_s),
             within=within,
             start_s=terms.start_s,
@@ -369,6 +367,14 @@ def _problem_of(job: PlannedJob, terms: JobTerms, problem: Problem) -> Problem |
         if len(_problems) > KEPT:
             _problems.popitem(last=False)
     return _problems[key][1]
+
+
+def shortened(params: PolicyParams, left: Limits) -> PolicyParams:
+    """Have rounds be as short as what is left: what a new job gets may be less than the shortest
+    round; it is all that there is.
+    """
+    most_s = max(0.0, min(left.deadline_s, left.budget_gpu_s / params.p_min)) * WHOLE
+    return replace(params, t_min_s=min(params.t_min_s, most_s))
 
 
 def _changes(asked: Mapping[str, _Asked]) -> dict[str, Json]:

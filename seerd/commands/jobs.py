@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from seerd.core.state import GONE, State
 from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
-from seerd.planner.jobs import never_begins
-from seerd.planner.model import Limits, PlannedJob
+from seerd.planner.jobs import never_begins, shortened
+from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.groups import job_facts, planner_job
 from seerd.runs import reading, runs, wiring
 from seerd.shell.home import RunFolder
@@ -76,7 +76,7 @@ def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
     starts = _starts(setup.jobs[0], job, Path(setup.job.source))
     cluster, limits = state.facts.cluster, state.facts.problem.limits
     planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
-    if (why := never_begins(planned, _left(state, planned), state.facts.problem)) is not None:
+    if (why := _never_begins(planned, state)) is not None:
         raise UsageError(f"{job.id} was not added: {why.reason}")
     request = JobRequest(planned, job_facts(job), starts)
     kept = folder.added_job(job.id)
@@ -91,6 +91,16 @@ def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
         raise _refused(reply, f"{job.id} was not added")
     told = {"run": folder.run, "job": job.id}
     tell(told, lambda _: f"{job.id} shares {folder.run} from now on", json=json)
+
+
+def _never_begins(job: PlannedJob, state: State) -> Impossible | None:
+    """Say why a job that came now could do nothing; None: it could. Its rounds may be as short as
+    what is left.
+    """
+    left = _left(state, job)
+    params = shortened(job.problem.params, left)
+    short = replace(job, problem=replace(job.problem, params=params))
+    return never_begins(short, left, state.facts.problem)
 
 
 def _left(state: State, job: PlannedJob) -> Limits:

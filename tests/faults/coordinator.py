@@ -321,9 +321,8 @@ class Coordinator:
         provider = Ec2Provider(self._settings(), self._door, cloud)
         store = VirtualStore(shared.objects, shared.timeline, shared.chance)
         facts, version = scenario.facts, scenario.version(self._incarnation)
-        stages = 0 if facts.outline is None else len(facts.outline.stages)
         problem = facts.problem if self.state is None else self.state.facts.problem
-        asker = VirtualAsker(problem, version, stages, shared, self.said)
+        asker = VirtualAsker(problem, version, self._stages, shared, self.said)
         several = facts if self.state is None else self.state.facts
         return RunEnvironment(
             provider,
@@ -342,6 +341,12 @@ class Coordinator:
                 max(provider._settings.hard_end, deadline + MARGIN_S)
             ),
         )
+
+    def _stages(self) -> int:
+        """Of the present plan: it is another one once limits were extended."""
+        state = self.state
+        outline = (self._scenario if state is None else state).facts.outline
+        return 0 if outline is None else len(outline.stages)
 
     def _settings(self) -> Ec2Settings:
         scenario = self._scenario

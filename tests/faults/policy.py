@@ -7,7 +7,7 @@ whoever answers; it lives and dies with its coordinator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,7 +85,12 @@ class VirtualAsker:
     """An `Asker` whose answers take virtual time."""
 
     def __init__(
-        self, problem: Problem, version: Version, stages: int, shared: Shared, said: Said
+        self,
+        problem: Problem,
+        version: Version,
+        stages: Callable[[], int],
+        shared: Shared,
+        said: Said,
     ) -> None:
         self._problem = problem
         self._plan = self._perhaps_greedy(planning(version, shared.chance.injected))
@@ -163,7 +168,7 @@ class VirtualAsker:
     def _nonsense(self, noted: Noted) -> Answer:
         """What the real one says, with a mistake in it, and remembered as if it were the plan."""
         sense = self._ask(noted)
-        question = Question(noted.view, noted.order, self._problem, self._stages)
+        question = Question(noted.view, noted.order, self._problem, self._stages())
         dice = self._shared.chance.dice("nonsense")
         kind, spoiled = nonsense(dice, question, sense)
         self._shared.chance.injected[f"nonsense: {kind}"] += 1

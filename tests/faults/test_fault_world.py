@@ -24,7 +24,7 @@ from tests.faults.world import Play, Report, play
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("SEERD_FAULT_SEEDS", "12"))
-STEPS = int(os.environ.get("SEERD_FAULT_STEPS", "40"))
+STEPS = int(os.environ.get("SEERD_FAULT_STEPS", "20"))
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),

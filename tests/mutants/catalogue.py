@@ -49,7 +49,6 @@ QUICK_NAMES = (
     "an instance that was not found after a restart is believed to be there",
     # What is counted.
     "a launch forgets that a minute is paid at least",
-    "the ledger bills seconds without the minimum",
     # What the policy answers.
     "the limits wait for the policy's answer",
     # What the person asks for.
@@ -64,10 +63,8 @@ QUICK_NAMES = (
     "reading goes by how many checkpoints are kept now",
     # How events are kept and commands carried out.
     "the journal does not wait for the disk",
-    "a command that is given twice is carried out twice",
     # What is rented.
     "a launch has no ClientToken",
-    "an instance that powers itself off is only stopped",
     # Starts by forks.
     "a library takes the place of a module of the job",
     # Beside the trials.

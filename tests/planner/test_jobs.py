@@ -140,15 +140,15 @@ NAMES = [name for name in POLICIES if name != "bohb" or find_spec("optuna")]
 )
 def test_any_policy_is_sound_beside_others(name: str, rented: bool) -> None:
     """With a deadline, a budget and a target of the jobs' own."""
-    for seed, sharing in enumerate(SHARINGS[:2] if rented else SHARINGS[2:]):
-        own = Limits(DEADLINE_S * 0.6, DEADLINE_S * GPUS)
-        less = Limits(DEADLINE_S, DEADLINE_S * GPUS * 0.15)
-        jobs = (
-            job("a", name, seed),
-            job("b", "asha", seed + 1, limits=own, weight=2.0),
-            job("c", name, seed + 2, limits=less if seed else None, target=0.7),
-        )
-        sound(group(*jobs, rented=rented, sharing=sharing), seed)
+    seed = NAMES.index(name) + rented
+    own = Limits(DEADLINE_S * 0.6, DEADLINE_S * GPUS)
+    less = Limits(DEADLINE_S, DEADLINE_S * GPUS * 0.15)
+    jobs = (
+        job("a", name, seed),
+        job("b", "asha", seed + 1, limits=own, weight=2.0),
+        job("c", name, seed + 2, limits=less if seed % 2 else None, target=0.7),
+    )
+    sound(group(*jobs, rented=rented, sharing=SHARINGS[seed % len(SHARINGS)]), seed)
 
 
 @pytest.mark.parametrize("name", ["asha", "seer+"])
@@ -188,7 +188,6 @@ def test_gpus_go_by_weight_soon_after_weights_have_changed() -> None:
     asked = JobWeighed(at=0.0, request="r", job="a", weight=3.0)
     world.at(200.0, lambda: world.tell(structs.replace(asked, at=world.now)))
     world.run()
-    assert_decided_again(world)
     before, after = gpu_s(world, 60.0, 200.0), gpu_s(world, 200.0 + WITHIN_S, 500.0)
     assert before["a"] / before["b"] == pytest.approx(1.0, abs=0.15)
     assert after["a"] / after["b"] == pytest.approx(3.0, abs=0.5)

@@ -118,8 +118,15 @@ def unreadable(values: Values) -> Values:
     return {key: value if key == "version" else {"was": value} for key, value in values.items()}
 
 
-@pytest.mark.parametrize("damaged", [empty, of_another_version, unreadable])
-@pytest.mark.parametrize("at_s", [1.3, 0.35 * DEADLINE_S, 0.75 * DEADLINE_S])
+@pytest.mark.parametrize(
+    ("damaged", "at_s"),
+    [
+        (empty, 1.3),
+        (empty, 0.75 * DEADLINE_S),
+        (of_another_version, 0.35 * DEADLINE_S),
+        (unreadable, 0.75 * DEADLINE_S),
+    ],
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_without_the_memory_it_goes_on_from_the_reports(
     name: str, at_s: float, damaged: Callable[[Values], Values]

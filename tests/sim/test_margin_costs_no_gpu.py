@@ -73,7 +73,7 @@ def profiles(draw: st.DrawFn, *, rented: bool) -> Profile:
 
 @pytest.mark.parametrize("name", sorted(POLICIES.keys() - {"bohb"}))
 @given(st.integers(1, 8), st.sampled_from([900.0, 1800.0, 3600.0]), profiles(rented=False))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_machines_of_ones_own_are_all_used_almost_until_the_deadline(
     name: str, gpus: int, deadline_s: float, profile: Profile
 ) -> None:
@@ -93,7 +93,7 @@ def test_machines_of_ones_own_are_all_used_almost_until_the_deadline(
 
 @pytest.mark.parametrize("name", sorted(POLICIES.keys() - {"bohb"}))
 @given(st.sampled_from([1, 2, 4]), st.integers(1, 8), profiles(rented=True), st.booleans())
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_rented_instances_are_all_used_whether_gpu_time_or_money_is_limited(
     name: str, size: int, instances: int, profile: Profile, in_money: bool
 ) -> None:
