@@ -64,7 +64,7 @@ def change(before: str, after: str) -> PlanChange:
     return difference(Order(plan(before).allocations), plan(after))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ANY, PLANS)
 def test_the_difference_applied_is_the_new_plan(
     before: tuple[Allocation, ...], after: Plan

@@ -448,7 +448,7 @@ def test_a_daemon_killed_at_any_moment_is_resumed_without_loss(
 ) -> None:
     undisturbed = World(facts(), PLAIN)
     configs = [t.config for t in undisturbed.run().trials.values()]
-    for seq in range(1 + (down_s > 1.0), len(undisturbed.journal), 2):
+    for seq in range(1 + (down_s > 1.0), len(undisturbed.journal), 3):
         world = World(facts(), PLAIN, kill_after=frozenset({seq}))
         world.down_s = down_s
         state = world.run()

@@ -1,7 +1,7 @@
 """The daemon among faults: many seeds without a broken promise, the same run from the same seed, a
 kill at steps all along a run.
 
-`make test` plays 60 before all tests, `make soak SEEDS=10000` more of them; `python -m
+`make test` plays 40 before all tests, `make soak SEEDS=10000` more of them; `python -m
 tests.faults --seed N` tells one.
 """
 
