@@ -18,7 +18,6 @@ Where there are fewer GPUs than jobs, those go first that had least for their we
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
@@ -27,6 +26,7 @@ from seerd.planner.caching import IndexCache
 from seerd.planner.dividing import Dividing, divided
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.job_offers import prospects
+from seerd.planner.job_problems import never_begins, own_left, problem_of
 from seerd.planner.job_table import VERSION, JobTerms, ShareTable, read_table
 from seerd.planner.job_views import by_job, changes_of, in_the_run, memory_of
 from seerd.planner.memory import FORGOTTEN, Json, Memory, differing, recall
@@ -36,7 +36,6 @@ from seerd.planner.model import (
     Outline,
     Plan,
     PlannedJob,
-    PolicyParams,
     Problem,
     Stage,
     View,
@@ -49,12 +48,7 @@ WHILE_S, WHILES = 30.0, 40
 """Shares are divided again after so many seconds at least, and at most so often in a run."""
 LOOKS = 1 / 8, 1 / 4, 1 / 2, 3 / 4
 """When shares are divided again by what jobs offer, as parts of the time that is planned with."""
-WHOLE = 1 - 1e-9
-"""A factor that allows for rounding where a round takes all the time that there is."""
-KEPT = 64
-"""How many problems of jobs are kept, so that policies find what they have cached for them."""
 FIRST = "{count} jobs share the run ({sharing}); GPUs of each at first: {shares}"
-TOO_SHORT = "its own limits are over before anything can train"
 DONE = "what was planned for {job} is done: the others get its share"
 
 
@@ -114,7 +108,6 @@ def _within(plan: Plan, problem: Problem) -> Plan:
 
 
 _memories: IndexCache[dict[str, Memory]] = IndexCache()
-_problems: OrderedDict[tuple[int, JobTerms], tuple[PlannedJob, Problem]] = OrderedDict()
 
 
 def _outline(problem: Problem) -> Outline | Impossible:
@@ -129,7 +122,7 @@ def _outline(problem: Problem) -> Outline | Impossible:
         why = _never(problem, job, cluster.gpus) or table.refused.get(job.id)
         if why is not None:
             return replace(why, reason=f"{job.id}: {why.reason}", job=job.id)
-        own = _problem_of(job, table.terms[job.id], problem)
+        own = problem_of(job, table.terms[job.id], problem)
         one = None if own is None else outline_of(own)
         found += [one] if isinstance(one, Outline) else []
     shares = ", ".join(f"{job.id} {table.terms[job.id].gpus}" for job in open_)
@@ -138,24 +131,9 @@ def _outline(problem: Problem) -> Outline | Impossible:
 
 
 def _never(problem: Problem, job: PlannedJob, gpus: int) -> Impossible | None:
-    own = _own_left(problem, job, View(problem.start_s, "max", {}), problem.planned)
+    own = own_left(problem, job, View(problem.start_s, "max", {}), problem.planned)
     most = min(gpus, job.problem.limits.max_gpus or gpus)
     return never_begins(job, replace(own, max_gpus=most), problem)
-
-
-def never_begins(job: PlannedJob, left: Limits, run: Problem) -> Impossible | None:
-    """Say why a job could do nothing even if all that is left of a run were its own; None: it
-    could.
-
-    left  what is left, within the job's own limits; the deadline counts from the first stage
-    run   the problem of the run
-    """
-    if left.deadline_s <= 0 or left.budget_gpu_s <= 0:
-        least_s = job.problem.params.t_min_s
-        return Impossible(TOO_SHORT, run.start_s + least_s, least_s)
-    own = replace(job.problem, limits=left, within=left, start_s=run.start_s, whole=run.whole)
-    found = outline_of(own)
-    return found if isinstance(found, Impossible) else None
 
 
 def _side_by_side(problem: Problem, cluster: FixedCluster, found: Sequence[Outline]) -> Outline:
@@ -199,7 +177,7 @@ def _settle(
     for _ in range(2 * len(asked) + 1):
         for name, job in open_.items():
             terms = table.terms.get(name)
-            asked[name].ask(None if terms is None else _problem_of(job, terms, problem))
+            asked[name].ask(None if terms is None else problem_of(job, terms, problem))
         ended = [name for name in open_ if asked[name].plan.done]
         for name in ended:
             table.done.append(name)
@@ -272,7 +250,7 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
     had = {name: gpu_s - table.base.get(name, 0.0) for name, gpu_s in view.spent.items()}
     ahead_s, freeze, last = _while_s(problem), table.freeze, table.last
     by = Dividing(problem.sharing, had, ahead_s, left.deadline_s, told, freeze, last)
-    claims = [_claim(job, table, _own_left(problem, job, view, left)) for job in open_]
+    claims = [_claim(job, table, own_left(problem, job, view, left)) for job in open_]
     division = divided(table.gpus, claims, by)
     table.freeze, table.last = division.freeze, division.last
     together = sum(division.given.values()) or 1
@@ -288,21 +266,11 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
     return _divide(problem, open_, table, view) or changed if refused else changed
 
 
-def _claim(job: PlannedJob, table: ShareTable, own_left: Limits) -> Claim:
+def _claim(job: PlannedJob, table: ShareTable, left: Limits) -> Claim:
     most = job.problem.limits.max_gpus
     caps = [table.gpus, table.caps.get(job.id, table.gpus), *([] if most is None else [most])]
-    cap = min(caps) if own_left.deadline_s > 0 and own_left.budget_gpu_s > 0 else 0
+    cap = min(caps) if left.deadline_s > 0 and left.budget_gpu_s > 0 else 0
     return Claim(job.id, cap, job.weight, job.problem.params.p_min)
-
-
-def _own_left(problem: Problem, job: PlannedJob, view: View, left: Limits) -> Limits:
-    """Return what is left for a job, of the run's limits and of its own."""
-    own, since_s = job.problem.limits, max(view.now_s, problem.start_s)
-    set_aside_s = problem.limits.deadline_s - since_s - left.deadline_s
-    return Limits(
-        max(0.0, min(left.deadline_s, own.deadline_s - since_s - set_aside_s)),
-        max(0.0, min(left.budget_gpu_s, own.budget_gpu_s - view.spent.get(job.id, 0.0))),
-    )
 
 
 def _terms(
@@ -313,8 +281,8 @@ def _terms(
     Only rounds by the clock are planned anew. Other policies go on where they are: how deep they
     search follows from when they began.
     """
-    before, own_left = table.terms.get(job.id), _own_left(problem, job, view, share)
-    left_s, left_gpu_s = own_left.deadline_s, own_left.budget_gpu_s
+    before, left = table.terms.get(job.id), own_left(problem, job, view, share)
+    left_s, left_gpu_s = left.deadline_s, left.budget_gpu_s
     gpus, since_s = share.max_gpus or 0, max(view.now_s, problem.start_s)
     if before is None:
         return JobTerms(gpus, since_s, left_s, left_gpu_s)
@@ -333,7 +301,7 @@ def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms)
     before = table.terms.get(job.id)
     if before is not None and before.alike(terms):
         return False
-    own = _problem_of(job, terms, problem)
+    own = problem_of(job, terms, problem)
     outline = None if own is None else outline_of(own)
     if isinstance(outline, Impossible):
         if before is not None and before.gpus == terms.gpus:
@@ -342,39 +310,6 @@ def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms)
         terms = replace(terms, gpus=0)
     table.terms[job.id] = terms
     return True
-
-
-def _problem_of(job: PlannedJob, terms: JobTerms, problem: Problem) -> Problem | None:
-    """Make what a job's policy plans with, the same object for the same terms; None: it has no
-    GPUs.
-    """
-    if not terms.gpus:
-        return None
-    key = id(job), terms
-    if key not in _problems:
-        within = Limits(terms.deadline_s, terms.budget_gpu_s, terms.gpus)
-        own = replace(
-            job.problem,
-            params=shortened(job.problem.params, within),
-            limits=replace(within, deadline_s=terms.start_s + terms.deadline_s),
-            within=within,
-            start_s=terms.start_s,
-            extended=terms.renewals,
-            whole=problem.whole,
-            gpus_per_instance=problem.gpus_per_instance,
-        )
-        _problems[key] = job, own
-        if len(_problems) > KEPT:
-            _problems.popitem(last=False)
-    return _problems[key][1]
-
-
-def shortened(params: PolicyParams, left: Limits) -> PolicyParams:
-    """Have rounds be as short as what is left: what a new job gets may be less than the shortest
-    round; it is all that there is.
-    """
-    most_s = max(0.0, min(left.deadline_s, left.budget_gpu_s / params.p_min)) * WHOLE
-    return replace(params, t_min_s=min(params.t_min_s, most_s))
 
 
 def _changes(asked: Mapping[str, _Asked]) -> dict[str, Json]:

@@ -23,7 +23,7 @@ from seerd.core.state import GONE, State
 from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
-from seerd.planner.jobs import never_begins, shortened
+from seerd.planner.job_problems import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.groups import job_facts, planner_job
 from seerd.runs import reading, runs, wiring

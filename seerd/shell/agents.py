@@ -391,7 +391,7 @@ class Conversation:
             return
         if isinstance(fact, Checkpointed) and self.orders.is_ours(fact.trial, fact.attempt):
             saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
-            self.answer(partial(self.orders.presign, saved))
+            self.answer(partial(self.orders.renewal, saved))
         clock = self._core.clock
         happened = clock.past(fact.at - ahead_s)
         metric = self._environment.metric_of(getattr(fact, "trial", ""))

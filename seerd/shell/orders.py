@@ -7,9 +7,8 @@ The one rule: nothing is sent here. An agent gets URLs only for attempts on its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from seerd.agent.protocol import Ask, Order, Parts
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
@@ -36,13 +35,18 @@ class InstanceOrders:
         and commands whose outcome is not known.
         """
         running = self.core.running(self.instance)
-        orders = [order for one in running for order in await self.presign(one)]
+        orders = [order for one in running for order in await self.renewal(one)]
         for command in self.core.pending(self.instance):
             orders += await self.of(command)
         return orders
 
     async def of(self, command: AnyCommand) -> list[Order]:
-        """Return the orders that carry out this command."""
+        """Return the orders that carry out this command.
+
+        Without credentials no URL can be signed. A start then waits for them, since a trial must
+        not start without the checkpoint that it is to go on from, but no longer than until it is to
+        be stopped: its agent must know it to say that it has ended.
+        """
         if isinstance(command, StopTrial):
             return [order_of(command)]
         if not isinstance(command, StartTrial):
@@ -51,39 +55,44 @@ class InstanceOrders:
         if start.node is not None and start.node.rank > 0:
             return [start]
         attempt = Running(command.trial, command.attempt, 0)
-        to_stop = partial(self._is_to_stop, command)
-        return [*await self.presign(attempt, command.checkpoints, to_stop), start]
+        while (urls := await self._urls(attempt, command.checkpoints)) is None:
+            if self._is_to_stop(command):
+                return [start]
+            await asyncio.sleep(AGAIN_S)
+        return [*urls, start]
+
+    async def renewal(self, running: Running) -> list[Order]:
+        """Return URLs for the next checkpoints of an attempt that runs, as soon as they can be
+        signed; none if it has ended by then. They are for what comes after all that it has saved by
+        then: an agent uses those that come last.
+        """
+        while self.is_ours(running.trial, running.attempt):
+            if (urls := await self._urls(self._by_now(running))) is not None:
+                return urls
+            await asyncio.sleep(AGAIN_S)
+        return []
+
+    async def _urls(self, attempt: Running, checkpoints: Sequence[str] = ()) -> list[Order] | None:
+        """Return URLs for the attempt's next checkpoints, and for reading these `checkpoints`; None
+        if nothing can be signed now.
+        """
+        store, first = self.environment.store, attempt.saved + 1
+        try:
+            grant = await store.presign(attempt.trial, attempt.attempt, first, checkpoints)
+        except SeerdError:
+            return None
+        return [] if grant is None else [grant]
+
+    def _by_now(self, running: Running) -> Running:
+        """Return the same attempt with what it has saved meanwhile."""
+        there = [one for one in self.core.running(self.instance) if one.trial == running.trial]
+        return max([running, *there], key=lambda one: one.saved)
 
     def _is_to_stop(self, start: StartTrial) -> bool:
-        """Tell whether an attempt is to be stopped that is only to be started. Its agent must know
-        it to say that it has ended.
-        """
         return any(
             isinstance(one, StopTrial) and (one.trial, one.attempt) == (start.trial, start.attempt)
             for one in self.core.pending(self.instance)
         )
-
-    async def presign(
-        self,
-        running: Running,
-        checkpoints: Sequence[str] = (),
-        enough: Callable[[], bool] = lambda: False,
-    ) -> list[Order]:
-        """Return URLs for the attempt's next checkpoints, and for reading these `checkpoints`.
-
-        Without credentials nothing can be signed. This then waits for them, since a trial must not
-        start without the checkpoint that it is to go on from; or until that is `enough`.
-        """
-        trial, attempt, first = running.trial, running.attempt, running.saved + 1
-        while True:
-            try:
-                grant = await self.environment.store.presign(trial, attempt, first, checkpoints)
-            except SeerdError:
-                if enough():
-                    return []
-                await asyncio.sleep(AGAIN_S)
-            else:
-                return [] if grant is None else [grant]
 
     async def parts(self, ask: Ask) -> list[Order]:
         """Return the answer to an agent that asks to upload a checkpoint in parts."""

@@ -41,7 +41,7 @@ class Sessions:
             await asyncio.sleep(RENEW_URLS_S)
             for conversation in self._open().values():
                 for running in self._core.running(conversation.instance):
-                    conversation.answer(partial(conversation.orders.presign, running))
+                    conversation.answer(partial(conversation.orders.renewal, running))
 
     async def take_up(self, instance: str) -> None:
         """Connect to this instance's agent, and return when all facts that it had kept have been

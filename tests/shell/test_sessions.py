@@ -36,7 +36,7 @@ from seerd.shell.clock import RunClock
 from seerd.shell.losses import Losses
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Span
-from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.sessions import Sessions
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
@@ -94,13 +94,21 @@ class SlowPresigning(DirectoryStore):
         return Grant(trial, attempt, [], [])
 
 
-class NoPresigning(DirectoryStore):
-    """Credentials have expired."""
+class Expiring(DirectoryStore):
+    """Credentials have expired, until they are `renewed`. `signed`: each attempt, and the number of
+    the checkpoint from which on URLs were made for it.
+    """
+
+    renewed = False
+    signed: list[tuple[str, int, int]]
 
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
-        raise StoreError("the credentials have expired")
+        if not self.renewed:
+            raise StoreError("the credentials have expired")
+        self.signed.append((trial, attempt, first))
+        return Grant(trial, attempt, [], [])
 
 
 class Reach:
@@ -229,7 +237,30 @@ def test_a_start_that_waits_for_urls_waits_no_longer_once_its_trial_is_to_stop(
         place.sessions.order(STOP)
         await place.until(lambda: [type(one) for one in place.agent.told] == [Start, Stop])
 
-    play(scenario, NoPresigning(tmp_path))
+    play(scenario, Expiring(tmp_path))
+
+
+def test_urls_that_were_waited_for_are_for_what_is_saved_next_by_then(tmp_path: Path) -> None:
+    """An agent uses those that came last, however many were asked for meanwhile; and nobody waits
+    for those of an attempt that has ended.
+    """
+    store = Expiring(tmp_path)
+    object.__setattr__(store, "signed", [])
+
+    async def scenario(place: Place) -> None:
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        orders = place.sessions._conversations["i-1"].orders
+        first, later, gone = (Running("t1", 1, 1), Running("t1", 1, 4), Running("t2", 1, 0))
+        place.core.attempts = [first, gone]
+        waiting = [asyncio.create_task(orders.renewal(one)) for one in (later, first, gone)]
+        await asyncio.sleep(0)
+        place.core.attempts = [replace(first, saved=3)]
+        object.__setattr__(store, "renewed", True)
+        told = await asyncio.gather(*waiting)
+        assert [len(one) for one in told] == [1, 1, 0]
+        assert store.signed == [("t1", 1, 5), ("t1", 1, 4)]
+
+    play(scenario, store)
 
 
 def test_a_machine_that_was_rebooted_is_lost_at_once(tmp_path: Path) -> None:
