@@ -24,7 +24,7 @@ VARIES = (
     (r"none of the [0-9]+ reports of [0-9]+ trials", "none of the 8 reports of 4 trials"),
     (r"\b(in|the first) [0-9]+ s\b", r"\1 12 s"),
     (r"^ *[0-9.]+s  ", "   21.3s  "),
-    (r"^[0-9]+ s and", "21 s and"),
+    (r"\b[0-9]+ s and\b", "20 s and"),
     (r"lr=[0-9.]+", "lr=0.01234"),
     (r"rank 0 on local-[0-9]+", "rank 0 on local-2"),
     (r"local-[0-9]+", "local-2"),
