@@ -11,7 +11,8 @@ hybrid       greedy until that is frozen, then in turn (section 4.4)
 worst-first  one by one to the job whose regret is expected to be the largest without it
 
 What a job leaves of its share goes to the others at once. Round-robin and hybrid divide again every
-`WHILE`, greedy and worst-first at the `LOOKS`: what moves often gets nothing done.
+`WHILE`, greedy and worst-first at the `LOOKS`: what moves often gets nothing done. While a job uses
+less than its share, all do so every `WHILE`: it may want it back.
 Where there are fewer GPUs than jobs, those go first that had least for their weight.
 """
 
@@ -211,12 +212,12 @@ def _again_s(problem: Problem, table: ShareTable, open_: Sequence[PlannedJob]) -
     began; infinite: never.
     """
     turns = any(not table.terms[job.id].gpus for job in open_ if job.id in table.terms)
-    if problem.sharing in ("greedy", "worst-first") and not turns:
-        looks = (problem.start_s + part * problem.planned.deadline_s for part in LOOKS)
-        return min((at_s for at_s in looks if at_s > table.divided_s), default=math.inf)
-    if problem.sharing == "fair" and not turns and not table.caps:
+    if problem.sharing in ("round-robin", "hybrid") or turns or table.caps:
+        return table.divided_s + _while_s(problem)
+    if problem.sharing == "fair":
         return math.inf
-    return table.divided_s + _while_s(problem)
+    looks = (problem.start_s + part * problem.planned.deadline_s for part in LOOKS)
+    return min((at_s for at_s in looks if at_s > table.divided_s), default=math.inf)
 
 
 def _while_s(problem: Problem) -> float:

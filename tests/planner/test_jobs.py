@@ -26,6 +26,9 @@ from seerd.core.plans import New, PlanChange
 from seerd.core.state import new_state
 from seerd.core.verdicts import Declined, JobOver
 from seerd.errors import LimitsError
+from seerd.planner import jobs
+from seerd.planner.job_table import JobTerms, ShareTable
+from seerd.planner.jobs import WHILE_S
 from seerd.planner.memory import Memory
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Sharing
 from seerd.planner.policy import POLICIES, plan_of
@@ -191,6 +194,18 @@ def test_gpus_go_by_weight_soon_after_weights_have_changed() -> None:
     before, after = gpu_s(world, 60.0, 200.0), gpu_s(world, 200.0 + WITHIN_S, 500.0)
     assert before["a"] / before["b"] == pytest.approx(1.0, abs=0.15)
     assert after["a"] / after["b"] == pytest.approx(3.0, abs=0.5)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_who_wants_less_for_a_while_is_looked_at_again_soon(sharing: Sharing) -> None:
+    """Whatever is looked at how often otherwise: what it left may be wanted back."""
+    world = world_of(group(job("a", "asha"), job("b", "asha", 1), sharing=sharing))
+    problem = world.state.facts.problem
+    terms = {name: JobTerms(4, 0.0, DEADLINE_S, DEADLINE_S) for name in "ab"}
+    calm = ShareTable(divided_s=100.0, terms=terms)
+    assert jobs._again_s(problem, calm, problem.jobs) >= 100.0 + WHILE_S
+    short = replace(calm, caps={"a": 1})
+    assert jobs._again_s(problem, short, problem.jobs) == 100.0 + WHILE_S
 
 
 def test_fewer_gpus_than_jobs_go_round() -> None:
