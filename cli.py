@@ -615,6 +615,13 @@ def add(
     target: Annotated[
         float | None, typer.Option(help="The metric with which the job is over.")
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Most GPU time of the job, e.g. 2gpu-h; default: what is left."),
+    ] = None,
+    max_gpus: Annotated[
+        int | None, typer.Option(help="Most GPUs of the job at once; default: all.")
+    ] = None,
     home: HomeOpt = None,
     json: JsonOpt = False,
 ) -> None:
@@ -631,7 +638,8 @@ def add(
     if spec is not None and not config:
         from seerd.commands import jobs
 
-        jobs.add(folder, jobs.NewJob(spec, name, owner, weight, target), json=json)
+        new = jobs.NewJob(spec, name, owner, weight, target, budget, max_gpus)
+        jobs.add(folder, new, json=json)
         return
     from seerd.commands import add as command
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import time
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Iterable, List, NamedTuple, Set
+from typing import BinaryIO, Dict, Iterable, List, NamedTuple, Set
 
 CHUNK = 1 << 20
 KEEP_S = 30 * 86400.0
@@ -139,6 +140,70 @@ def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
         to.rename(old)
     new.rename(to)
     shutil.rmtree(old, ignore_errors=True)
+
+
+class Contents(NamedTuple):
+    """What a folder that was received has.
+
+    tree   the checksum of all of it, as its sender computes it; empty: something is lacking
+    parts  the checksum of the files in each folder of it; "" has those in none
+    """
+
+    tree: str
+    parts: Dict[str, str]
+
+
+class Received:
+    """The folder `to`, in which trials may run while it gets more; the file `mark` says what it
+    has.
+    """
+
+    def __init__(self, to: Path, mark: Path) -> None:
+        self._to = to
+        self._mark = mark
+
+    def made(self) -> Contents:
+        """Return what is there; nothing, if that is not known."""
+        if not self._mark.is_file() or not self._to.is_dir():
+            return Contents("", {})
+        return Contents(**json.loads(self._mark.read_text()))
+
+    def become(self, tree: str, entries: List[FileEntry], cache: Cache) -> None:
+        """Have exactly these files, if the folder is new; else make only those of its folders anew
+        whose files are others, and remove none: trials may run in them.
+
+        Raises `PushError` if a file has changed in the cache.
+        """
+        wanted, there = _by_part(entries), self.made().parts
+        sums = {part: _sum(its) for part, its in wanted.items()}
+        others = [part for part, its in sums.items() if there.get(part) != its]
+        if not there or "" in others:
+            self._note(Contents("", {}))
+            build(cache, entries, self._to)
+            self._note(Contents(tree, sums))
+            return
+        kept = {part: its for part, its in there.items() if part not in others}
+        self._note(Contents("", kept))
+        for part in others:
+            inside = [one._replace(path=one.path.partition("/")[2]) for one in wanted[part]]
+            build(cache, inside, self._to / part)
+        self._note(Contents(tree, {**kept, **sums}))
+
+    def _note(self, made: Contents) -> None:
+        part = self._mark.with_name(f"{self._mark.name}.part")
+        part.write_text(json.dumps(made._asdict()))
+        os.replace(part, self._mark)
+
+
+def _by_part(entries: List[FileEntry]) -> Dict[str, List[FileEntry]]:
+    parts: Dict[str, List[FileEntry]] = {}
+    for entry in entries:
+        parts.setdefault(entry.path.rpartition("/")[0].partition("/")[0], []).append(entry)
+    return parts
+
+
+def _sum(entries: List[FileEntry]) -> str:
+    return hashlib.sha256(json.dumps(sorted(entries)).encode()).hexdigest()
 
 
 def prune(cache: Cache) -> None:

@@ -25,7 +25,7 @@ from seerd.agent import host, library
 from seerd.agent.gpu_leases import LeaseFolderError
 from seerd.agent.gpu_report import report
 from seerd.agent.printed import printed
-from seerd.agent.receive import Cache, FileEntry, PushError, build, checked, prune
+from seerd.agent.receive import Cache, FileEntry, PushError, Received, checked, prune
 
 START_S = 20.0
 END_S = 10.0
@@ -77,8 +77,8 @@ def _begin(
 ) -> Dict[str, Any]:
     """Make an agent of the run work here, with its source beside it.
 
-    Returns where its socket is, how many bytes of source were received, and whether an agent had to
-    be started.
+    Returns where its socket is, which source is there, how many bytes of it were received, and
+    whether an agent had to be started.
     """
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,7 +86,8 @@ def _begin(
     os.chdir(folder)
     received = _receive(task["tree"], program.parent.parent, stream, say)
     started = _ensure_agent(task, program)
-    return {"socket": str(_short(folder) / "agent.sock"), "received": received, "started": started}
+    socket_path = str(_short(folder) / "agent.sock")
+    return {"socket": socket_path, "tree": task["tree"], "received": received, "started": started}
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
@@ -94,8 +95,8 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
 
     `tree` names its whole content: if that is here already, nothing is sent.
     """
-    mark = Path("source.sha256")
-    if mark.is_file() and mark.read_text() == tree and Path("source").is_dir():
+    source = Received(Path("source"), Path("source.json"))
+    if source.made().tree == tree:
         say({"missing": [], "manifest": False})
         return 0
     say({"manifest": True})
@@ -106,10 +107,7 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
     size = {entry.sha256: entry.size for entry in entries}
     for sha256 in missing:
         cache.take(stream, sha256, size[sha256])
-    with contextlib.suppress(FileNotFoundError):
-        mark.unlink()
-    build(cache, entries, Path("source"))
-    mark.write_text(tree)
+    source.become(tree, entries, cache)
     prune(cache)
     return sum(size[sha256] for sha256 in missing)
 

@@ -75,7 +75,7 @@ def moments(coordinator: Coordinator) -> list[dict[str, float]]:
                 "logged in, agent's zip there": max(
                     path.stat().st_mtime for path in (home / AGENTS).iterdir()
                 ),
-                "source there": (own / "source.sha256").stat().st_mtime,
+                "source there": (own / "source.json").stat().st_mtime,
                 "agent": (own / "agent.pid").stat().st_mtime,
                 "prepared": origin + ready[one.id].at,
                 "process": origin + started[one.id].happened,

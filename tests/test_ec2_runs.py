@@ -4,9 +4,13 @@ and the rig as the judge of what was paid.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
+import shutil
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +21,7 @@ import pytest
 
 from bench.testbed.ec2_world import FOUR_GPUS, MEASURED_IN_LIFE, ONE_GPU, Coordinator, Job
 from bench.testbed.rig import Rig, RigInstance, search
+from bench.testbed.rig.guest import client
 from seerd.shell.providers.ec2_fleet import CALM_S
 
 WITHIN_S = 3.0
@@ -85,7 +90,8 @@ def test_stages_a_trial_on_two_instances_and_a_notice_end_with_the_best_model(
     coordinator.write(job)
     run = coordinator.start("run", str(coordinator.spec), "--plain")
     coordinator.says("t0001 trains on", "t0001 report 2:")
-    assert_no_secrets(coordinator)
+    with held(run):
+        assert_no_secrets(coordinator)
     coordinator.says("stage 2 of 2")
     coordinator.until(lambda: len(rig.instances()) == 1, "scaled down")
     taken = rig.instances()[0].id
@@ -136,22 +142,49 @@ def test_on_an_ec2_as_slow_as_it_is_rounds_end_with_a_model_and_nothing_left_and
     assert set(rig.account()) <= set(swept["ending"]), "they are ours, whoever asks as our role"
 
 
+def third(coordinator: Coordinator) -> Path:
+    """The spec of a job with a source of its own, and with data."""
+    folder = coordinator.project.with_name("third")
+    folder.mkdir()
+    shutil.copy(coordinator.project / "trainer.py", folder / "base.py")
+    (folder / "trainer.py").write_text(
+        "#!/usr/bin/env python3\n"
+        "from pathlib import Path\n"
+        "assert Path('data/words.txt').read_text() == 'of the third job'\n"
+        "import base\n"
+    )
+    (folder / "trainer.py").chmod(0o755)
+    data = f'[{{ from = "s3://{coordinator.rig.bucket}/corpus", to = "data" }}]'
+    text = coordinator.spec.read_text().replace("[train]", f"[train]\ndata = {data}")
+    (folder / "spec.toml").write_text(
+        re.sub("^name = .*", 'name = "three"', text, flags=re.MULTILINE)
+    )
+    return folder / "spec.toml"
+
+
 def test_jobs_share_rented_instances_and_each_hands_back_its_model(
     coordinator: Coordinator,
 ) -> None:
+    """One comes while the run goes on, with data: to instances that are there, and to later
+    ones.
+    """
+    rig = coordinator.rig
     coordinator.write(Job("50s", "12gpu-min", policy='t_min = "5s"'))
     group = coordinator.project / "group.toml"
     cluster = coordinator.spec.read_text().partition("[cluster]")[2]
     group.write_text(JOBS.format(cluster=cluster))
     run = coordinator.start("run", str(group), "--plain")
     coordinator.trained(reports=15)
+    bucket = {"Bucket": rig.bucket, "Key": "corpus/words.txt"}
+    client(rig, "s3").put_object(**bucket, Body=b"of the third job")
+    assert coordinator.json("add", "last", str(third(coordinator)))["job"] == "three"
     run.kill()
     run.wait()
     coordinator.ends(coordinator.start("resume", "last", "--plain"), 0)
     told = coordinator.json("show", "last")
     assert told["elapsed_s"] <= told["deadline_s"]
     jobs = {job["job"]: job for job in told["jobs"]}
-    assert jobs.keys() == {"one", "two"}
+    assert jobs.keys() == {"one", "two", "three"}
     for job in jobs.values():
         assert Path(job["best"]["checkpoint"]).is_file()
     assert jobs["two"]["gpu_min"] <= 1.0
@@ -405,6 +438,16 @@ def assert_model(coordinator: Coordinator, *, same: bool = True) -> dict[str, An
     assert told["gpu_min"] <= told["budget_gpu_min"]
     assert coordinator.json("replay", "last")["same"] is same
     return told
+
+
+@contextlib.contextmanager
+def held(process: subprocess.Popen[str]) -> Iterator[None]:
+    """It holds still meanwhile: no instance is given back."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def assert_no_secrets(coordinator: Coordinator) -> None:

@@ -205,3 +205,53 @@ def test_who_has_which_gpus_of_hosts_is_asked_over_ssh(tmp_path: Path, server: S
     assert lease is not None
     free(lease)
     own.close()
+
+
+GROUP = """
+name = "both"
+[limits]
+deadline = "90s"
+budget = "8gpu-min"
+[cluster]
+{cluster}
+[[job]]
+spec = "spec.toml"
+name = "one"
+"""
+
+
+def few_trials(path: Path) -> Path:
+    """Have the job be over when two trials have trained for a while."""
+    text = path.read_text().replace("eta = 2", 'name = "random"\ntrials = 2')
+    path.write_text(text.replace("[train]", '[train]\nenv = { SEERD_TEST_EPOCHS = "60" }'))
+    return path
+
+
+def test_a_job_comes_while_the_run_goes_on_and_the_run_is_taken_up_with_it(
+    tmp_path: Path, server: Sshd
+) -> None:
+    """First with a setup command that fails, and then mended under the same name."""
+    own, more = few_trials(spec_of_one(tmp_path, server)), tmp_path / "more"
+    cluster = own.read_text().partition("[cluster]")[2]
+    (tmp_path / "group.toml").write_text(GROUP.format(cluster=cluster))
+    more.mkdir()
+    text = few_trials(spec(more, server)).read_text()
+    (more / "spec.toml").write_text(text.replace("[train]", "[train]\nsetup = ['exit 3']"))
+    run = seerd(tmp_path, "run", tmp_path / "group.toml", "--plain")
+    until(lambda: saved(server) > 1, 60)
+    add = ("add", "last", more / "spec.toml", "--name", "two", "--json")
+    refused = seerd(tmp_path, *add)
+    assert "exit 3" in refused.communicate(timeout=60)[1]
+    assert refused.returncode == 2
+    (more / "spec.toml").write_text(text.replace("[train]", "[train]\nsetup = ['echo so > made']"))
+    assert ended(seerd(tmp_path, *add))["job"] == "two"
+    source = next((server.home / ".seerd").glob("*/source"))
+    assert (source / "two" / "made").read_text() == "so\n"
+    run.kill()
+    run.wait()
+    ended(seerd(tmp_path, "resume", "last", "--json"))
+    told = ended(seerd(tmp_path, "show", "last", "--json"))
+    assert all(job["best"] is not None for job in told["jobs"])
+    trials = {trial["trial"]: trial["crashes"] for trial in told["all_trials"]}
+    assert trials == {f"{job}.t000{n}": 0 for job in ("one", "two") for n in (1, 2)}
+    assert agents(server.home) == []

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
-
-import msgspec
 
 from seerd.agent.protocol import Job
 from seerd.commands.asking import ask, check_running
@@ -26,7 +23,7 @@ from seerd.planner.clouds import assumed
 from seerd.planner.job_problems import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.groups import job_facts, planner_job
-from seerd.runs import reading, runs, wiring
+from seerd.runs import added, clusters, reading, runs, wiring
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import JobRequest, Reply, Request, StopJobRequest, WeighRequest
 from seerd.spec.group import JOB, GroupJob, job_of
@@ -48,11 +45,13 @@ GROUPS = (
 class NewJob:
     """A job that is to share a run; None: as its spec has it.
 
-    spec    its spec
-    name    its name in the run
-    owner   for whom it is
-    weight  its share beside the others'
-    target  it is over when a model is as good as this
+    spec      its spec
+    name      its name in the run
+    owner     for whom it is
+    weight    its share beside the others'
+    target    it is over when a model is as good as this
+    budget    most GPU time that it takes, as text
+    max_gpus  most GPUs that it has at once
     """
 
     spec: Path
@@ -60,32 +59,31 @@ class NewJob:
     owner: str | None = None
     weight: float | None = None
     target: float | None = None
+    budget: str | None = None
+    max_gpus: int | None = None
 
 
 def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
     """Have one more job share the run. Raises `UsageError` if it cannot, and `SpecError`."""
     state = _running(folder, "no job can be added")
     setup = wiring.load(folder)
-    if setup.kind != "local":
-        raise UsageError(
-            f"{folder.run} runs on machines over SSH, to which sources are sent when they are made "
-            "ready: there, all jobs must be there from the start"
-        )
+    kind = clusters.KINDS[setup.kind]
     taken = {*state.jobs, *(path.stem for path in folder.specs.iterdir())}
     job = job_of(_read(new), Path.cwd(), (), taken)
-    starts = _starts(setup.jobs[0], job, Path(setup.job.source))
+    kind.check_job(job.spec)
+    starts = _starts(setup.jobs[0], job, kind.python)
     cluster, limits = state.facts.cluster, state.facts.problem.limits
     planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
     if (why := _never_begins(planned, state)) is not None:
         raise UsageError(f"{job.id} was not added: {why.reason}")
     request = JobRequest(planned, job_facts(job), starts)
-    kept = folder.added_job(job.id)
     runs.copy_job(folder, job)
-    kept.write_bytes(msgspec.json.encode(starts))
+    added.keep(folder, starts, job.spec.train.data)
     # Who gets no answer leaves all there: the job may be taken yet, and a resumed run needs it.
     reply = ask(folder, request, PATIENCE_S)
     if reply.denied is not None:
         shutil.rmtree(folder.source / job.id, ignore_errors=True)
+        kept = folder.added_job(job.id)
         for path in (kept, kept.with_suffix(".toml")):
             path.unlink(missing_ok=True)
         raise _refused(reply, f"{job.id} was not added")
@@ -106,12 +104,19 @@ def _never_begins(job: PlannedJob, state: State) -> Impossible | None:
 def _left(state: State, job: PlannedJob) -> Limits:
     """Return what a job that came now could have at most, of the run's limits and of its own."""
     run, own, now = state.facts.problem.limits, job.problem.limits, state.now
-    gpus = sum(one.gpus for one in state.fleet.instances.values() if one.phase not in GONE)
+    most = [run.max_gpus, own.max_gpus, _gpus_there(state)]
     return Limits(
         min(run.deadline_s, own.deadline_s) - now,
         min(run.budget_gpu_s - state.ledger.spent_gpu_s(now), own.budget_gpu_s),
-        min(gpus, own.max_gpus or gpus),
+        min((gpus for gpus in most if gpus is not None), default=None),
     )
+
+
+def _gpus_there(state: State) -> int | None:
+    """Return how many GPUs the machines have; None where more are rented as they are needed."""
+    if state.facts.cluster.per_instance:
+        return None
+    return sum(one.gpus for one in state.fleet.instances.values() if one.phase not in GONE)
 
 
 def stop(folder: RunFolder, job: str) -> None:
@@ -166,7 +171,7 @@ def _read(new: NewJob) -> dict[str, Any]:
         try:
             values[key] = JOB[key](value)
         except (ValueError, OverflowError) as error:
-            raise UsageError(f"--{key} {value}: {error}") from error
+            raise UsageError(f"--{key.replace('_', '-')} {value}: {error}") from error
     return values
 
 
@@ -182,13 +187,16 @@ def _refused(reply: Reply, what: str) -> UsageError:
     return UsageError(f"{what}: {DENIED.get(reply.denied, reply.denied)}{detail}")
 
 
-def _starts(like: Job, job: GroupJob, source: Path) -> Job:
-    """Say how agents start a job's trials, on the machines of another one."""
-    own = wiring.started_as(job.spec, sys.executable)
+def _starts(like: Job, job: GroupJob, python: str) -> Job:
+    """Say how agents start a job's trials, on the machines of another one.
+
+    python  the interpreter, if the spec names none
+    """
+    own = wiring.started_as(job.spec, python)
     return dataclasses.replace(
         own,
         id=job.id,
-        source=str(source / job.id),
+        source=str(PurePosixPath(like.source).with_name(job.id)),
         store=like.store,
         allocations=like.allocations,
         threads=like.threads,

@@ -53,7 +53,7 @@ class ClusterKind(ABC, Generic[C]):
     """A cluster as a spec asks for it, with all that depends on its kind.
 
     The methods stand in the order in which a run that begins calls them; a resumed one calls only
-    the last two.
+    the last two, and `check_job` is for a job that comes while a run goes on, too.
 
     python  the interpreter of its trials, if the spec names none
     """
@@ -64,6 +64,12 @@ class ClusterKind(ABC, Generic[C]):
     @abstractmethod
     def check(self, spec: Spec) -> None:
         """Check that the spec can be run on this cluster. Raises `UsageError` if not."""
+
+    @classmethod
+    def check_job(cls, spec: Spec) -> None:
+        """Check that a job can be run on such a cluster, whatever else its spec says of one.
+        Raises `UsageError` if not.
+        """
 
     @abstractmethod
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
@@ -118,18 +124,25 @@ class Local(ClusterKind[LocalCluster]):
 
     def check(self, spec: Spec) -> None:
         """Check that data and checkpoints are on this machine. Raises `UsageError` if not."""
+        if (self.cluster.store or "").startswith("s3://"):
+            raise UsageError(
+                f"on this machine checkpoints are kept in a directory, not in {self.cluster.store}"
+            )
+        self.check_job(spec)
+
+    @classmethod
+    def check_job(cls, spec: Spec) -> None:
+        """Check that data is on this machine, and that there is a Python for the trials. Raises
+        `UsageError` if not.
+        """
         if spec.train.data:
             raise UsageError(
                 "train.data is for rented instances; on this machine, name the folder in the "
                 "script or in train.args"
             )
-        if (self.cluster.store or "").startswith("s3://"):
-            raise UsageError(
-                f"on this machine checkpoints are kept in a directory, not in {self.cluster.store}"
-            )
         if spec.train.launcher != "command" and not spec.train.setup:
             why = why_no_python(
-                spec.train.python or self.python,
+                spec.train.python or cls.python,
                 spec.train.source,
                 spec.train.env,
                 torch=spec.train.launcher == "torchrun",

@@ -7,7 +7,7 @@ nobody.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from seerd.agent.protocol import Download, Expected, Job
-from seerd.core.events import RunFacts
+from seerd.core.events import JobFacts, RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError
 from seerd.planning.facts import Quote
-from seerd.runs import clusters
+from seerd.runs import added, clusters
 from seerd.runs.clusters import PYTHON
 from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
@@ -90,7 +90,8 @@ class Site:
 
     provider  starts and ends them
     printed   fetches what trials print; None: that is in the run's folder anyway
-    uploads   says how far uploads have come; None: there are none
+    remote    the connections to them; None: there are none to be made
+    send      sends one of them what it lacks of the run's source; None: all is there anyway
     expected  what a healthy instance has; None: not checked
     region    the region of AWS; None: the environment's
     prolong   lets what is rented from now on end itself later, wall clock, seconds since 1970;
@@ -99,7 +100,8 @@ class Site:
 
     provider: Provider
     printed: Source | None = None
-    uploads: Callable[[], str] | None = None
+    remote: Remote | None = None
+    send: Callable[[str], Awaitable[None]] | None = None
     expected: Expected | None = None
     region: str | None = None
     prolong: Callable[[float], None] | None = None
@@ -139,9 +141,12 @@ def site_of(setup: Setup, provider: OverSsh, remote: Remote, region: str | None 
         found = await remote.printed(machine, after)
         return None if found is None else Printed(machine.name, *found)
 
+    async def send(instance: str) -> None:
+        await remote.send(provider.machine(instance))
+
     torch = setup.job.launcher != "command"
     expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=torch)
-    return Site(provider, printed, remote.uploads, expected, region)
+    return Site(provider, printed, remote, send, expected, region)
 
 
 def setup_of(
@@ -161,11 +166,7 @@ def setup_of(
     """
     store, kind = _store_of(spec, folder), clusters.of(spec)
     several, source = jobs or {}, kind.source(folder)
-    data = [
-        replace(one, to=f"{name}/{one.to}") if name else one
-        for name, its in (several or {"": spec}).items()
-        for one in its.train.data
-    ]
+    shared = [one for name, its in several.items() for one in added.below(name, its.train.data)]
     common: dict[str, Any] = {
         "store": "" if store.startswith("s3://") else store,
         "allocations": allocations,
@@ -181,7 +182,7 @@ def setup_of(
         until=until,
         kind=spec.cluster.provider,
         where=kind.kept(spec, folder, quote, until),
-        data=tuple(data),
+        data=tuple(shared if several else spec.train.data),
         on_end=spec.on_end,
         spec_folder=str(spec.folder.resolve()),
         export=spec.export,
@@ -267,55 +268,91 @@ def _value(told: Any, kind: Any) -> Any:
 def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
     """Make the run environment."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
-    store = store_of(setup, folder.run, site.region)
-    source = _data_source(setup, store, folder.run, site.region)
-    signing = [store] if setup.store.startswith("s3://") else []
-    signing += [source] if source is not None and source is not store else []
-    end = RunsUntil(setup, folder, site, cast("list[S3Store]", signing))
+    store, remote = store_of(setup, folder.run, site.region), site.remote
+    jobs = [*setup.jobs, *added.starts(folder, _come(setup, facts.jobs))]
+    data = RunData(setup, store, folder, site.region, jobs)
+    if remote is not None:
+        remote.jobs = lambda: [job.id for job in jobs]
+    end = RunsUntil(setup, folder, site, data)
     return RunEnvironment(
         provider=site.provider,
         store=store,
         policy=PolicyProcess(facts.problem),
         job=setup.job,
-        jobs=[*setup.jobs, *_added(setup, folder, facts)],
+        jobs=jobs,
         run=folder.run,
         metric=facts.metric,
         result=folder.best,
         rented=facts.cluster.per_instance,
         expected=site.expected,
-        data=None if source is None else _listing(setup, source),
+        send=site.send,
+        data=None if remote is None else data.downloads,
         collector=None if site.printed is None else Collector(site.printed, folder.instances),
-        uploads=site.uploads,
+        uploads=None if remote is None else remote.uploads,
         inbox=Inbox(folder.requests),
         until=end.until,
         prolong=end.prolong,
     )
 
 
-def _added(setup: Setup, folder: RunFolder, facts: RunFacts) -> list[Job]:
-    """Read how agents start the trials of jobs that came while the run went on. Raises
-    `JournalError` if that is damaged.
+class RunData:
+    """What every instance of a run fetches once.
+
+    setup  what the run's folder keeps
+    jobs   the jobs that share the run, which may become more
     """
+
+    def __init__(
+        self, setup: Setup, store: Store, folder: RunFolder, region: str | None, jobs: Sequence[Job]
+    ) -> None:
+        self._setup = setup
+        self._folder = folder
+        self._region = region
+        self._jobs = jobs
+        in_s3 = setup.store.startswith("s3://")
+        self._source: S3Store | None = cast("S3Store", store) if in_s3 else None
+
+    async def downloads(self) -> list[Download]:
+        """List the files, with fresh URLs. Raises `StoreError` if that cannot be, and
+        `JournalError`.
+        """
+        data = self._data()
+        if self._source is None and data:
+            self._source = _s3(data[0].source, self._setup, self._folder.run, self._region)
+        source = self._source
+        return [
+            file for one in data if source for file in await source.downloads(one.source, one.to)
+        ]
+
+    def prolong(self, until: float) -> None:
+        """Let what is signed from now on last until then, wall clock, seconds since 1970."""
+        self._setup = prolonged(self._setup, until)
+        if self._source is not None:
+            self._source.prolong(until)
+
+    def _data(self) -> list[Data]:
+        come = _come(self._setup, self._jobs)
+        return [*self._setup.data, *added.data(self._folder, come)]
+
+
+def _come(setup: Setup, jobs: Iterable[Job | JobFacts]) -> list[str]:
+    """Return the ids of those that came while the run went on."""
     known = {job.id for job in setup.jobs}
-    added = [folder.added_job(job.id) for job in facts.jobs if job.id not in known]
-    try:
-        return [msgspec.json.decode(path.read_bytes(), type=Job) for path in added]
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise JournalError(f"{folder.run} cannot go on: a job cannot be read: {error}") from error
+    return [job.id for job in jobs if job.id not in known]
 
 
 class RunsUntil:
     """When what a run rents and signs ends at the latest, and that of what is rented later.
 
-    setup    what the run's folder keeps
-    signing  stores that sign URLs
+    setup  what the run's folder keeps
+    data   what instances fetch
     """
 
-    def __init__(self, setup: Setup, folder: RunFolder, site: Site, signing: list[S3Store]) -> None:
+    def __init__(self, setup: Setup, folder: RunFolder, site: Site, data: RunData) -> None:
         self._setup = setup
         self._folder = folder
         self._site = site
-        self._signing = signing
+        self._data = data
 
     def until(self) -> float:
         """Return when instances that are rented now end themselves, wall clock, seconds since
@@ -331,8 +368,7 @@ class RunsUntil:
         save(self._setup, self._folder)
         if self._site.prolong is not None:
             self._site.prolong(self._setup.until)
-        for store in self._signing:
-            store.prolong(self._setup.until)
+        self._data.prolong(self._setup.until)
 
 
 def store_of(setup: Setup, run: str, region: str | None) -> Store:
@@ -349,21 +385,3 @@ def _s3(address: str, setup: Setup, run: str, region: str | None) -> S3Store:
     from seerd.shell.stores.s3 import S3Store
 
     return S3Store(address, run, setup.until, region)
-
-
-def _data_source(setup: Setup, store: Store, run: str, region: str | None) -> S3Store | None:
-    """Return where the data of instances is listed; None: there is none."""
-    if not setup.data:
-        return None
-    if setup.store.startswith("s3://"):
-        return cast("S3Store", store)
-    return _s3(setup.data[0].source, setup, run, region)
-
-
-def _listing(setup: Setup, source: S3Store) -> Callable[[], Awaitable[list[Download]]]:
-    async def listed() -> list[Download]:
-        return [
-            item for data in setup.data for item in await source.downloads(data.source, data.to)
-        ]
-
-    return listed

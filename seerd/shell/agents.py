@@ -37,7 +37,7 @@ from seerd.agent.protocol import (
 )
 from seerd.agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
-from seerd.errors import ProviderError
+from seerd.errors import ProviderError, SeerdError
 from seerd.shell.clock import wall
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
@@ -172,7 +172,8 @@ class Conversation:
             done: asyncio.Future[Readiness] = asyncio.get_running_loop().create_future()
             self._again = order, done
             try:
-                self.say(order)
+                for one in await self._readying(self._again):
+                    self.say(one)
                 async with asyncio.timeout(PREPARE_S):
                     return await done
             except TimeoutError:
@@ -377,9 +378,19 @@ class Conversation:
 
     async def _pending(self) -> list[Order]:
         if self._preparing is not None:
-            return [*await self.orders.downloads(), self._preparing[0]]
-        again = [] if self._again is None else [self._again[0]]
+            return await self._readying(self._preparing)
+        again = [] if self._again is None else await self._readying(self._again)
         return [*again, *await self.orders.pending()]
+
+    async def _readying(self, waiting: tuple[Prepare, asyncio.Future[Readiness]]) -> list[Order]:
+        """Return the orders that make the instance ready; answer whoever waits for that if they
+        cannot be made.
+        """
+        try:
+            return [*await self.orders.downloads(), waiting[0]]
+        except SeerdError as error:
+            self._answer(waiting, Readiness(str(error), retry=True))
+            return []
 
     def _hear(self, fact: Fact, ahead_s: float) -> None:
         if isinstance(fact, Prepared | Refused) and self._preparing is not None:

@@ -67,7 +67,7 @@ class RunFolder:
         return self.path / "specs"
 
     def added_job(self, job: str) -> Path:
-        """How agents start the trials of a job that came while the run went on (JSON)."""
+        """A job that came while the run went on: see `seerd.runs.added` (JSON)."""
         return self.specs / f"{job}.json"
 
     @property

@@ -76,6 +76,7 @@ class RunEnvironment:
     result     folder for the best model; a folder of each job's in it, where jobs share the run
     rented     whether instances switch themselves off when nobody renews the lease of their agents
     expected   what a healthy instance has; None where nothing is checked
+    send       sends an instance what it lacks of the run's source; None: all is there anyway
     data       lists what instances download before their setup commands, with fresh URLs
     collector  brings what trials print on other machines; None where they print here
     uploads    says how far long uploads to machines have come, empty if there is none now; None:
@@ -97,6 +98,7 @@ class RunEnvironment:
     jobs: list[Job] = field(default_factory=list)
     rented: bool = False
     expected: Expected | None = None
+    send: Callable[[str], Awaitable[None]] | None = None
     data: Callable[[], Awaitable[list[Download]]] | None = None
     collector: Collector | None = None
     uploads: Callable[[], str] | None = None

@@ -12,6 +12,7 @@ from functools import partial
 
 from seerd.agent.protocol import Prepare
 from seerd.core.commands import StartTrial, StopTrial
+from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
 from seerd.shell.losses import Losses
 from seerd.shell.nodes import instances_of
@@ -52,14 +53,16 @@ class Sessions:
         await self._begin(instance).start()
 
     async def prepare(self, launched: Launched, token: str) -> Readiness:
-        """Have a new instance made ready for trials: data, setup commands, checks. `token`: of its
-        launch.
+        """Have a new instance made ready for trials: the sources of jobs that came while it was
+        launched, data, setup commands, checks. `token`: of its launch.
         """
         expected = self._environment.expected
         if expected is not None:
             expected = replace(expected, gpus=launched.gpus)
         order = Prepare(token, self._environment.job, expected, self._environment.jobs)
         try:
+            if why := await self._sent(launched.instance):
+                return Readiness(why, retry=True)
             return await self._begin(launched.instance).prepare(order)
         except asyncio.CancelledError:
             await self.drop(launched.instance, "it is given back")
@@ -70,9 +73,29 @@ class Sessions:
 
         token  of this preparation
         """
+        ready = await asyncio.gather(*(self._again(one, token) for one in self._open().values()))
+        return next((why for why in ready if why), "")
+
+    async def _again(self, conversation: Conversation, token: str) -> str:
+        """Have an instance made ready for one more job; return what went wrong, or nothing: also if
+        the instance goes meanwhile.
+        """
         order = Prepare(token, self._environment.job, None, self._environment.jobs)
-        ready = await asyncio.gather(*(one.prepare_again(order) for one in self._open().values()))
-        return next((readiness.why for readiness in ready if readiness.why), "")
+        why = await self._sent(conversation.instance)
+        if not why and self._is_open(conversation):
+            why = (await conversation.prepare_again(order)).why
+        return why if self._is_open(conversation) else ""
+
+    async def _sent(self, instance: str) -> str:
+        """Send the instance what it lacks of the jobs' sources; return what went wrong, or
+        nothing.
+        """
+        try:
+            if self._environment.send is not None:
+                await self._environment.send(instance)
+        except ProviderError as error:
+            return str(error)
+        return ""
 
     def boot(self, instance: str) -> str:
         """Return the boot id of the instance's machine; empty if it is not known."""
@@ -119,6 +142,9 @@ class Sessions:
         conversation = Conversation(orders, self._losses, self._tasks)
         self._conversations[instance] = conversation
         return conversation
+
+    def _is_open(self, conversation: Conversation) -> bool:
+        return self._open().get(conversation.instance) is conversation
 
     def _open(self) -> dict[str, Conversation]:
         """Return the conversations that are not over; the others' instances are being given up."""

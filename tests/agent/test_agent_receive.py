@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.agent.receive import KEEP_S, Cache, FileEntry, PushError, build, checked, prune
+from seerd.agent.receive import KEEP_S, Cache, FileEntry, PushError, Received, build, checked, prune
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 
@@ -136,3 +137,57 @@ def test_what_no_run_has_used_for_a_month_is_forgotten(tmp_path: Path) -> None:
     assert cache.missing([entry("b", b"used")]) == []
     prune(cache)
     assert sorted(files(tmp_path / "cache").values()) == [b"new", b"used"]
+
+
+PARTS = st.dictionaries(
+    st.sampled_from(["one", "two", "three"]),
+    st.dictionaries(
+        st.sampled_from(["train.py", "deep/data.py"]), st.binary(max_size=2), min_size=1
+    ),
+    min_size=1,
+)
+
+
+@given(st.lists(PARTS, min_size=1, max_size=4))
+def test_a_folder_in_which_trials_run_gets_more_and_loses_nothing(
+    pushed: list[dict[str, dict[str, bytes]]],
+) -> None:
+    """Only a folder that was sent before with other files is made anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        top, had = Path(folder), dict[str, dict[str, bytes]]()
+        source = Received(top / "source", top / "source.json")
+        for number, parts in enumerate(pushed):
+            before = {part: (top / "source" / part).stat().st_ino for part in had}
+            contents = [data for its in parts.values() for data in its.values()]
+            sent = [
+                entry(f"{part}/{name}", data)
+                for part, its in parts.items()
+                for name, data in its.items()
+            ]
+            source.become(str(number), sent, filled(top / "cache", *contents))
+            same = [part for part in had if parts.get(part, had[part]) == had[part]]
+            assert {p: (top / "source" / p).stat().st_ino for p in same} == {
+                p: before[p] for p in same
+            }
+            had |= parts
+            assert files(top / "source") == {
+                f"{part}/{name}": data for part, its in had.items() for name, data in its.items()
+            }
+            assert source.made().tree == str(number)
+
+
+def test_what_was_torn_while_it_became_more_is_made_whole(tmp_path: Path) -> None:
+    source = Received(tmp_path / "source", tmp_path / "source.json")
+    one, two = entry("one/a", b"one"), entry("two/a", b"two")
+    source.become("first", [one], filled(tmp_path / "cache", b"one"))
+    (tmp_path / "source" / "one" / "made").write_text("by a trial")
+    with pytest.raises(FileNotFoundError):
+        source.become("second", [one, two], Cache(tmp_path / "empty"))
+    assert source.made().tree == ""
+    source.become("second", [one, two], filled(tmp_path / "cache", b"one", b"two"))
+    assert source.made().tree == "second"
+    assert files(tmp_path / "source") == {
+        "one/a": b"one",
+        "one/made": b"by a trial",
+        "two/a": b"two",
+    }

@@ -89,7 +89,9 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it runs. `ahead_s`: of its wall clock; `power_off`: ends the instance."""
+    """Where it runs. `ahead_s`: of its wall clock; `power_off`: ends the instance; `sources`: of
+    the jobs whose source has come.
+    """
 
     instance: str
     run: str
@@ -98,6 +100,7 @@ class Machine:
     boot: str
     ahead_s: float
     power_off: Callable[[str], None]
+    sources: set[str]
 
 
 class Agent:
@@ -297,15 +300,13 @@ class Agent:
     def _begin(self, order: Start) -> None:
         held = {gpu for a in self.attempts.values() if not a.over for gpu in a.start.gpus}
         prepared = self._journal.prepared
-        if (
-            prepared is None
-            or prepared.job_of(order.trial) is None
-            or held & set(order.gpus)
-            or self._shared.chance.hits("refuses an order")
-        ):
+        job = None if prepared is None else prepared.job_of(order.trial)
+        if job is None or held & set(order.gpus) or self._shared.chance.hits("refuses an order"):
             at = self._wall()
             self._tell([lambda seq: Refused(seq, at, order.id, "not now")])
             return
+        if job.id and job.id not in self._machine.sources:
+            self._shared.wrong.append(f"{order.trial} begins where its job's source has not come")
         told = Told(
             partial(self._started, order),
             partial(self._training, order),

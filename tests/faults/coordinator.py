@@ -324,6 +324,8 @@ class Coordinator:
         problem = facts.problem if self.state is None else self.state.facts.problem
         asker = VirtualAsker(problem, version, self._stages, shared, self.said)
         several = facts if self.state is None else self.state.facts
+        jobs, door = [_job(one.mode, one.id) for one in several.jobs], self._door
+        door.jobs = lambda: [job.id for job in jobs]
         return RunEnvironment(
             provider,
             store,
@@ -334,7 +336,8 @@ class Coordinator:
             result=self._folder / "best",
             rented=True,
             expected=Expected(0, 1, torch=True),
-            jobs=[_job(one.mode, one.id) for one in several.jobs],
+            jobs=jobs,
+            send=lambda instance: door.send(provider.machine(instance)),
             inbox=self._inbox,
             until=lambda: provider._settings.hard_end,
             prolong=lambda deadline: provider.prolong(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seerd.errors import ProviderError
@@ -47,6 +47,7 @@ class Host:
         self.agent: Agent | None = None
         self.wires: list[Wire] = []
         self.boots = 0
+        self.sources: set[str] = set()
         self.orphaned_at: float | None = None
         self.worked_since: float | None = None
         self.hung: list[tuple[float, float]] = []
@@ -106,6 +107,7 @@ class Host:
                 boot,
                 self._ahead_s,
                 self._off,
+                self.sources,
             )
             self.agent = Agent(machine, self._shared, lease_s)
             now = self._shared.timeline.now
@@ -185,6 +187,7 @@ class Door:
 
     def __init__(self, hosts: dict[str, Host], shared: Shared, loop: Loop) -> None:
         self.lease_s: Callable[[], float] = unlimited
+        self.jobs: Callable[[], Sequence[str]] = tuple
         self._hosts = hosts
         self._shared = shared
         self._loop = loop
@@ -199,10 +202,18 @@ class Door:
                     f"{machine.name} could not be reached over SSH within {patience_s:.0f}s"
                 )
             await asyncio.sleep(self._shared.chance.lasts("tries again", 0.5, 3.0))
+        await self.send(machine)
+        self._hosts[machine.name].agent_here(self.lease_s())
+
+    async def send(self, machine: Address) -> None:
+        """Send it the sources of the jobs that are known now. Raises `ProviderError`."""
+        jobs = self.jobs()
+        if machine.name in self._hosts and set(jobs) <= self._hosts[machine.name].sources:
+            return
         await asyncio.sleep(self._shared.chance.lasts("push", 0.3, 4.0))
         if not self._answers(machine.name):
             raise ProviderError(f"the connection to {machine.name} was lost")
-        self._hosts[machine.name].agent_here(self.lease_s())
+        self._hosts[machine.name].sources.update(jobs)
 
     async def connect(self, machine: Address) -> Connection:
         """A connection to its agent, which is started if it does not run. Raises
@@ -213,6 +224,8 @@ class Door:
             await asyncio.sleep(self._shared.chance.lasts("timeout", 1.0, 15.0))
             raise ProviderError(f"{machine.name} does not answer")
         host = self._hosts[machine.name]
+        if machine.name not in self._wires:
+            host.sources.update(self.jobs())
         latency_s = self._shared.chance.lasts("latency", 0.005, 0.4)
         wire = Wire(self._shared.timeline, self._loop, latency_s)
         host.agent_here(self.lease_s()).take(wire)

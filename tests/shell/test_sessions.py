@@ -17,6 +17,7 @@ import pytest
 
 from seerd.agent.protocol import (
     VERSION,
+    Download,
     Expected,
     Grant,
     Hello,
@@ -30,7 +31,7 @@ from seerd.agent.protocol import (
 from seerd.agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import InstanceLost
-from seerd.errors import StoreError
+from seerd.errors import ProviderError, StoreError
 from seerd.shell.agents import Readiness
 from seerd.shell.clock import RunClock
 from seerd.shell.losses import Losses
@@ -68,15 +69,17 @@ class Agent:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
+        seq = 0
         while line := await reader.readline():
             message = decode(line)
             if isinstance(message, Hello):
                 boot = self.boots.pop(0) if len(self.boots) > 1 else self.boots[0]
-                now, last = time.time() + self.ahead_s, len(self.prepared)
-                writer.write(encode(Welcome(VERSION, "1", 4, last, now, [], boot)))
+                now, seq = time.time() + self.ahead_s, message.seen
+                writer.write(encode(Welcome(VERSION, "1", 4, seq, now, [], boot)))
             elif isinstance(message, Prepare):
                 self.prepared.append(message)
-                writer.write(encode(Prepared(1, time.time(), message.id)))
+                seq += 1
+                writer.write(encode(Prepared(seq, time.time(), message.id)))
             elif message.kind not in ("renew", "ack"):
                 self.told.append(message)
         writer.close()
@@ -143,7 +146,11 @@ class Place:
                 await asyncio.sleep(0.005)
 
 
-def play(scenario: Callable[[Place], Awaitable[None]], store: DirectoryStore, **agent: Any) -> None:
+def play(
+    scenario: Callable[[Place], Awaitable[None]],
+    store: DirectoryStore,
+    **agent: Any,
+) -> None:
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             spoken = Agent(Path(folder) / "s", **agent)
@@ -295,5 +302,56 @@ def test_an_instance_is_expected_to_have_the_gpus_that_it_was_launched_with(tmp_
         await place.sessions.prepare(Launched("i-1", 7, time.time()), "1.0")
         (prepare,) = place.agent.prepared
         assert prepare.expected == replace(HEALTHY, gpus=7)
+
+    play(scenario, DirectoryStore(tmp_path))
+
+
+def test_sources_come_before_what_is_made_ready_with_them(tmp_path: Path) -> None:
+    sent: list[tuple[str, int]] = []
+
+    async def scenario(place: Place) -> None:
+        async def send(instance: str) -> None:
+            sent.append((instance, len(place.agent.prepared)))
+
+        object.__setattr__(place.sessions._environment, "send", send)
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        assert await place.sessions.prepare_again("job-1") == ""
+        assert sent == [("i-1", 0), ("i-1", 1)]
+        assert [one.id for one in place.agent.prepared] == ["1.0", "job-1"]
+
+    play(scenario, DirectoryStore(tmp_path))
+
+
+@pytest.mark.parametrize("goes", [False, True])
+def test_a_source_that_cannot_be_sent_is_told_unless_its_instance_goes_meanwhile(
+    goes: bool, tmp_path: Path
+) -> None:
+    async def scenario(place: Place) -> None:
+        async def send(instance: str) -> None:
+            if goes:
+                await place.sessions.drop(instance, "it is given back")
+            raise ProviderError(f"{instance} could not be reached")
+
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        object.__setattr__(place.sessions._environment, "send", send)
+        why = await place.sessions.prepare_again("job-1")
+        assert why == ("" if goes else "i-1 could not be reached")
+        readiness = await place.sessions.prepare(Launched("i-2", 4, time.time()), "2.0")
+        assert readiness == Readiness("i-2 could not be reached", retry=True)
+
+    play(scenario, DirectoryStore(tmp_path))
+
+
+def test_data_that_cannot_be_listed_makes_no_machine_ready_and_ends_no_run(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        async def listed() -> list[Download]:
+            raise StoreError("there is no data at s3://b/corpus")
+
+        object.__setattr__(place.sessions._environment, "data", listed)
+        why = "there is no data at s3://b/corpus"
+        readiness = await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        assert readiness == Readiness(why, retry=True)
+        assert await place.sessions.prepare_again("job-1") == why
+        assert place.agent.prepared == []
 
     play(scenario, DirectoryStore(tmp_path))

@@ -8,6 +8,7 @@ import asyncio
 import os
 import re
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -189,6 +190,42 @@ def test_a_machine_gets_agent_and_source_and_answers(place: Place) -> None:
     assert place.sent()["lib/big.bin"] == (place.bundle.source / "lib" / "big.bin").read_bytes()
     assert os.access(place.folder / "source" / "run.sh", os.X_OK)
     assert place.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_one_more_job_s_source_comes_to_those_that_run_and_one_that_was_refused_goes_nowhere(
+    place: Place,
+) -> None:
+    """Trials run in the others' folders meanwhile, and bytes travel once."""
+    jobs = ["one"]
+    for job in ("one", "two", "refused"):
+        shutil.copytree(place.bundle.source / "lib", place.bundle.source / job)
+        (place.bundle.source / job / "own.txt").write_text(job)
+    machine, received = place.server.machine(), []
+
+    async def work(remote: Remote) -> None:
+        remote.jobs = lambda: jobs
+        await remote.ready(machine, 20.0)
+        await remote.send(machine)
+        (place.folder / "source" / "one" / "made").write_text("by a trial")
+        jobs.append("refused")
+        await remote.send(machine)
+        jobs[-1] = "two"
+        shutil.rmtree(place.bundle.source / "refused")
+        await remote.send(machine)
+        received.append(remote.received(machine.name))
+
+    async def later(remote: Remote) -> None:
+        remote.jobs = lambda: ["one", "two"]
+        await remote.send(machine)
+        received.append(remote.received(machine.name))
+
+    place.do(work)
+    place.do(later)
+    sent = place.sent()
+    assert {sent[f"{job}/own.txt"] for job in ("one", "two")} == {b"one", b"two"}
+    assert sent["one/made"] == b"by a trial"
+    assert "train.py" not in sent
+    assert received == [700_000 + len("one" + "refused" + "two"), 0]
 
 
 def test_how_far_the_upload_has_come_is_told_while_it_lasts(place: Place) -> None:

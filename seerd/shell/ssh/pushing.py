@@ -39,10 +39,17 @@ class Bundle:
 
     program  the agent's zip
     source   a folder with the user's source, regular files only
+    jobs     where jobs share the run, those whose folders of it are sent; empty: all of it is
     """
 
     program: Path
     source: Path
+    jobs: tuple[str, ...] = ()
+
+    def files(self) -> list[Path]:
+        """Return the files of the source that are sent. Raises `OSError`."""
+        folders = [self.source / job for job in self.jobs] or [self.source]
+        return sorted(path for top in folders for path in top.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,7 @@ def pack(bundle: Bundle) -> PackedBundle:
     """Read and checksum the whole bundle. Raises `OSError`."""
     entries = []
     files = {}
-    for path in sorted(path for path in bundle.source.rglob("*") if path.is_file()):
+    for path in bundle.files():
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         about = path.stat()

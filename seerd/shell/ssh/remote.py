@@ -12,8 +12,8 @@ import base64
 import contextlib
 import random
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -100,6 +100,7 @@ class _Line:
     connection  the SSH connection, None if there is none
     socket      path of its agent's socket; None if it must be asked for
     shape       options that say which GPUs it has
+    tree        which source it has, as a checksum; empty: not known
     received    bytes of source files that it had to be sent
     upload      those that it is being sent
     """
@@ -108,6 +109,7 @@ class _Line:
     connection: asyncssh.SSHClientConnection | None = None
     socket: str | None = None
     shape: list[str] | None = None
+    tree: str = ""
     received: int = 0
     upload: Upload = field(default_factory=Upload)
 
@@ -165,6 +167,7 @@ class Remote:
 
     def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
         self.lease_s: Callable[[], float] = unlimited
+        self.jobs: Callable[[], Sequence[str]] = tuple
         self._bundle = bundle
         self._options = options
         self._lines: dict[str, _Line] = {}
@@ -188,6 +191,15 @@ class Remote:
         line.shape = self._options.shape(gpus, cuda)
         async with line.lock:
             await self._begin(machine, line, patience_s)
+
+    async def send(self, machine: RemoteMachine) -> None:
+        """Send a machine that has an agent what it lacks of the run's source. Raises
+        `ProviderError`.
+        """
+        line = self._line(machine)
+        async with line.lock:
+            if line.tree != (await self._packed()).tree:
+                await self._begin(machine, line, RECONNECT_S)
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
         """Return a byte stream to the machine's agent, which is started if it does not run. Raises
@@ -228,7 +240,7 @@ class Remote:
             await self._run_task(
                 machine, line, "end", max(0.0, end - asyncio.get_running_loop().time())
             )
-            line.socket = None
+            line.socket, line.tree = None, ""
 
     async def left(self, machine: RemoteMachine, patience_s: float | None = None) -> list[str]:
         """Return what of the run still runs there, one line each. Raises `ProviderError` if the
@@ -310,7 +322,8 @@ class Remote:
         done = await self._run_task(machine, line, "begin", patience_s)
         try:
             line.socket, received = str(done["socket"]), int(done["received"])
-        except (KeyError, TypeError, ValueError, OverflowError):
+            line.tree = str(done.get("tree", ""))  # an agent of an earlier version does not say it
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
         line.received += received
 
@@ -320,17 +333,17 @@ class Remote:
         """Run a remote task there, reconnecting for up to `patience_s` seconds, and return its
         result. Raises `ProviderError`.
         """
-        packed = await self._packed()
         details = {
-            "tree": packed.tree,
             "options": self._options.argv(self.lease_s()),
             "shape": line.shape,
             "usual_shape": self._options.shape(None, None),
             **more,
         }
-        task = RemoteTask(do, self._options.run, self._options.python, details)
         patience = _Patience(patience_s)
         while True:
+            packed = await self._packed()
+            about = {"tree": packed.tree, **details}
+            task = RemoteTask(do, self._options.run, self._options.python, about)
             try:
                 async with self._few:
                     connection = await _connected(machine, line)
@@ -347,8 +360,10 @@ class Remote:
                 raise ProviderError(f"{_named(machine)}: {error}") from error
 
     async def _packed(self) -> PackedBundle:
-        """Return the bundle, read from disk once, on the first call. Raises `ProviderError`."""
-        if self._packing is None:
+        """Return the bundle, read from disk once for the same jobs. Raises `ProviderError`."""
+        jobs = tuple(self.jobs())
+        if self._packing is None or jobs != self._bundle.jobs:
+            self._bundle = replace(self._bundle, jobs=jobs)
             self._packing = asyncio.create_task(asyncio.to_thread(pack, self._bundle))
         try:
             return await asyncio.shield(self._packing)

@@ -1,0 +1,61 @@
+"""What a run's folder keeps of jobs that came while the run went on: a file each.
+
+The one rule: it is there before the run is asked to take the job, and stays for as long as the job
+may be one of the run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+
+from seerd.agent.protocol import Job
+from seerd.errors import JournalError
+from seerd.shell.home import RunFolder
+from seerd.spec.values import Data
+
+
+class _Data(msgspec.Struct, frozen=True):
+    """What stands in the file beside what `Job` has."""
+
+    data: tuple[Data, ...] = ()
+
+
+K = TypeVar("K", Job, _Data)
+
+
+def keep(folder: RunFolder, job: Job, data: Sequence[Data]) -> None:
+    """Keep a job. Raises `OSError`.
+
+    job   how agents start its trials
+    data  what instances fetch for it, as its spec has it
+    """
+    told = msgspec.to_builtins(job) | msgspec.to_builtins(_Data(below(job.id, data)))
+    folder.added_job(job.id).write_bytes(msgspec.json.encode(told))
+
+
+def starts(folder: RunFolder, jobs: Iterable[str]) -> list[Job]:
+    """Return how agents start the trials of these jobs. Raises `JournalError` if one cannot be
+    read.
+    """
+    return [_read(folder, job, Job) for job in jobs]
+
+
+def data(folder: RunFolder, jobs: Iterable[str]) -> list[Data]:
+    """Return what instances fetch for these jobs. Raises `JournalError` if one cannot be read."""
+    return [one for job in jobs for one in _read(folder, job, _Data).data]
+
+
+def below(job: str, data: Sequence[Data]) -> tuple[Data, ...]:
+    """Return the data of one of the jobs that share a run as it goes into their common folder."""
+    return tuple(replace(one, to=f"{job}/{one.to}") for one in data)
+
+
+def _read(folder: RunFolder, job: str, kind: type[K]) -> K:
+    try:
+        return msgspec.json.decode(folder.added_job(job).read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        raise JournalError(f"{folder.run} cannot go on: {job} cannot be read: {error}") from error
