@@ -252,6 +252,6 @@ def test_a_job_comes_while_the_run_goes_on_and_the_run_is_taken_up_with_it(
     ended(seerd(tmp_path, "resume", "last", "--json"))
     told = ended(seerd(tmp_path, "show", "last", "--json"))
     assert all(job["best"] is not None for job in told["jobs"])
-    trials = {trial["trial"]: trial["crashes"] for trial in told["all_trials"]}
-    assert trials == {f"{job}.t000{n}": 0 for job in ("one", "two") for n in (1, 2)}
+    assert all(trial["crashes"] == 0 for trial in told["all_trials"])
+    assert seerd(tmp_path, "replay", "last").wait() == 0
     assert agents(server.home) == []
