@@ -248,10 +248,10 @@ def test_a_job_comes_while_the_run_goes_on_and_the_run_is_taken_up_with_it(
     source = next((server.home / ".seerd").glob("*/source"))
     assert (source / "two" / "made").read_text() == "so\n"
     run.kill()
-    run.wait()
+    run.communicate()
     ended(seerd(tmp_path, "resume", "last", "--json"))
     told = ended(seerd(tmp_path, "show", "last", "--json"))
     assert all(job["best"] is not None for job in told["jobs"])
     assert all(trial["crashes"] == 0 for trial in told["all_trials"])
-    assert seerd(tmp_path, "replay", "last").wait() == 0
+    assert ended(seerd(tmp_path, "replay", "last", "--json"))["same"]
     assert agents(server.home) == []
