@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 JOBS = "tests/planner/test_jobs.py"
 FUNCTIONS = "tests/planner/test_policies_are_functions.py"
+RECEIVE = "tests/agent/test_agent_receive.py"
+SESSIONS = "tests/shell/test_sessions.py"
 
 SHARED = (
     Mutant(
@@ -39,5 +41,21 @@ SHARED = (
         "own.deadline_s if own.deadline_s < before.deadline_s else after.deadline_s",
         "after.deadline_s",
         (f"{JOBS}::test_limits_that_are_extended_leave_a_jobs_own_as_they_are",),
+    ),
+    Mutant(
+        "the source of a job that comes later is sent to no machine",
+        "a job that comes later begins only where its source is",
+        "Sessions._sent",
+        "self._environment.send is not None",
+        "False",
+        (f"{SESSIONS}::test_sources_come_before_what_is_made_ready_with_them",),
+    ),
+    Mutant(
+        "whatever is sent to a machine makes the whole source anew",
+        "a job that comes later disturbs no trial of the others",
+        "Received.become",
+        'not there or "" in others',
+        "True",
+        (f"{RECEIVE}::test_what_was_torn_while_it_became_more_is_made_whole",),
     ),
 )
