@@ -77,8 +77,8 @@ def _begin(
 ) -> Dict[str, Any]:
     """Make an agent of the run work here, with its source beside it.
 
-    Returns where its socket is, which source is there, how many bytes of it were received, and
-    whether an agent had to be started.
+    Returns where its socket is, how many bytes of source were received, whether an agent had to be
+    started, and that its source may become more while trials run.
     """
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _begin(
     received = _receive(task["tree"], program.parent.parent, stream, say)
     started = _ensure_agent(task, program)
     socket_path = str(_short(folder) / "agent.sock")
-    return {"socket": socket_path, "tree": task["tree"], "received": received, "started": started}
+    return {"socket": socket_path, "received": received, "started": started, "grows": True}
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:

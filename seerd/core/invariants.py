@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from seerd.core.commands import Publish
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
-from seerd.core.state import GONE, LIVE, THERE, State
+from seerd.core.state import GONE, LIVE, THERE, State, Trial
 from seerd.planner.trial_ids import job_of
 
 HOLDING = (TrialPhase.STARTING, TrialPhase.RUNNING, TrialPhase.STOPPING)
@@ -25,16 +25,18 @@ def violations(state: State) -> list[str]:
     return [f"{check.__name__}: {what}" for check in CHECKS for what in check(state)]
 
 
+def _holding(state: State) -> list[Trial]:
+    """Return the trials that hold GPUs: few of all that there were."""
+    return [trial for trial in state.trials.values() if trial.held is not None]
+
+
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
     """Check that every GPU belongs to at most one attempt.
 
     Instances and trials must agree on which attempt that is.
     """
     held = [
-        (slots.node, gpu, t.id)
-        for t in state.trials.values()
-        for slots in t.left
-        for gpu in slots.gpus
+        (slots.node, gpu, t.id) for t in _holding(state) for slots in t.left for gpu in slots.gpus
     ]
     for (node, gpu), times in Counter((node, gpu) for node, gpu, _ in held).items():
         if times > 1:
@@ -50,7 +52,7 @@ def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
     """Check that a trial spans instances only if no instance has GPUs enough for it. What other
     runs use too does not count: its room comes and goes.
     """
-    for trial in state.trials.values():
+    for trial in _holding(state):
         if trial.held is None or len(trial.held) == 1:
             continue
         gpus = sum(len(slots.gpus) for slots in trial.held)
@@ -69,9 +71,7 @@ def phases_and_gpus_agree(state: State) -> Iterator[str]:
 def what_is_held_is_paid(state: State) -> Iterator[str]:
     """Check that the open charges are exactly what costs now."""
     if not state.facts.cluster.per_instance:
-        costs = {
-            trial.key_on(slots.node) for trial in state.trials.values() for slots in trial.left
-        }
+        costs = {trial.key_on(slots.node) for trial in _holding(state) for slots in trial.left}
     else:
         costs = {
             i.id
@@ -113,6 +113,7 @@ def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
     for trial in state.trials.values():
         if any(slots.node in leaving for slots in trial.target or ()):
             yield f"{trial.id} is to go to {leaving & {slots.node for slots in trial.target or ()}}"
+    for trial in _holding(state):
         if trial.phase is not TrialPhase.STOPPING and any(
             slots.node in leaving for slots in trial.left
         ):
@@ -122,6 +123,8 @@ def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
 def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
     """Check that an attempt that ended unasked on one instance is being ended on the others."""
     for trial in state.trials.values():
+        if not trial.ends and not trial.hung:
+            continue
         if trial.ends and not trial.left:
             yield f"{trial.id} has ended everywhere and still holds {trial.held}"
         if trial.broken and trial.phase is not TrialPhase.STOPPING:
@@ -168,7 +171,7 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
 def what_jobs_hold_is_counted(state: State) -> Iterator[str]:
     """Check that each job's GPUs are those that its trials hold, and that nobody else has any."""
     held = Counter[str]()
-    for trial in state.trials.values():
+    for trial in _holding(state):
         held[job_of(trial.id)] += sum(len(slots.gpus) for slots in trial.left)
     for name in held.keys() | state.jobs.keys():
         counted = state.jobs[name].gpus if name in state.jobs else 0
@@ -238,7 +241,8 @@ def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
     """Check that exactly those commands are under way whose outcome changes something."""
     awaited = {state.plan.question, None if state.clock.timer is None else state.clock.timer.id}
     for trial in state.trials.values():
-        awaited |= {trial.start_command, trial.stop_command}
+        if trial.start_command or trial.stop_command:
+            awaited |= {trial.start_command, trial.stop_command}
     for instance in state.fleet.instances.values():
         if instance.phase is InstancePhase.REQUESTED:
             awaited.add(instance.id)

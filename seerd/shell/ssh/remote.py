@@ -101,6 +101,7 @@ class _Line:
     socket      path of its agent's socket; None if it must be asked for
     shape       options that say which GPUs it has
     tree        which source it has, as a checksum; empty: not known
+    grows       whether its source may become more while trials run there
     received    bytes of source files that it had to be sent
     upload      those that it is being sent
     """
@@ -110,6 +111,7 @@ class _Line:
     socket: str | None = None
     shape: list[str] | None = None
     tree: str = ""
+    grows: bool = True
     received: int = 0
     upload: Upload = field(default_factory=Upload)
 
@@ -198,8 +200,14 @@ class Remote:
         """
         line = self._line(machine)
         async with line.lock:
-            if line.tree != (await self._packed()).tree:
-                await self._begin(machine, line, RECONNECT_S)
+            if line.tree == (await self._packed()).tree:
+                return
+            if line.socket is not None and not line.grows:
+                raise ProviderError(
+                    f"{_named(machine)}: its agent is of an earlier version of seerd, for which "
+                    "all jobs must be there when the run begins"
+                )
+            await self._begin(machine, line, RECONNECT_S)
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
         """Return a byte stream to the machine's agent, which is started if it does not run. Raises
@@ -319,12 +327,13 @@ class Remote:
         return self._lines.setdefault(machine.name, _Line())
 
     async def _begin(self, machine: RemoteMachine, line: _Line, patience_s: float) -> None:
+        tree = (await self._packed()).tree
         done = await self._run_task(machine, line, "begin", patience_s)
         try:
             line.socket, received = str(done["socket"]), int(done["received"])
-            line.tree = str(done.get("tree", ""))  # an agent of an earlier version does not say it
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
+        line.tree, line.grows = tree, "grows" in done
         line.received += received
 
     async def _run_task(
