@@ -158,10 +158,10 @@ class Terminal:
             return
         self._open = False
         self._turns += 1
-        self._write(CLOSE)
         if self._in is not None and self._before is not None:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self._in, termios.TCSANOW, self._before)
+        self._write(CLOSE)  # last: whoever sees it may have the view open the screen again at once
 
     def _open_it(self) -> None:
         if self._in is not None:
