@@ -113,17 +113,19 @@ async def check_torch(
     """Check that torch can use the GPUs, once the job's setup is done.
 
     `free` are CUDA's names of those that nobody else uses, where somebody does: others are left
-    alone.
+    alone. So are all if no GPU is expected; then it is only seen that torch can be imported.
 
     Raises `UnhealthyError` if it cannot on this machine, `ValueError` or `OSError` if no machine
     with this setup could.
     """
-    if expected is None or not expected.torch or not machine.cuda:
+    if expected is None or not expected.torch or not machine.cuda or job.launcher == "command":
         return
     env = {**os.environ, **job.env, host.MARKER: machine.marker}
     env.pop("CUDA_VISIBLE_DEVICES", None)
     least = expected.gpus
-    if free is not None:
+    if not least:
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    elif free is not None:
         env["CUDA_VISIBLE_DEVICES"], least = ",".join(free), min(least, len(free))
     look = Look([job.python, "-c", TORCH], env, job.source, TORCH_S)
     status, output, errors = await look.take(f"{job.python} with torch")

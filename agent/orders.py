@@ -66,6 +66,7 @@ from seerd.agent.protocol import (
     Start,
     Stop,
 )
+from seerd.agent.receive import Received
 from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread
@@ -420,11 +421,11 @@ class Orders:
         return ""
 
     async def _set_up(self, job: Job) -> str:
-        """Run the setup commands unless the same ones have succeeded here before.
+        """Run the setup commands unless the same ones have succeeded here before, with this source.
 
         Returns what went wrong; empty if nothing did.
         """
-        commands = [job.id, *job.setup] if job.id else job.setup
+        commands = [job.id, self._source_of(job.id), *job.setup] if job.id else job.setup
         done = (
             self._here.folder
             / f"setup-{hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]}.done"
@@ -451,6 +452,10 @@ class Orders:
                 )
         done.touch()
         return ""
+
+    def _source_of(self, job: str) -> str:
+        """Return the checksum of what was received for this job; empty if nothing was."""
+        return Received(self._here.folder / "source").made().parts.get(job, "")
 
 
 def _placed(

@@ -154,19 +154,25 @@ class Contents(NamedTuple):
 
 
 class Received:
-    """The folder `to`, in which trials may run while it gets more; the file `mark` says what it
-    has.
+    """The folder `to`, in which trials may run while it gets more; the file beside it that ends in
+    .json says what it has.
     """
 
-    def __init__(self, to: Path, mark: Path) -> None:
+    def __init__(self, to: Path) -> None:
         self._to = to
-        self._mark = mark
+        self._mark = to.with_name(f"{to.name}.json")
 
     def made(self) -> Contents:
-        """Return what is there; nothing, if that is not known."""
-        if not self._mark.is_file() or not self._to.is_dir():
-            return Contents("", {})
-        return Contents(**json.loads(self._mark.read_text()))
+        """Return what is there; nothing, if that is not known. Of a folder that an earlier version
+        has made, only the whole is known.
+        """
+        before = self._to.with_name(f"{self._to.name}.sha256")
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            if self._to.is_dir() and self._mark.is_file():
+                return Contents(**json.loads(self._mark.read_text()))
+            if self._to.is_dir():
+                return Contents(before.read_text(), {})
+        return Contents("", {})
 
     def become(self, tree: str, entries: List[FileEntry], cache: Cache) -> None:
         """Have exactly these files, if the folder is new; else make only those of its folders anew

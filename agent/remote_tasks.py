@@ -78,7 +78,8 @@ def _begin(
     """Make an agent of the run work here, with its source beside it.
 
     Returns where its socket is, how many bytes of source were received, whether an agent had to be
-    started, and that its source may become more while trials run.
+    started, and whether its source may become more while trials run (`grows`, which agents of an
+    earlier version do not tell).
     """
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,7 +88,8 @@ def _begin(
     received = _receive(task["tree"], program.parent.parent, stream, say)
     started = _ensure_agent(task, program)
     socket_path = str(_short(folder) / "agent.sock")
-    return {"socket": socket_path, "received": received, "started": started, "grows": True}
+    grows = bool(Received(Path("source")).made().parts)
+    return {"socket": socket_path, "received": received, "started": started, "grows": grows}
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
@@ -95,7 +97,7 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
 
     `tree` names its whole content: if that is here already, nothing is sent.
     """
-    source = Received(Path("source"), Path("source.json"))
+    source = Received(Path("source"))
     if source.made().tree == tree:
         say({"missing": [], "manifest": False})
         return 0

@@ -230,7 +230,9 @@ def few_trials(path: Path) -> Path:
 def test_a_job_comes_while_the_run_goes_on_and_the_run_is_taken_up_with_it(
     tmp_path: Path, server: Sshd
 ) -> None:
-    """First with a setup command that fails, and then mended under the same name."""
+    """First with a setup command that fails, then mended under the same name, beside another; the
+    person thinks better of a third.
+    """
     own, more = few_trials(spec_of_one(tmp_path, server)), tmp_path / "more"
     cluster = own.read_text().partition("[cluster]")[2]
     (tmp_path / "group.toml").write_text(GROUP.format(cluster=cluster))
@@ -239,19 +241,27 @@ def test_a_job_comes_while_the_run_goes_on_and_the_run_is_taken_up_with_it(
     (more / "spec.toml").write_text(text.replace("[train]", "[train]\nsetup = ['exit 3']"))
     run = seerd(tmp_path, "run", tmp_path / "group.toml", "--plain")
     until(lambda: saved(server) > 1, 60)
-    add = ("add", "last", more / "spec.toml", "--name", "two", "--json")
-    refused = seerd(tmp_path, *add)
+    add = ("add", "last", more / "spec.toml", "--json", "--name")
+    refused = seerd(tmp_path, *add, "two")
     assert "exit 3" in refused.communicate(timeout=60)[1]
     assert refused.returncode == 2
-    (more / "spec.toml").write_text(text.replace("[train]", "[train]\nsetup = ['echo so > made']"))
-    assert ended(seerd(tmp_path, *add))["job"] == "two"
+    setup = "setup = ['sleep 1', 'cat data.txt > made']"
+    (more / "spec.toml").write_text(text.replace("[train]", f"[train]\n{setup}"))
+    (more / "data.txt").write_text("so")
+    withdrawn = seerd(tmp_path, *add, "four")
     source = next((server.home / ".seerd").glob("*/source"))
-    assert (source / "two" / "made").read_text() == "so\n"
+    until((source / "four" / "data.txt").exists, 60)
+    withdrawn.send_signal(signal.SIGINT)
+    withdrawn.communicate()
+    at_once = [seerd(tmp_path, *add, name) for name in ("two", "three")]
+    assert [ended(one)["job"] for one in at_once] == ["two", "three"]
+    assert (source / "two" / "made").read_text() == "so"
     run.kill()
     run.communicate()
     ended(seerd(tmp_path, "resume", "last", "--json"))
     told = ended(seerd(tmp_path, "show", "last", "--json"))
-    assert all(job["best"] is not None for job in told["jobs"])
+    assert {job["job"] for job in told["jobs"] if job["best"]} == {"one", "two", "three"}
+    assert len(told["jobs"]) == 3
     assert all(trial["crashes"] == 0 for trial in told["all_trials"])
     assert ended(seerd(tmp_path, "replay", "last", "--json"))["same"]
     assert agents(server.home) == []

@@ -1,7 +1,7 @@
 """`seerd add RUN SPEC`, `stop RUN JOB` and `set RUN JOB`: the jobs that share a run that goes on.
 
 The one rule: a job's source and spec are in the run's folder before the run is asked to take it;
-if it does not take it, they are removed.
+if it does not take it, they are removed, at the latest by whoever adds the next one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.groups import job_facts, planner_job
 from seerd.runs import added, clusters, reading, runs, wiring
 from seerd.shell.home import RunFolder
-from seerd.shell.inbox import JobRequest, Reply, Request, StopJobRequest, WeighRequest
+from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
 from seerd.spec.group import JOB, GroupJob, job_of
 
 DENIED: dict[DenyCause, str] = {
@@ -33,8 +33,8 @@ DENIED: dict[DenyCause, str] = {
     "no-job": "there is no such job any more",
     "unready": "the machines could not be made ready for it",
 }
-PATIENCE_S = 1200.0
-"""A job's setup commands are waited for so long, seconds."""
+PATIENCE_S = 3600.0
+"""Until a job's source and data are there and its setup commands have been run, seconds."""
 GROUPS = (
     "{run} is one job, and takes no others: begin them together, with seerd run SPEC SPEC... or a "
     "group.toml"
@@ -68,27 +68,51 @@ def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
     state = _running(folder, "no job can be added")
     setup = wiring.load(folder)
     kind = clusters.KINDS[setup.kind]
+    _tidy(folder, state)
     taken = {*state.jobs, *(path.stem for path in folder.specs.iterdir())}
     job = job_of(_read(new), Path.cwd(), (), taken)
-    kind.check_job(job.spec)
+    if (why_not := kind.why_not(job.spec)) is not None:
+        raise UsageError(f"{job.id} was not added: {why_not}")
     starts = _starts(setup.jobs[0], job, kind.python)
     cluster, limits = state.facts.cluster, state.facts.problem.limits
     planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
     if (why := _never_begins(planned, state)) is not None:
         raise UsageError(f"{job.id} was not added: {why.reason}")
     request = JobRequest(planned, job_facts(job), starts)
-    runs.copy_job(folder, job)
-    added.keep(folder, starts, job.spec.train.data)
-    # Who gets no answer leaves all there: the job may be taken yet, and a resumed run needs it.
+    try:
+        runs.copy_job(folder, job)
+        added.keep(folder, starts, job.spec.train.data)
+    except BaseException:
+        _remove(folder, job.id)
+        raise
+    # Who gets no answer leaves all there: the run may take it at this moment.
     reply = ask(folder, request, PATIENCE_S)
     if reply.denied is not None:
-        shutil.rmtree(folder.source / job.id, ignore_errors=True)
-        kept = folder.added_job(job.id)
-        for path in (kept, kept.with_suffix(".toml")):
-            path.unlink(missing_ok=True)
+        _remove(folder, job.id)
         raise _refused(reply, f"{job.id} was not added")
     told = {"run": folder.run, "job": job.id}
     tell(told, lambda _: f"{job.id} shares {folder.run} from now on", json=json)
+
+
+def _tidy(folder: RunFolder, state: State) -> None:
+    """Remove what there is of jobs that nobody waits for any more, and that the run has not
+    taken.
+    """
+    waiting = [request for _, request in Inbox(folder.requests).waiting()]
+    asked = {request.starts.id for request in waiting if isinstance(request, JobRequest)}
+    for path in folder.specs.glob("*.json"):
+        if path.stem not in {*state.jobs, *asked}:
+            _remove(folder, path.stem)
+
+
+def _remove(folder: RunFolder, job: str) -> None:
+    """Remove what is kept of a job that the run has not taken; the file without which there is
+    nothing to remove is the last.
+    """
+    shutil.rmtree(folder.source / job, ignore_errors=True)
+    kept = folder.added_job(job)
+    for path in (kept.with_suffix(".toml"), kept):
+        path.unlink(missing_ok=True)
 
 
 def _never_begins(job: PlannedJob, state: State) -> Impossible | None:

@@ -53,7 +53,7 @@ class ClusterKind(ABC, Generic[C]):
     """A cluster as a spec asks for it, with all that depends on its kind.
 
     The methods stand in the order in which a run that begins calls them; a resumed one calls only
-    the last two, and `check_job` is for a job that comes while a run goes on, too.
+    the last two, and `why_not` is for a job that comes while a run goes on, too.
 
     python  the interpreter of its trials, if the spec names none
     """
@@ -66,10 +66,11 @@ class ClusterKind(ABC, Generic[C]):
         """Check that the spec can be run on this cluster. Raises `UsageError` if not."""
 
     @classmethod
-    def check_job(cls, spec: Spec) -> None:
-        """Check that a job can be run on such a cluster, whatever else its spec says of one.
-        Raises `UsageError` if not.
+    def why_not(cls, spec: Spec) -> str | None:  # noqa: ARG003
+        """Say why a job cannot be run on such a cluster, whatever its spec says of one; None: it
+        can.
         """
+        return None
 
     @abstractmethod
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
@@ -128,27 +129,28 @@ class Local(ClusterKind[LocalCluster]):
             raise UsageError(
                 f"on this machine checkpoints are kept in a directory, not in {self.cluster.store}"
             )
-        self.check_job(spec)
+        if (why := self.why_not(spec)) is not None:
+            raise UsageError(f"nothing was started: {why}")
 
     @classmethod
-    def check_job(cls, spec: Spec) -> None:
-        """Check that data is on this machine, and that there is a Python for the trials. Raises
-        `UsageError` if not.
-        """
+    def why_not(cls, spec: Spec) -> str | None:
+        """Say that data is not on this machine, or that there is no Python for the trials."""
         if spec.train.data:
-            raise UsageError(
+            return (
                 "train.data is for rented instances; on this machine, name the folder in the "
                 "script or in train.args"
             )
-        if spec.train.launcher != "command" and not spec.train.setup:
-            why = why_no_python(
+        if spec.train.launcher == "command" or spec.train.setup:
+            return None
+        return (
+            why_no_python(
                 spec.train.python or cls.python,
                 spec.train.source,
                 spec.train.env,
                 torch=spec.train.launcher == "torchrun",
             )
-            if why:
-                raise UsageError(f"nothing was started: {why}")
+            or None
+        )
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
         """Name the CUDA devices, or how the cores are shared."""

@@ -84,7 +84,7 @@ def _copy(folder: RunFolder, spec: Spec, jobs: Sequence[GroupJob]) -> None:
 def copy_job(folder: RunFolder, job: GroupJob) -> None:
     """Copy the source and the spec of one of the jobs that share a run into the run's folder.
 
-    Raises what `copy_source` raises.
+    Raises what `copy_source` raises, and `OSError`.
     """
     folder.specs.mkdir(exist_ok=True)
     (folder.specs / f"{job.id}.toml").write_text(job.spec.text)

@@ -85,13 +85,33 @@ class OverSsh(Provider, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SentSources:
+    """See `Sources`."""
+
+    provider: OverSsh
+    remote: Remote
+
+    async def send(self, instance: str) -> None:
+        """Send an instance what it lacks. Raises `ProviderError`."""
+        await self.remote.send(self.provider.machine(instance))
+
+    def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
+        """Return what sends one more job's source, too."""
+        sender = self.remote.with_one_more(job)
+
+        async def send(instance: str) -> None:
+            await sender(self.provider.machine(instance))
+
+        return send
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """Where the instances of a run come from.
 
     provider  starts and ends them
     printed   fetches what trials print; None: that is in the run's folder anyway
-    remote    the connections to them; None: there are none to be made
-    send      sends one of them what it lacks of the run's source; None: all is there anyway
+    sources   what is sent to them; None: nothing is
     expected  what a healthy instance has; None: not checked
     region    the region of AWS; None: the environment's
     prolong   lets what is rented from now on end itself later, wall clock, seconds since 1970;
@@ -100,8 +120,7 @@ class Site:
 
     provider: Provider
     printed: Source | None = None
-    remote: Remote | None = None
-    send: Callable[[str], Awaitable[None]] | None = None
+    sources: SentSources | None = None
     expected: Expected | None = None
     region: str | None = None
     prolong: Callable[[float], None] | None = None
@@ -141,12 +160,8 @@ def site_of(setup: Setup, provider: OverSsh, remote: Remote, region: str | None 
         found = await remote.printed(machine, after)
         return None if found is None else Printed(machine.name, *found)
 
-    async def send(instance: str) -> None:
-        await remote.send(provider.machine(instance))
-
-    torch = setup.job.launcher != "command"
-    expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=torch)
-    return Site(provider, printed, remote, send, expected, region)
+    expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=True)
+    return Site(provider, printed, SentSources(provider, remote), expected, region)
 
 
 def setup_of(
@@ -268,11 +283,11 @@ def _value(told: Any, kind: Any) -> Any:
 def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
     """Make the run environment."""
     folder.instances.mkdir(mode=0o700, exist_ok=True)
-    store, remote = store_of(setup, folder.run, site.region), site.remote
+    store, sources = store_of(setup, folder.run, site.region), site.sources
     jobs = [*setup.jobs, *added.starts(folder, _come(setup, facts.jobs))]
     data = RunData(setup, store, folder, site.region, jobs)
-    if remote is not None:
-        remote.jobs = lambda: [job.id for job in jobs]
+    if sources is not None:
+        sources.remote.jobs = lambda: [job.id for job in jobs]
     end = RunsUntil(setup, folder, site, data)
     return RunEnvironment(
         provider=site.provider,
@@ -285,10 +300,10 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         result=folder.best,
         rented=facts.cluster.per_instance,
         expected=site.expected,
-        send=site.send,
-        data=None if remote is None else data.downloads,
+        sources=sources,
+        data=None if sources is None else data.downloads,
         collector=None if site.printed is None else Collector(site.printed, folder.instances),
-        uploads=None if remote is None else remote.uploads,
+        uploads=None if sources is None else sources.remote.uploads,
         inbox=Inbox(folder.requests),
         until=end.until,
         prolong=end.prolong,
@@ -312,11 +327,11 @@ class RunData:
         in_s3 = setup.store.startswith("s3://")
         self._source: S3Store | None = cast("S3Store", store) if in_s3 else None
 
-    async def downloads(self) -> list[Download]:
-        """List the files, with fresh URLs. Raises `StoreError` if that cannot be, and
-        `JournalError`.
+    async def downloads(self, job: str | None = None) -> list[Download]:
+        """List the files, with fresh URLs: for all jobs, or for one that comes while the run goes
+        on. Raises `StoreError` if that cannot be, and `JournalError`.
         """
-        data = self._data()
+        data = self._data() if job is None else added.data(self._folder, [job])
         if self._source is None and data:
             self._source = _s3(data[0].source, self._setup, self._folder.run, self._region)
         source = self._source

@@ -90,6 +90,29 @@ class Readiness:
     retry: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """An instance is to be made ready.
+
+    order  says for what
+    job    whose data is fetched first; None: that of all jobs
+    done   what comes of it
+    """
+
+    order: Prepare
+    job: str | None
+    done: asyncio.Future[Readiness]
+
+    def answer(self, readiness: Readiness) -> None:
+        """Tell what has come of it, if that was not told."""
+        if not self.done.done():
+            self.done.set_result(readiness)
+
+
+def _wish(order: Prepare, job: str | None = None) -> _Wish:
+    return _Wish(order, job, asyncio.get_running_loop().create_future())
+
+
 class Conversation:
     """The conversation with the agent of one instance.
 
@@ -114,9 +137,8 @@ class Conversation:
         self._starting: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
-        self._preparing: tuple[Prepare, asyncio.Future[Readiness]] | None = None
-        self._again: tuple[Prepare, asyncio.Future[Readiness]] | None = None
-        self._one_more = asyncio.Lock()
+        self._preparing: _Wish | None = None
+        self._one_more: _Wish | None = None
         self._committed = 0
         self._acking: asyncio.TimerHandle | None = None
         self._ending = False
@@ -148,38 +170,38 @@ class Conversation:
         """Have a new instance made ready for trials, and check its clock. Failures are in the
         result.
         """
-        done: asyncio.Future[Readiness] = asyncio.get_running_loop().create_future()
-        self._preparing = order, done
+        wish = self._preparing = _wish(order)
         try:
             await self.start()
             if order.expected is not None and abs(self.off_s) > CLOCK_S:
                 off = f"the clock of {self.instance} is off by {self.off_s:.0f}s"
                 return Readiness(f"{off}; certificates and signatures go by it", retry=True)
-            async with asyncio.timeout(PREPARE_S):
-                return await done
-        except TimeoutError:
-            work = "fetching data, running setup commands and checks"
-            long = f"{PREPARE_S / 60:.0f} minutes"
-            return Readiness(f"{self.instance} was not ready after {long} of {work}")
+            return await self._waited_for(wish)
         except ProviderError as error:
             return Readiness(str(error), retry=True)
         finally:
             self._preparing = None
 
-    async def prepare_again(self, order: Prepare) -> Readiness:
-        """Have an instance that is ready made ready for more. Failures are in the result."""
-        async with self._one_more:
-            done: asyncio.Future[Readiness] = asyncio.get_running_loop().create_future()
-            self._again = order, done
-            try:
-                for one in await self._readying(self._again):
-                    self.say(one)
-                async with asyncio.timeout(PREPARE_S):
-                    return await done
-            except TimeoutError:
-                return Readiness(f"{self.instance} was not ready after {PREPARE_S / 60:.0f} min")
-            finally:
-                self._again = None
+    async def prepare_for(self, job: str, order: Prepare) -> Readiness:
+        """Have an instance that is ready made ready for one more job, for one at a time. Failures
+        are in the result.
+        """
+        wish = self._one_more = _wish(order, job)
+        try:
+            for one in await self._wished(wish):
+                self.say(one)
+            return await self._waited_for(wish)
+        finally:
+            self._one_more = None
+
+    async def _waited_for(self, wish: _Wish) -> Readiness:
+        try:
+            async with asyncio.timeout(PREPARE_S):
+                return await wish.done
+        except TimeoutError:
+            work = "fetching data, running setup commands and checks"
+            long = f"{PREPARE_S / 60:.0f} minutes"
+            return Readiness(f"{self.instance} was not ready after {long} of {work}")
 
     def say(self, order: Order) -> None:
         """Send this order now. If the connection is down, nothing is sent; once it is back, all
@@ -378,27 +400,25 @@ class Conversation:
 
     async def _pending(self) -> list[Order]:
         if self._preparing is not None:
-            return await self._readying(self._preparing)
-        again = [] if self._again is None else await self._readying(self._again)
-        return [*again, *await self.orders.pending()]
+            return await self._wished(self._preparing)
+        more = [] if self._one_more is None else await self._wished(self._one_more)
+        return [*more, *await self.orders.pending()]
 
-    async def _readying(self, waiting: tuple[Prepare, asyncio.Future[Readiness]]) -> list[Order]:
-        """Return the orders that make the instance ready; answer whoever waits for that if they
-        cannot be made.
-        """
+    async def _wished(self, wish: _Wish) -> list[Order]:
+        """Return the orders of a wish; answer it if they cannot be made."""
         try:
-            return [*await self.orders.downloads(), waiting[0]]
+            return [*await self.orders.downloads(wish.job), wish.order]
         except SeerdError as error:
-            self._answer(waiting, Readiness(str(error), retry=True))
+            wish.answer(Readiness(str(error), retry=True))
             return []
 
     def _hear(self, fact: Fact, ahead_s: float) -> None:
         if isinstance(fact, Prepared | Refused) and self._preparing is not None:
             bad = Readiness(fact.why, fact.unhealthy) if isinstance(fact, Refused) else None
-            self._is_ready(bad or Readiness())
+            self._preparing.answer(bad or Readiness())
             return
-        if self._again is not None and getattr(fact, "id", "") == self._again[0].id:
-            self._answer(self._again, Readiness(fact.why if isinstance(fact, Refused) else ""))
+        if self._one_more is not None and getattr(fact, "id", "") == self._one_more.order.id:
+            self._one_more.answer(Readiness(fact.why if isinstance(fact, Refused) else ""))
             return
         if isinstance(fact, Checkpointed) and self.orders.is_ours(fact.trial, fact.attempt):
             saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
@@ -416,18 +436,9 @@ class Conversation:
         self._fail_preparing(why)
 
     def _fail_preparing(self, why: str) -> None:
-        for waiting in (self._preparing, self._again):
-            self._answer(waiting, Readiness(f"{self.instance} was lost: {why}", retry=True))
-
-    def _is_ready(self, readiness: Readiness) -> None:
-        self._answer(self._preparing, readiness)
-
-    @staticmethod
-    def _answer(
-        waiting: tuple[Prepare, asyncio.Future[Readiness]] | None, readiness: Readiness
-    ) -> None:
-        if waiting is not None and not waiting[1].done():
-            waiting[1].set_result(readiness)
+        for wish in (self._preparing, self._one_more):
+            if wish is not None:
+                wish.answer(Readiness(f"{self.instance} was lost: {why}", retry=True))
 
     async def _keep_renewing(self) -> None:
         while True:

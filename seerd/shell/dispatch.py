@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any, TypeVar
 
+from seerd.agent.protocol import Job
 from seerd.core.codec import is_kept
 from seerd.core.commands import (
     AnyCommand,
@@ -118,8 +119,7 @@ class Dispatch:
         self._problem: Problem | None = None
         self._asked: set[str] = set()
         self._readying = 0
-        self._all_ready = asyncio.Event()
-        self._all_ready.set()
+        self._one_job = asyncio.Lock()
 
     async def open(self) -> None:
         """Start the policy's process, open the provider and the store, and begin the background
@@ -151,6 +151,12 @@ class Dispatch:
         launches  ids of the launches that were under way
         off_in_s  how many seconds are left until everything must be given back
         """
+        with self._readies():
+            return await self._reattached(instances, launches, off_in_s)
+
+    async def _reattached(
+        self, instances: Sequence[str], launches: Sequence[str], off_in_s: Callable[[], float]
+    ) -> Reattached:
         there = await self._environment.provider.adopt(instances, launches)
         answers = {one: self._tasks.create_task(self._reattach(one)) for one in there}
         if answers:
@@ -204,6 +210,9 @@ class Dispatch:
             if answered[0] is None and isinstance(event, ExtendAsked):
                 deadline_s = event.problem.limits.deadline_s
                 self._environment.prolong(self._clock.origin + deadline_s)
+            if answered[0] is not None and isinstance(event, JobAdded):
+                jobs = self._environment.jobs
+                jobs[:] = [job for job in jobs if job.id != event.job.id]
             self._answer(event.request, Reply(answered[0]))
 
     def put_question(self, question: str, view: View, plan: PlanInForce) -> None:
@@ -349,15 +358,17 @@ class Dispatch:
         )
 
     async def _made_ready(self, launched: Launched, token: str) -> Readiness:
-        """Make an instance ready for all jobs; one that comes meanwhile waits for that."""
-        self._readying += 1
-        self._all_ready.clear()
-        try:
+        with self._readies():
             return await self._sessions.prepare(launched, token)
+
+    @contextlib.contextmanager
+    def _readies(self) -> Iterator[None]:
+        """Have jobs that come meanwhile wait while instances are made ready or reconnected to."""
+        self._readying += 1
+        try:
+            yield
         finally:
             self._readying -= 1
-            if not self._readying:
-                self._all_ready.set()
 
     async def _return(self, command: Launch, launched: Launched, readiness: Readiness) -> None:
         """Give back an instance that could not be made ready, and refuse its launch."""
@@ -526,25 +537,44 @@ class Dispatch:
                 elif name not in self._asked:
                     self._asked.add(name)
                     if isinstance(request, JobRequest):
-                        self._tasks.create_task(self._take_job(name, request))
+                        self._tasks.create_task(self._take_job(name, request, inbox))
                     else:
                         self._core.emit(self._request(name, request))
             await asyncio.sleep(INBOX_S)
 
-    async def _take_job(self, name: str, request: JobRequest) -> None:
-        """Make all instances ready for one more job, and then tell the core of it."""
-        await self._all_ready.wait()
-        jobs = self._environment.jobs
-        if all(job.id != request.starts.id for job in jobs):
-            jobs.append(request.starts)
-        why = await self._sessions.prepare_again(f"{name}-{len(jobs)}")
-        if why:
-            jobs[:] = [job for job in jobs if job.id != request.starts.id]
-            self._answer(name, Reply("unready", why))
-            return
-        self._core.emit(
-            JobAdded(at=self._clock.now(), request=name, job=request.job, facts=request.facts)
-        )
+    async def _take_job(self, name: str, request: JobRequest, inbox: Inbox) -> None:
+        """Make all instances ready for one more job, and then tell the core of it, unless the
+        person has taken it back by then. Jobs are taken one by one.
+        """
+        job = request.starts
+        async with self._one_job:
+            why = await self._why_not_ready_for(job, name, inbox)
+            if why:
+                self._answer(name, Reply("unready", why))
+            elif inbox.has(name):
+                self._environment.jobs.append(job)
+                now = self._clock.now()
+                added = JobAdded(at=now, request=name, job=request.job, facts=request.facts)
+                self._core.emit(added)
+
+    async def _why_not_ready_for(self, job: Job, name: str, inbox: Inbox) -> str:
+        """Make every instance that there is ready for one more job, and wait for one if there is
+        none: a job that cannot be set up would have all later instances refused. Returns what went
+        wrong, or nothing.
+        """
+        ready: set[str] = set()
+        while inbox.has(name):
+            there = set() if self._readying else set(self._sessions.instances())
+            if there and there <= ready:
+                return ""
+            if more := there - ready:
+                token = f"{name}-{len(ready)}"
+                if why := await self._sessions.prepare_for(job, more, token):
+                    return why
+                ready |= more
+            else:
+                await asyncio.sleep(INBOX_S)
+        return ""
 
     def _request(
         self, name: str, request: ExtendRequest | AddRequest | StopJobRequest | WeighRequest

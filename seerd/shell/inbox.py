@@ -126,6 +126,10 @@ class Inbox:
                 if request is not None:
                     yield name, request
 
+    def has(self, name: str) -> bool:
+        """Tell whether a request is still there: nobody has withdrawn it."""
+        return self._request(name).exists()
+
     def answer(self, name: str, reply: Reply) -> None:
         """Write the answer to a request. Raises `OSError`."""
         part = self.path / f".{name}.reply"

@@ -101,9 +101,12 @@ class InstanceOrders:
             return [await self.environment.store.parts(ask)]
         return [Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")]
 
-    async def downloads(self) -> list[Order]:
-        """Return the downloads of the job's data, with fresh URLs."""
-        return [] if self.environment.data is None else list(chunks(await self.environment.data()))
+    async def downloads(self, job: str | None = None) -> list[Order]:
+        """Return the downloads of the data of all jobs or of one, with fresh URLs. Raises
+        `SeerdError`.
+        """
+        data = self.environment.data
+        return [] if data is None else list(chunks(await data(job)))
 
     def is_ours(self, trial: str, attempt: int) -> bool:
         """Return whether this attempt reports and saves on this instance."""

@@ -62,6 +62,16 @@ class Asker(Protocol):
         """End everything that was started."""
 
 
+class Sources(Protocol):
+    """Sends the sources of the jobs that share a run to its instances."""
+
+    async def send(self, instance: str) -> None:
+        """Send an instance what it lacks of the jobs' sources. Raises `ProviderError`."""
+
+    def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
+        """Return what does the same with the source of one more job, as it is now."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
     """What a run acts on.
@@ -76,8 +86,9 @@ class RunEnvironment:
     result     folder for the best model; a folder of each job's in it, where jobs share the run
     rented     whether instances switch themselves off when nobody renews the lease of their agents
     expected   what a healthy instance has; None where nothing is checked
-    send       sends an instance what it lacks of the run's source; None: all is there anyway
-    data       lists what instances download before their setup commands, with fresh URLs
+    sources    sends instances what the jobs' trials run; None: they have that anyway
+    data       lists what instances download before their setup commands, with fresh URLs: for all
+               jobs, or for one
     collector  brings what trials print on other machines; None where they print here
     uploads    says how far long uploads to machines have come, empty if there is none now; None:
                there never is one
@@ -98,8 +109,8 @@ class RunEnvironment:
     jobs: list[Job] = field(default_factory=list)
     rented: bool = False
     expected: Expected | None = None
-    send: Callable[[str], Awaitable[None]] | None = None
-    data: Callable[[], Awaitable[list[Download]]] | None = None
+    sources: Sources | None = None
+    data: Callable[[str | None], Awaitable[list[Download]]] | None = None
     collector: Collector | None = None
     uploads: Callable[[], str] | None = None
     inbox: Inbox | None = None

@@ -7,10 +7,11 @@ connection carries them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from seerd.agent.protocol import Prepare
+from seerd.agent.protocol import Expected, Job, Prepare
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
@@ -35,6 +36,7 @@ class Sessions:
         self._losses = losses
         self._tasks = tasks
         self._conversations: dict[str, Conversation] = {}
+        self._sending: dict[str, asyncio.Future[None]] = {}
 
     async def keep_granting(self) -> None:
         """Send every running attempt new URLs, every `RENEW_URLS_S` seconds."""
@@ -56,46 +58,59 @@ class Sessions:
         """Have a new instance made ready for trials: the sources of jobs that came while it was
         launched, data, setup commands, checks. `token`: of its launch.
         """
-        expected = self._environment.expected
+        environment = self._environment
+        jobs, expected = list(environment.jobs), environment.expected
         if expected is not None:
-            expected = replace(expected, gpus=launched.gpus)
-        order = Prepare(token, self._environment.job, expected, self._environment.jobs)
+            torch = any(map(_may_use_torch, jobs or [environment.job]))
+            expected = replace(expected, gpus=launched.gpus, torch=torch)
+        order = Prepare(token, environment.job, expected, jobs)
         try:
-            if why := await self._sent(launched.instance):
-                return Readiness(why, retry=True)
+            if environment.sources is not None:
+                why = await self._sent(launched.instance, environment.sources.send)
+                if why:
+                    return Readiness(why, retry=True)
             return await self._begin(launched.instance).prepare(order)
         except asyncio.CancelledError:
             await self.drop(launched.instance, "it is given back")
             raise
 
-    async def prepare_again(self, token: str) -> str:
-        """Have all instances made ready for one more job; return what went wrong, or nothing.
+    async def prepare_for(self, job: Job, instances: Collection[str], token: str) -> str:
+        """Have these instances made ready for one more job; return what went wrong, or nothing,
+        also for those that go meanwhile.
 
         token  of this preparation
         """
-        ready = await asyncio.gather(*(self._again(one, token) for one in self._open().values()))
-        return next((why for why in ready if why), "")
+        environment, there = self._environment, self._open()
+        expected = None if environment.expected is None else Expected(0, 0, _may_use_torch(job))
+        order = Prepare(token, environment.job, expected, [*environment.jobs, job])
+        sources = environment.sources
+        send = None if sources is None else sources.with_one_more(job.id)
 
-    async def _again(self, conversation: Conversation, token: str) -> str:
-        """Have an instance made ready for one more job; return what went wrong, or nothing: also if
-        the instance goes meanwhile.
-        """
-        order = Prepare(token, self._environment.job, None, self._environment.jobs)
-        why = await self._sent(conversation.instance)
-        if not why and self._is_open(conversation):
-            why = (await conversation.prepare_again(order)).why
-        return why if self._is_open(conversation) else ""
+        async def made(conversation: Conversation) -> str:
+            why = "" if send is None else await self._sent(conversation.instance, send)
+            if not why and self._is_open(conversation):
+                why = (await conversation.prepare_for(job.id, order)).why
+            return why if self._is_open(conversation) else ""
 
-    async def _sent(self, instance: str) -> str:
-        """Send the instance what it lacks of the jobs' sources; return what went wrong, or
-        nothing.
+        every = await asyncio.gather(*(made(there[one]) for one in instances if one in there))
+        return next((why for why in every if why), "")
+
+    async def _sent(self, instance: str, send: Callable[[str], Awaitable[None]]) -> str:
+        """Send the instance what it lacks of the jobs' sources; return what went wrong, or nothing.
+        Who gives it back need not wait for that.
         """
+        sending = self._sending[instance] = asyncio.ensure_future(send(instance))
         try:
-            if self._environment.send is not None:
-                await self._environment.send(instance)
-        except ProviderError as error:
-            return str(error)
-        return ""
+            await asyncio.wait({sending})
+        finally:
+            sending.cancel()
+            self._sending.pop(instance, None)
+        if sending.cancelled():
+            return f"{instance} was given back"
+        error = sending.exception()
+        if error is not None and not isinstance(error, ProviderError):
+            raise error
+        return "" if error is None else str(error)
 
     def boot(self, instance: str) -> str:
         """Return the boot id of the instance's machine; empty if it is not known."""
@@ -127,15 +142,20 @@ class Sessions:
         """Have the agent kill what still runs and end. Returns when it has ended or cannot be
         reached; an agent without a connection is waited for at most `spare_s` seconds.
         """
-        conversation = self._conversations.pop(instance, None)
+        conversation = self._pop(instance)
         if conversation is not None:
             await conversation.shut_down(token, spare_s)
 
     async def drop(self, instance: str, why: str) -> None:
         """End the conversation: the instance is gone."""
-        conversation = self._conversations.pop(instance, None)
+        conversation = self._pop(instance)
         if conversation is not None:
             await conversation.drop(why)
+
+    def _pop(self, instance: str) -> Conversation | None:
+        if instance in self._sending:
+            self._sending[instance].cancel()
+        return self._conversations.pop(instance, None)
 
     def _begin(self, instance: str) -> Conversation:
         orders = InstanceOrders(instance, self._environment, self._core)
@@ -150,3 +170,7 @@ class Sessions:
         """Return the conversations that are not over; the others' instances are being given up."""
         self._conversations = {i: c for i, c in self._conversations.items() if not c.over}
         return self._conversations
+
+
+def _may_use_torch(job: Job) -> bool:
+    return job.launcher != "command"

@@ -155,7 +155,7 @@ def test_a_folder_in_which_trials_run_gets_more_and_loses_nothing(
     """Only a folder that was sent before with other files is made anew."""
     with tempfile.TemporaryDirectory() as folder:
         top, had = Path(folder), dict[str, dict[str, bytes]]()
-        source = Received(top / "source", top / "source.json")
+        source = Received(top / "source")
         for number, parts in enumerate(pushed):
             before = {part: (top / "source" / part).stat().st_ino for part in had}
             contents = [data for its in parts.values() for data in its.values()]
@@ -177,7 +177,7 @@ def test_a_folder_in_which_trials_run_gets_more_and_loses_nothing(
 
 
 def test_what_was_torn_while_it_became_more_is_made_whole(tmp_path: Path) -> None:
-    source = Received(tmp_path / "source", tmp_path / "source.json")
+    source = Received(tmp_path / "source")
     one, two = entry("one/a", b"one"), entry("two/a", b"two")
     source.become("first", [one], filled(tmp_path / "cache", b"one"))
     (tmp_path / "source" / "one" / "made").write_text("by a trial")

@@ -27,7 +27,7 @@ from seerd.planner.model import Limits, Mode
 from seerd.planning.extending import RunSoFar, extension
 from seerd.runs.reading import replay
 from seerd.runs.runs import lacks_its_model
-from seerd.runs.wiring import MARGIN_S
+from seerd.runs.wiring import MARGIN_S, SentSources
 from seerd.shell.aws import retrying
 from seerd.shell.daemon import Daemon
 from seerd.shell.inbox import (
@@ -337,7 +337,7 @@ class Coordinator:
             rented=True,
             expected=Expected(0, 1, torch=True),
             jobs=jobs,
-            send=lambda instance: door.send(provider.machine(instance)),
+            sources=SentSources(provider, door),  # type: ignore[arg-type]
             inbox=self._inbox,
             until=lambda: provider._settings.hard_end,
             prolong=lambda deadline: provider.prolong(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from seerd.errors import ProviderError
@@ -206,8 +206,15 @@ class Door:
         self._hosts[machine.name].agent_here(self.lease_s())
 
     async def send(self, machine: Address) -> None:
-        """Send it the sources of the jobs that are known now. Raises `ProviderError`."""
-        jobs = self.jobs()
+        """Send it the sources of the jobs that share the run now. Raises `ProviderError`."""
+        await self._push(machine, self.jobs())
+
+    def with_one_more(self, job: str) -> Callable[[Address], Awaitable[None]]:
+        """The same with one more."""
+        jobs = [*self.jobs(), job]
+        return lambda machine: self._push(machine, jobs)
+
+    async def _push(self, machine: Address, jobs: Sequence[str]) -> None:
         if machine.name in self._hosts and set(jobs) <= self._hosts[machine.name].sources:
             return
         await asyncio.sleep(self._shared.chance.lasts("push", 0.3, 4.0))

@@ -45,9 +45,9 @@ SHARED = (
     Mutant(
         "the source of a job that comes later is sent to no machine",
         "a job that comes later begins only where its source is",
-        "Sessions._sent",
-        "self._environment.send is not None",
-        "False",
+        "Sessions.prepare_for",
+        "send is None",
+        "True",
         (f"{SESSIONS}::test_sources_come_before_what_is_made_ready_with_them",),
     ),
     Mutant(

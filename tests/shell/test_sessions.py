@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -301,23 +302,51 @@ def test_an_instance_is_expected_to_have_the_gpus_that_it_was_launched_with(tmp_
     async def scenario(place: Place) -> None:
         await place.sessions.prepare(Launched("i-1", 7, time.time()), "1.0")
         (prepare,) = place.agent.prepared
-        assert prepare.expected == replace(HEALTHY, gpus=7)
+        assert prepare.expected == replace(HEALTHY, gpus=7, torch=True)
 
     play(scenario, DirectoryStore(tmp_path))
 
 
+@dataclass
+class Sent:
+    """Notes what is sent, and how often the agent was made ready by then; `fails` first, if it is
+    to.
+    """
+
+    place: Place
+    log: list[tuple[str, str, int]] = field(default_factory=list)
+    fails: Callable[[str], Awaitable[None]] | None = None
+
+    async def send(self, instance: str) -> None:
+        await self._note(instance, "")
+
+    def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
+        return partial(self._note, more=job)
+
+    async def _note(self, instance: str, more: str) -> None:
+        if self.fails is not None:
+            await self.fails(instance)
+        self.log.append((instance, more, len(self.place.agent.prepared)))
+
+
+def sends(place: Place, fails: Callable[[str], Awaitable[None]] | None = None) -> Sent:
+    sent = Sent(place, fails=fails)
+    object.__setattr__(place.sessions._environment, "sources", sent)
+    return sent
+
+
+MORE = replace(JOB, id="more")
+
+
 def test_sources_come_before_what_is_made_ready_with_them(tmp_path: Path) -> None:
-    sent: list[tuple[str, int]] = []
-
     async def scenario(place: Place) -> None:
-        async def send(instance: str) -> None:
-            sent.append((instance, len(place.agent.prepared)))
-
-        object.__setattr__(place.sessions._environment, "send", send)
+        sent = sends(place)
         await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
-        assert await place.sessions.prepare_again("job-1") == ""
-        assert sent == [("i-1", 0), ("i-1", 1)]
+        assert await place.sessions.prepare_for(MORE, ["i-1", "gone"], "job-1") == ""
+        assert sent.log == [("i-1", "", 0), ("i-1", "more", 1)]
         assert [one.id for one in place.agent.prepared] == ["1.0", "job-1"]
+        assert [job.id for job in place.agent.prepared[1].jobs] == ["more"]
+        assert place.agent.prepared[1].expected == Expected(0, 0, torch=True), "no GPU is touched"
 
     play(scenario, DirectoryStore(tmp_path))
 
@@ -327,31 +356,55 @@ def test_a_source_that_cannot_be_sent_is_told_unless_its_instance_goes_meanwhile
     goes: bool, tmp_path: Path
 ) -> None:
     async def scenario(place: Place) -> None:
-        async def send(instance: str) -> None:
+        async def fails(instance: str) -> None:
             if goes:
                 await place.sessions.drop(instance, "it is given back")
             raise ProviderError(f"{instance} could not be reached")
 
         await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
-        object.__setattr__(place.sessions._environment, "send", send)
-        why = await place.sessions.prepare_again("job-1")
+        sends(place, fails)
+        why = await place.sessions.prepare_for(MORE, ["i-1"], "job-1")
         assert why == ("" if goes else "i-1 could not be reached")
-        readiness = await place.sessions.prepare(Launched("i-2", 4, time.time()), "2.0")
-        assert readiness == Readiness("i-2 could not be reached", retry=True)
+        assert goes or await place.sessions.prepare(Launched("i-2", 4, time.time()), "2.0") == (
+            Readiness("i-2 could not be reached", retry=True)
+        )
+
+    play(scenario, DirectoryStore(tmp_path))
+
+
+def test_who_gives_an_instance_back_waits_for_nothing_that_is_sent_there(tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        begun = asyncio.Event()
+
+        async def never(instance: str) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        sends(place, never)
+        sending = asyncio.create_task(place.sessions.prepare_for(MORE, ["i-1"], "job-1"))
+        await begun.wait()
+        await place.sessions.drop("i-1", "it is given back")
+        assert await sending == ""
 
     play(scenario, DirectoryStore(tmp_path))
 
 
 def test_data_that_cannot_be_listed_makes_no_machine_ready_and_ends_no_run(tmp_path: Path) -> None:
+    """For one more job, only its own is listed."""
+    asked: list[str | None] = []
+
     async def scenario(place: Place) -> None:
-        async def listed() -> list[Download]:
+        async def listed(job: str | None) -> list[Download]:
+            asked.append(job)
             raise StoreError("there is no data at s3://b/corpus")
 
         object.__setattr__(place.sessions._environment, "data", listed)
         why = "there is no data at s3://b/corpus"
         readiness = await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
         assert readiness == Readiness(why, retry=True)
-        assert await place.sessions.prepare_again("job-1") == why
+        assert await place.sessions.prepare_for(MORE, ["i-1"], "job-1") == why
+        assert asked == [None, "more"]
         assert place.agent.prepared == []
 
     play(scenario, DirectoryStore(tmp_path))

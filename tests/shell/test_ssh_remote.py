@@ -5,6 +5,7 @@ end.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import secrets
@@ -192,40 +193,67 @@ def test_a_machine_gets_agent_and_source_and_answers(place: Place) -> None:
     assert place.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_one_more_job_s_source_comes_to_those_that_run_and_one_that_was_refused_goes_nowhere(
+def test_one_more_job_s_source_comes_to_those_that_run_and_what_was_refused_comes_mended(
     place: Place,
 ) -> None:
     """Trials run in the others' folders meanwhile, and bytes travel once."""
-    jobs = ["one"]
-    for job in ("one", "two", "refused"):
-        shutil.copytree(place.bundle.source / "lib", place.bundle.source / job)
-        (place.bundle.source / job / "own.txt").write_text(job)
-    machine, received = place.server.machine(), []
+    source, machine, jobs = place.bundle.source, place.server.machine(), ["one"]
+    received = []
+
+    def write(job: str, text: str) -> None:
+        shutil.copytree(source / "lib", source / job, dirs_exist_ok=True)
+        (source / job / "own.txt").write_text(text)
 
     async def work(remote: Remote) -> None:
         remote.jobs = lambda: jobs
+        write("one", "one")
         await remote.ready(machine, 20.0)
         await remote.send(machine)
         (place.folder / "source" / "one" / "made").write_text("by a trial")
-        jobs.append("refused")
+        write("two", "wrong")
+        await remote.with_one_more("two")(machine)
+        shutil.rmtree(source / "two")
         await remote.send(machine)
-        jobs[-1] = "two"
-        shutil.rmtree(place.bundle.source / "refused")
+        write("two", "right")
+        await remote.with_one_more("two")(machine)
+        jobs.append("two")
         await remote.send(machine)
         received.append(remote.received(machine.name))
 
     async def later(remote: Remote) -> None:
-        remote.jobs = lambda: ["one", "two"]
+        remote.jobs = lambda: jobs
         await remote.send(machine)
         received.append(remote.received(machine.name))
 
     place.do(work)
     place.do(later)
     sent = place.sent()
-    assert {sent[f"{job}/own.txt"] for job in ("one", "two")} == {b"one", b"two"}
+    assert (sent["one/own.txt"], sent["two/own.txt"]) == (b"one", b"right")
     assert sent["one/made"] == b"by a trial"
     assert "train.py" not in sent
-    assert received == [700_000 + len("one" + "refused" + "two"), 0]
+    assert received == [700_000 + len("one" + "wrong" + "right"), 0]
+
+
+def test_agents_of_an_earlier_version_get_no_more_sources_while_trials_run(place: Place) -> None:
+    """They would make all sources anew. Such an agent has written down only what the whole is."""
+    machine = place.server.machine()
+    shutil.copytree(place.bundle.source / "lib", place.bundle.source / "two")
+
+    async def work(remote: Remote) -> None:
+        await remote.ready(machine, 20.0)
+        mark = place.folder / "source.json"
+        (place.folder / "source.sha256").write_text(json.loads(mark.read_text())["tree"])
+        mark.unlink()
+        (place.folder / "source" / "made").write_text("by a trial")
+
+    async def later(remote: Remote) -> None:
+        await remote.send(machine)
+        with pytest.raises(ProviderError, match="of an earlier version of seerd"):
+            await remote.with_one_more("two")(machine)
+
+    place.do(work)
+    place.do(later)
+    assert place.sent()["made"] == b"by a trial"
 
 
 def test_how_far_the_upload_has_come_is_told_while_it_lasts(place: Place) -> None:

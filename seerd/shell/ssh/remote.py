@@ -12,7 +12,7 @@ import base64
 import contextlib
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -101,7 +101,7 @@ class _Line:
     socket      path of its agent's socket; None if it must be asked for
     shape       options that say which GPUs it has
     tree        which source it has, as a checksum; empty: not known
-    grows       whether its source may become more while trials run there
+    grows       whether its source may become more while trials run there; None: not known
     received    bytes of source files that it had to be sent
     upload      those that it is being sent
     """
@@ -111,7 +111,7 @@ class _Line:
     socket: str | None = None
     shape: list[str] | None = None
     tree: str = ""
-    grows: bool = True
+    grows: bool | None = None
     received: int = 0
     upload: Upload = field(default_factory=Upload)
 
@@ -191,34 +191,51 @@ class Remote:
         """
         line = self._line(machine)
         line.shape = self._options.shape(gpus, cuda)
+        packed = await self._packed()
         async with line.lock:
-            await self._begin(machine, line, patience_s)
+            await self._begin(machine, line, patience_s, packed)
 
     async def send(self, machine: RemoteMachine) -> None:
-        """Send a machine that has an agent what it lacks of the run's source. Raises
+        """Send a machine that has an agent what it lacks of the jobs' sources. Raises
         `ProviderError`.
         """
-        line = self._line(machine)
+        line, packed = self._line(machine), await self._packed()
         async with line.lock:
-            if line.tree == (await self._packed()).tree:
-                return
-            if line.socket is not None and not line.grows:
-                raise ProviderError(
-                    f"{_named(machine)}: its agent is of an earlier version of seerd, for which "
-                    "all jobs must be there when the run begins"
-                )
-            await self._begin(machine, line, RECONNECT_S)
+            if line.tree != packed.tree:
+                await self._begin(machine, line, RECONNECT_S, packed)
+
+    def with_one_more(self, job: str) -> Callable[[RemoteMachine], Awaitable[None]]:
+        """Return what does the same with the source of one more job, as it is now. Raises
+        `ProviderError` also if a machine has an agent of an earlier version, which would make all
+        sources anew.
+        """
+        more = replace(self._bundle, jobs=(*self.jobs(), job))
+        packing = asyncio.create_task(asyncio.to_thread(pack, more))
+
+        async def send(machine: RemoteMachine) -> None:
+            line, packed = self._line(machine), await _read(packing)
+            async with line.lock:
+                if line.grows is None:
+                    await self._begin(machine, line, RECONNECT_S, await self._packed())
+                if not line.grows:
+                    raise ProviderError(
+                        f"{_named(machine)}: its agent is of an earlier version of seerd, for "
+                        "which all jobs must be there when the run begins"
+                    )
+                await self._begin(machine, line, RECONNECT_S, packed)
+
+        return send
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
         """Return a byte stream to the machine's agent, which is started if it does not run. Raises
         `ProviderError`.
         """
-        line = self._line(machine)
+        line, packed = self._line(machine), await self._packed()
         async with line.lock:
             if line.socket is not None and _is_open(line):
                 with contextlib.suppress(OSError, asyncssh.Error):
                     return await _tunnel(machine, line)
-            await self._begin(machine, line, RECONNECT_S)
+            await self._begin(machine, line, RECONNECT_S, packed)
             try:
                 return await _tunnel(machine, line)
             except (OSError, asyncssh.Error) as error:
@@ -326,33 +343,41 @@ class Remote:
     def _line(self, machine: RemoteMachine) -> _Line:
         return self._lines.setdefault(machine.name, _Line())
 
-    async def _begin(self, machine: RemoteMachine, line: _Line, patience_s: float) -> None:
-        tree = (await self._packed()).tree
-        done = await self._run_task(machine, line, "begin", patience_s)
+    async def _begin(
+        self, machine: RemoteMachine, line: _Line, patience_s: float, packed: PackedBundle
+    ) -> None:
+        done = await self._run_task(machine, line, "begin", patience_s, packed)
         try:
             line.socket, received = str(done["socket"]), int(done["received"])
-        except (KeyError, TypeError, ValueError, OverflowError):
+            grows = bool(done.get("grows"))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
-        line.tree, line.grows = tree, "grows" in done
+        line.tree, line.grows = packed.tree, grows
         line.received += received
 
     async def _run_task(
-        self, machine: RemoteMachine, line: _Line, do: str, patience_s: float, **more: object
+        self,
+        machine: RemoteMachine,
+        line: _Line,
+        do: str,
+        patience_s: float,
+        packed: PackedBundle | None = None,
+        **more: object,
     ) -> Any:
         """Run a remote task there, reconnecting for up to `patience_s` seconds, and return its
         result. Raises `ProviderError`.
         """
+        packed = packed or await self._packed()
         details = {
+            "tree": packed.tree,
             "options": self._options.argv(self.lease_s()),
             "shape": line.shape,
             "usual_shape": self._options.shape(None, None),
             **more,
         }
+        task = RemoteTask(do, self._options.run, self._options.python, details)
         patience = _Patience(patience_s)
         while True:
-            packed = await self._packed()
-            about = {"tree": packed.tree, **details}
-            task = RemoteTask(do, self._options.run, self._options.python, about)
             try:
                 async with self._few:
                     connection = await _connected(machine, line)
@@ -374,10 +399,14 @@ class Remote:
         if self._packing is None or jobs != self._bundle.jobs:
             self._bundle = replace(self._bundle, jobs=jobs)
             self._packing = asyncio.create_task(asyncio.to_thread(pack, self._bundle))
-        try:
-            return await asyncio.shield(self._packing)
-        except OSError as error:
-            raise ProviderError(f"what is to be sent cannot be read: {error}") from error
+        return await _read(self._packing)
+
+
+async def _read(packing: asyncio.Task[PackedBundle]) -> PackedBundle:
+    try:
+        return await asyncio.shield(packing)
+    except OSError as error:
+        raise ProviderError(f"what is to be sent cannot be read: {error}") from error
 
 
 def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
