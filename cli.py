@@ -635,15 +635,15 @@ def add(
     With SPEC, the job gets its share of what is left, at once, and hands back its own best model.
     """
     folder = c.find(run, home)
+    of_job = (name, owner, weight, target, budget, max_gpus)
     if spec is not None and not config:
         from seerd.commands import jobs
 
-        new = jobs.NewJob(spec, name, owner, weight, target, budget, max_gpus)
-        jobs.add(folder, new, json=json)
+        jobs.add(folder, jobs.NewJob(spec, *of_job), json=json)
         return
     from seerd.commands import add as command
 
-    command.add(folder, command.only_config(spec, config), json=json)
+    command.add(folder, command.only_config(spec, config, of_job), json=json)
 
 
 @app.command()

@@ -13,14 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
-from mlflow.tracking import MlflowClient
 from pyarrow import parquet
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from wandb.proto import wandb_internal_pb2
 
 from seerd.commands import beginning, exporting
 from seerd.commands.export import Destination, export
@@ -38,6 +36,9 @@ from seerd.spec.spec import load_spec
 from seerd.spec.targets import place_of
 from tests.test_cli import SPEC, Seerd, seerd  # noqa: F401 - a fixture
 from tests.test_report import METRIC, world
+
+if TYPE_CHECKING:
+    from wandb.proto.wandb_internal_pb2 import Record
 
 BEGAN = 1_790_000_000.0
 
@@ -144,6 +145,8 @@ def from_tensorboard(where: str, state: State) -> dict[str, dict[int, float]]:
 
 
 def from_mlflow(where: str, state: State) -> dict[str, dict[int, float]]:
+    from mlflow.tracking import MlflowClient  # here, since every worker reads this file
+
     client = MlflowClient(where)
     experiment = client.get_experiment_by_name(state.facts.name)
     assert experiment is not None
@@ -187,10 +190,12 @@ def from_wandb(where: str, state: State) -> dict[str, dict[int, float]]:
     return {trial: once(pairs) for trial, pairs in found.items()}
 
 
-def records(content: bytes) -> Iterator[wandb_internal_pb2.Record]:
+def records(content: bytes) -> Iterator[Record]:
     """LevelDB's log format: blocks of 32 KiB, with parts of records (github.com/google/leveldb,
     doc/log_format.md).
     """
+    from wandb.proto.wandb_internal_pb2 import Record  # here, since every worker reads this file
+
     at, whole = 0, b""
     while at + 7 <= len(content):
         left = 32768 - (at + 7) % 32768
@@ -201,7 +206,7 @@ def records(content: bytes) -> Iterator[wandb_internal_pb2.Record]:
         whole += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):
-            yield wandb_internal_pb2.Record.FromString(whole)
+            yield Record.FromString(whole)
             whole = b""
 
 

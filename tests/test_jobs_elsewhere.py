@@ -10,7 +10,6 @@ from typing import Any
 
 import optuna
 import pytest
-from mlflow.tracking import MlflowClient
 
 from seerd.api.handle import load
 from seerd.commands.export import Destination, export
@@ -136,6 +135,8 @@ def test_mlflow_has_the_job_of_each_trial(
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     where = (tmp_path / "mlruns").as_uri()
     export(folder, [Destination("mlflow", where)])
+    from mlflow.tracking import MlflowClient  # here, since every worker reads this file
+
     client = MlflowClient(where)
     experiment = client.get_experiment_by_name("shared")
     assert experiment is not None

@@ -48,12 +48,21 @@ def add(folder: RunFolder, said: Sequence[str], *, json: bool) -> None:
     tell(told, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
 
 
-def only_config(spec: Path | None, config: Sequence[str] | None) -> Sequence[str]:
+def only_config(
+    spec: Path | None, config: Sequence[str] | None, of_jobs: Sequence[object] = ()
+) -> Sequence[str]:
     """Return the configuration that is to be added. Raises `UsageError` if there is none, or a job
     beside it.
+
+    of_jobs  what was said of a job; None: nothing
     """
     if spec is not None or not config:
         raise UsageError("give either --config NAME=VALUE,... or the SPEC of a job, and not both")
+    if any(said is not None for said in of_jobs):
+        raise UsageError(
+            "--name, --owner, --weight, --target, --budget and --max-gpus are for the SPEC of a "
+            "job, not for --config"
+        )
     return config
 
 

@@ -164,7 +164,8 @@ class TunnelWriter:
 
 class Remote:
     """All machines of a run. At most `AT_ONCE` of them are connected to or sent to at the same
-    time. `lease_s` is that of `Provider.open`.
+    time. `lease_s` is that of `Provider.open`; `jobs` names the jobs that share the run, none if it
+    is one job.
     """
 
     def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
