@@ -290,9 +290,12 @@ class Cloud:
         self, instance: str, name: str, code: int, why: tuple[str, str] | None = None
     ) -> None:
         made = self.instances[instance].made
+        if why is not None:
+            self._set_reason(instance, why)  # first: moto answers from other threads
         made._state.name, made._state.code = name, code
-        if why is None:
-            return
+
+    def _set_reason(self, instance: str, why: tuple[str, str]) -> None:
+        made = self.instances[instance].made
         from moto.ec2.models.instances import StateReason
 
         when = datetime.fromtimestamp(self.instances[instance].until or time.time(), UTC).strftime(

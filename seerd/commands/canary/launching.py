@@ -139,7 +139,7 @@ class WatchedCloud(Cloud):
             moments.running = moments.running or now
         if seen.state in ENDING:
             moments.ending = moments.ending or now
-            moments.reason = seen.reason[0] or moments.reason
+            moments.reason = moments.reason or seen.reason[0]
         if seen.state == "terminated":
             moments.gone = moments.gone or now
 
