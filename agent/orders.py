@@ -8,9 +8,11 @@ ends an attempt that has not been started yet.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import time
 from dataclasses import replace
 from itertools import chain
@@ -66,7 +68,6 @@ from seerd.agent.protocol import (
     Start,
     Stop,
 )
-from seerd.agent.receive import Received
 from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread
@@ -76,6 +77,8 @@ from seerd.agent.warm_starts import WarmStarts, can_fork
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
+SETS_UP = "//setup"
+"""What follows the run's name in the mark of setup commands."""
 Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -190,11 +193,18 @@ class Orders:
     def carry_out(self, order: Order) -> None:
         """Begin to carry out this order. Its outcome is told as a fact."""
         if isinstance(order, Prepare):
+            self._end_setup()
             self._beside(self._prepare(order))
         elif isinstance(order, Start):
             self._start(order)
         else:
             self._stop(order)
+
+    def _end_setup(self) -> None:
+        """Kill setup commands that run: a later preparation takes the place of theirs."""
+        for pid in host.marked_with(f"{self._here.run}{SETS_UP}"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     @property
     def asks(self) -> List[Ask]:
@@ -421,21 +431,24 @@ class Orders:
         return ""
 
     async def _set_up(self, job: Job) -> str:
-        """Run the setup commands unless the same ones have succeeded here before, with this source.
+        """Run the setup commands unless the same ones have succeeded here before.
 
         Returns what went wrong; empty if nothing did.
         """
-        commands = [job.id, self._source_of(job.id), *job.setup] if job.id else job.setup
+        commands = [job.id, *job.setup] if job.id else job.setup
+        name = hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]
+        source = Path(job.source)
+        # One of several jobs may come again, mended: what is said of its source goes with it.
         done = (
-            self._here.folder
-            / f"setup-{hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]}.done"
+            source / f".setup-{name}.done" if job.id else self._here.folder / f"setup-{name}.done"
         )
         if not job.setup or done.exists():
             return ""
-        output = self._here.folder / "setup.log"
-        env = {**os.environ, **job.env, host.MARKER: f"{self._here.run}//setup"}
+        output, there = self._here.folder / "setup.log", source.stat().st_ino
+        env = {**os.environ, **job.env, host.MARKER: f"{self._here.run}{SETS_UP}"}
         for command in job.setup:
             with open(output, "ab") as out:
+                begins = out.tell()
                 process = await asyncio.create_subprocess_shell(
                     command,
                     cwd=job.source,
@@ -446,16 +459,21 @@ class Orders:
                 )
                 status = await process.wait()
             if status:
-                lines = output.read_text(errors="replace")[-LONGEST_WHY:].splitlines()[-TAIL_LINES:]
+                said = f"setup command {command!r} ended with exit status {status}"
                 return "\n".join(
-                    [f"setup command {command!r} ended with exit status {status}:", *lines]
+                    [f"{said}:", *lines] if (lines := _tail(output, begins)) else [said]
                 )
+        if source.stat().st_ino != there:
+            return "its source was replaced while its setup commands ran"
         done.touch()
         return ""
 
-    def _source_of(self, job: str) -> str:
-        """Return the checksum of what was received for this job; empty if nothing was."""
-        return Received(self._here.folder / "source").made().parts.get(job, "")
+
+def _tail(path: Path, begins: int) -> List[str]:
+    """Return the last lines of what was written after this many bytes."""
+    with open(path, "rb") as file:
+        file.seek(max(begins, file.seek(0, os.SEEK_END) - LONGEST_WHY))
+        return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
 
 
 def _placed(

@@ -76,7 +76,7 @@ def _fair(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, int]:
 
 def _over_time(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, int]:
     """Give one step after the other to the job that, with what it has been given, will have had
-    least for its weight.
+    least for its weight; of several the one of more weight.
     """
     given, weights = (
         dict.fromkeys((one.job for one in claims), 0),
@@ -84,8 +84,9 @@ def _over_time(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, in
     )
     while able := [one.job for one in _able(gpus, claims, given) if one.open]:
 
-        def had(job: str) -> float:
-            return (by.spent.get(job, 0.0) + given[job] * by.ahead_s) / weights[job]
+        def had(job: str) -> tuple[float, float]:
+            gpu_s = by.spent.get(job, 0.0) + given[job] * by.ahead_s
+            return gpu_s / weights[job], -weights[job]
 
         job = min(able, key=had)
         given[job] += _least(claims, job)

@@ -237,7 +237,7 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
         return False
     signature = _signature(problem, open_)
     if signature != table.signature:
-        table.signature, table.base = signature, dict(view.spent)
+        table.signature, table.base = signature, _base(problem, open_, table, view)
     table.divided_s = view.now_s
     params = replace(problem.params, t_min_s=0.0)
     counted = replace(problem, params=params, within=left, extended=problem.extended + 1)
@@ -265,6 +265,20 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
         division.given[name] > cap for name, cap in table.caps.items() if name in division.given
     )
     return _divide(problem, open_, table, view) or changed if refused else changed
+
+
+def _base(
+    problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, view: View
+) -> dict[str, float]:
+    """Say from where on what jobs take is counted, once jobs or weights are others: as if each had
+    had what it is ahead of the last one now, and no more than a turn. So who waits goes next,
+    however often something changes, and nobody waits for what was before.
+    """
+    had = {job: gpu_s - table.base.get(job, 0.0) for job, gpu_s in view.spent.items()}
+    last = min(had.get(job.id, 0.0) / job.weight for job in open_)
+    turn = _while_s(problem)
+    ahead = {job.id: min(max(0.0, had.get(job.id, 0.0) - last * job.weight), turn) for job in open_}
+    return {job: gpu_s - ahead.get(job, 0.0) for job, gpu_s in view.spent.items()}
 
 
 def _claim(job: PlannedJob, table: ShareTable, left: Limits) -> Claim:

@@ -57,7 +57,12 @@ def test_jobs_share_a_run_come_and_go_and_each_hands_back_its_model(
     group.write_text(GROUP)
     run = seerd.start("run", str(group), "--plain")
     seerd.wait_for(reports=12)
-    assert seerd.json("add", "last", str(third), "--weight", "2")["job"] == "three"
+    same = [seerd.start("add", "last", str(third), "--name", "three") for _ in range(2)]
+    said = sorted(process.communicate() for process in same)
+    assert "has a job of this name already" in said[0][1]
+    assert "three shares" in said[1][0]
+    assert "1 GPU can train" in seerd("add", "last", str(third), "--budget", "1gpu-s", code=2)
+    assert seerd.json("set", "last", "three", "weight=2")["weight"] == 2
     assert "has no job 'four'" in seerd("stop", "last", "four", code=2)
     os.kill(run.pid, signal.SIGKILL)
     run.communicate()

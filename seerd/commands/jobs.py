@@ -6,8 +6,11 @@ if it does not take it, they are removed, at the latest by whoever adds the next
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,6 +30,7 @@ from seerd.runs import added, clusters, reading, runs, wiring
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
 from seerd.spec.group import JOB, GroupJob, job_of
+from seerd.view.working import working
 
 DENIED: dict[DenyCause, str] = {
     "ending": "the run is ending",
@@ -65,43 +69,68 @@ class NewJob:
 
 def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
     """Have one more job share the run. Raises `UsageError` if it cannot, and `SpecError`."""
+    _running(folder, "no job can be added")
+    with contextlib.ExitStack() as alone:
+        with working(f"waiting for another job that comes to {folder.run}"):
+            alone.enter_context(folder.adding())
+        name = _add(folder, new)
+    told = {"run": folder.run, "job": name}
+    tell(told, lambda _: f"{name} shares {folder.run} from now on", json=json)
+
+
+def _add(folder: RunFolder, new: NewJob) -> str:
+    """Have the run take a job; return its name in the run. Nobody else does so meanwhile."""
+    waiting = [request for _, request in Inbox(folder.requests).waiting()]
+    asked = {request.starts.id for request in waiting if isinstance(request, JobRequest)}
     state = _running(folder, "no job can be added")
-    setup = wiring.load(folder)
-    kind = clusters.KINDS[setup.kind]
-    _tidy(folder, state)
-    taken = {*state.jobs, *(path.stem for path in folder.specs.iterdir())}
-    job = job_of(_read(new), Path.cwd(), (), taken)
-    if (why_not := kind.why_not(job.spec)) is not None:
-        raise UsageError(f"{job.id} was not added: {why_not}")
-    starts = _starts(setup.jobs[0], job, kind.python)
-    cluster, limits = state.facts.cluster, state.facts.problem.limits
-    planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
-    if (why := _never_begins(planned, state)) is not None:
-        raise UsageError(f"{job.id} was not added: {why.reason}")
-    request = JobRequest(planned, job_facts(job), starts)
+    _tidy(folder, {*state.jobs, *asked})
+    request, job = _request(folder, state, new)
     try:
+        added.keep(folder, request.starts, job.spec.train.data)
         runs.copy_job(folder, job)
-        added.keep(folder, starts, job.spec.train.data)
-    except BaseException:
+    except BaseException as error:
         _remove(folder, job.id)
+        if isinstance(error, OSError):
+            raise UsageError(f"{job.id} was not added: it cannot be copied: {error}") from error
         raise
     # Who gets no answer leaves all there: the run may take it at this moment.
-    reply = ask(folder, request, PATIENCE_S)
+    try:
+        reply = ask(folder, request, PATIENCE_S)
+    except KeyboardInterrupt:
+        print(f"{job.id} is taken back, unless `seerd show {folder.run}` has it", file=sys.stderr)
+        raise
     if reply.denied is not None:
         _remove(folder, job.id)
         raise _refused(reply, f"{job.id} was not added")
-    told = {"run": folder.run, "job": job.id}
-    tell(told, lambda _: f"{job.id} shares {folder.run} from now on", json=json)
+    return job.id
 
 
-def _tidy(folder: RunFolder, state: State) -> None:
-    """Remove what there is of jobs that nobody waits for any more, and that the run has not
-    taken.
+def _request(folder: RunFolder, state: State, new: NewJob) -> tuple[JobRequest, GroupJob]:
+    """Return what the run is asked, and the job. Raises `UsageError` for what cannot be, and
+    `SpecError`.
     """
-    waiting = [request for _, request in Inbox(folder.requests).waiting()]
-    asked = {request.starts.id for request in waiting if isinstance(request, JobRequest)}
+    setup = wiring.load(folder)
+    kind = clusters.KINDS[setup.kind]
+    taken = {*state.jobs, *(path.stem for path in folder.specs.iterdir())}
+    if new.name in taken:
+        raise UsageError(f"--name {new.name}: {folder.run} has a job of this name already")
+    job = job_of(_read(new), Path.cwd(), (), taken)
+    cluster, limits = state.facts.cluster, state.facts.problem.limits
+    planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
+    never = _never_begins(planned, state)
+    why = kind.why_not(job.spec) or (None if never is None else never.reason)
+    if why:
+        raise UsageError(f"{job.id} was not added: {why}")
+    return JobRequest(planned, job_facts(job), _starts(setup.jobs[0], job, kind.python)), job
+
+
+def _tidy(folder: RunFolder, known: Collection[str]) -> None:
+    """Remove what there is of jobs that nobody waits for any more, and that the run has not taken.
+
+    known  the run's jobs, and those that it is asked to take
+    """
     for path in folder.specs.glob("*.json"):
-        if path.stem not in {*state.jobs, *asked}:
+        if path.stem not in known:
             _remove(folder, path.stem)
 
 
@@ -117,10 +146,11 @@ def _remove(folder: RunFolder, job: str) -> None:
 
 def _never_begins(job: PlannedJob, state: State) -> Impossible | None:
     """Say why a job that came now could do nothing; None: it could. Its rounds may be as short as
-    what is left.
+    what is left of the run, but not as a budget of its own.
     """
-    left = _left(state, job)
-    params = shortened(job.problem.params, left)
+    left, run = _left(state, job), state.facts.problem.limits
+    of_run_gpu_s = run.budget_gpu_s - state.ledger.spent_gpu_s(state.now)
+    params = shortened(job.problem.params, replace(left, budget_gpu_s=of_run_gpu_s))
     short = replace(job, problem=replace(job.problem, params=params))
     return never_begins(short, left, state.facts.problem)
 

@@ -76,12 +76,13 @@ def as_read(folder: RunFolder, run: ToldRun) -> ReadRun:
     """Put what was read of a run together with what else its report says."""
     state = run.state
     status = status_of(state, folder.owner() is not None)
-    return ReadRun(run.timeline, state, status, _specs(folder), _command(state))
+    return ReadRun(run.timeline, state, status, _specs(folder, state), _command(state))
 
 
-def _specs(folder: RunFolder) -> str:
+def _specs(folder: RunFolder, state: State) -> str:
     """Return the run's spec; where jobs share the run, the group and the spec of each job."""
-    of_jobs = sorted(folder.specs.glob("*.toml")) if folder.specs.is_dir() else []
+    there = sorted(folder.specs.glob("*.toml")) if folder.specs.is_dir() else []
+    of_jobs = [one for one in there if one.stem in state.jobs]
     parts = [folder.spec.read_text(errors="replace")] if folder.spec.is_file() else []
     parts += [f"\n# {one.name}\n{one.read_text(errors='replace')}" for one in of_jobs]
     return "".join(parts)

@@ -569,12 +569,24 @@ class Dispatch:
                 return ""
             if more := there - ready:
                 token = f"{name}-{len(ready)}"
-                if why := await self._sessions.prepare_for(job, more, token):
+                preparing = asyncio.ensure_future(self._sessions.prepare_for(job, more, token))
+                if why := await self._unless_withdrawn(preparing, name, inbox):
                     return why
                 ready |= more
             else:
                 await asyncio.sleep(INBOX_S)
         return ""
+
+    async def _unless_withdrawn(
+        self, preparing: asyncio.Future[str], name: str, inbox: Inbox
+    ) -> str:
+        """Wait until instances are ready for a job, no longer than somebody wants it."""
+        try:
+            while not preparing.done() and inbox.has(name):
+                await asyncio.wait({preparing}, timeout=INBOX_S)
+            return preparing.result() if preparing.done() else ""
+        finally:
+            preparing.cancel()
 
     def _request(
         self, name: str, request: ExtendRequest | AddRequest | StopJobRequest | WeighRequest

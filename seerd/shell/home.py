@@ -124,6 +124,16 @@ class RunFolder:
             lock.flush()
             yield
 
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[None]:
+        """Be the only one who adds a job to the run, for the length of the block; wait for that."""
+        descriptor = os.open(self.specs, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
     def owner(self) -> int | None:
         """Return the process id of the daemon that runs this run now; None if there is none or it
         is unknown.

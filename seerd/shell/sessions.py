@@ -92,7 +92,14 @@ class Sessions:
                 why = (await conversation.prepare_for(job.id, order)).why
             return why if self._is_open(conversation) else ""
 
-        every = await asyncio.gather(*(made(there[one]) for one in instances if one in there))
+        concerned = [there[one] for one in instances if one in there]
+        try:
+            every = await asyncio.gather(*map(made, concerned))
+        except asyncio.CancelledError:
+            back = Prepare(f"{token}-back", environment.job, None, list(environment.jobs))
+            for conversation in concerned:
+                conversation.say(back)  # it ends setup commands that run there
+            raise
         return next((why for why in every if why), "")
 
     async def _sent(self, instance: str, send: Callable[[str], Awaitable[None]]) -> str:

@@ -381,6 +381,18 @@ def test_setup_commands_run_once_for_each_content(rig):
     assert (rig.source / "ran").read_text() == "us\n"
 
 
+def test_a_later_preparation_takes_the_place_of_one_that_hangs(rig):
+    """As when a job is taken back whose setup command never ends."""
+    client = rig.ready(rig.job())
+    client.say(Prepare("hangs", rig.job(setup=["echo > begun; sleep 1000"])))
+    while not (rig.source / "begun").exists():
+        time.sleep(0.01)
+    client.say(Prepare("next", rig.job(setup=["echo > made"])))
+    assert "ended with exit status -9" in client.until(Refused).why
+    client.until(Prepared, lambda fact: fact.id == "next")
+    assert (rig.source / "made").exists()
+
+
 def test_a_setup_command_that_fails_says_what_it_wrote(rig):
     rig.launch()
     client = rig.connect()

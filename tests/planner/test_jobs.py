@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -213,6 +213,22 @@ def test_fewer_gpus_than_jobs_go_round() -> None:
     world = sound(group(*jobs, gpus=2))
     used = gpu_s(world)
     assert min(used.values()) > 0.7 * sum(used.values()) / len(jobs)
+
+
+def test_who_waits_goes_next_however_often_something_changes() -> None:
+    """Fewer GPUs than jobs, and the weight of the first one is another each twenty seconds."""
+    world = world_of(group(*(job(name, "asha", n) for n, name in enumerate("abc")), gpus=2))
+    asked = JobWeighed(at=0.0, request="r", job="a", weight=1.0)
+
+    def weigh(number: int) -> None:
+        told = {"at": world.now, "request": str(number), "weight": 1.0 + 0.1 * (number % 2)}
+        world.tell(structs.replace(asked, **told))
+
+    for number in range(1, 20):
+        world.at(20.0 * number, partial(weigh, number))
+    world.run()
+    used = gpu_s(world, 0.0, 400.0)
+    assert min(used.values()) > 0.7 * sum(used.values()) / len(used)
 
 
 def test_a_job_whose_own_budget_is_used_up_is_over_and_keeps_it() -> None:
