@@ -476,7 +476,7 @@ def test_a_run_is_exported_as_it_goes_on_and_a_server_that_hangs_holds_nothing_u
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         seerd.write_spec(
-            env='SEERD_TEST_EPOCH_S = "0.1"', t_min="15s", deadline="60s", budget="320gpu-s"
+            env='SEERD_TEST_EPOCH_S = "0.1"', t_min="15s", deadline="120s", budget="640gpu-s"
         )
         keys = f"""
 [export]

@@ -568,7 +568,8 @@ class Dispatch:
             if there and there <= ready:
                 return ""
             if more := there - ready:
-                token = f"{name}-{len(ready)}"
+                # Another one after a crash: an agent that has answered one says nothing more to it.
+                token = f"{name}-{self._clock.now():.3f}"
                 preparing = asyncio.ensure_future(self._sessions.prepare_for(job, more, token))
                 if why := await self._unless_withdrawn(preparing, name, inbox):
                     return why
