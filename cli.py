@@ -616,11 +616,10 @@ def add(
         float | None, typer.Option(help="The metric with which the job is over.")
     ] = None,
     budget: Annotated[
-        str | None,
-        typer.Option(help="Most GPU time of the job, e.g. 2gpu-h; default: what is left."),
+        str | None, typer.Option(help="Its most GPU time, e.g. 2gpu-h; default: what is left.")
     ] = None,
     max_gpus: Annotated[
-        int | None, typer.Option(help="Most GPUs of the job at once; default: all.")
+        int | None, typer.Option(help="The most GPUs that it has at once; default: all.")
     ] = None,
     home: HomeOpt = None,
     json: JsonOpt = False,

@@ -55,8 +55,8 @@ def _ask(folder: RunFolder, request: Request, patience_s: float) -> Reply:
                 return reply
             if not alive:
                 raise UsageError(
-                    f"the process of {folder.run} has ended before it answered; what holds: seerd "
-                    f"show {folder.run}"
+                    f"the process of {folder.run} has ended before it answered; unless seerd show "
+                    f"{folder.run} tells it, ask again after seerd resume {folder.run}"
                 )
             if time.monotonic() > end:
                 raise UsageError(

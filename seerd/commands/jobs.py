@@ -69,7 +69,8 @@ class NewJob:
 
 def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
     """Have one more job share the run. Raises `UsageError` if it cannot, and `SpecError`."""
-    _running(folder, "no job can be added")
+    if not folder.specs.is_dir():
+        raise UsageError(GROUPS.format(run=folder.run))
     with contextlib.ExitStack() as alone:
         with working(f"waiting for another job that comes to {folder.run}"):
             alone.enter_context(folder.adding())

@@ -332,12 +332,12 @@ class RunData:
         on. Raises `StoreError` if that cannot be, and `JournalError`.
         """
         data = self._data() if job is None else added.data(self._folder, [job])
-        if self._source is None and data:
+        if not data:
+            return []
+        if self._source is None:
             self._source = _s3(data[0].source, self._setup, self._folder.run, self._region)
         source = self._source
-        return [
-            file for one in data if source for file in await source.downloads(one.source, one.to)
-        ]
+        return [file for one in data for file in await source.downloads(one.source, one.to)]
 
     def prolong(self, until: float) -> None:
         """Let what is signed from now on last until then, wall clock, seconds since 1970."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from seerd.agent.protocol import Expected, Job, Prepare
+from seerd.agent.protocol import Downloads, Expected, Job, Prepare
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
@@ -98,6 +98,7 @@ class Sessions:
         except asyncio.CancelledError:
             back = Prepare(f"{token}-back", environment.job, None, list(environment.jobs))
             for conversation in concerned:
+                conversation.say(Downloads(True, []))
                 conversation.say(back)  # it ends setup commands that run there
             raise
         return next((why for why in every if why), "")
