@@ -252,7 +252,7 @@ def test_a_job_comes_while_the_run_goes_on_and_the_run_is_taken_up_with_it(
     source = next((server.home / ".seerd").glob("*/source"))
     until((source / "four" / "data.txt").exists, 60)
     withdrawn.send_signal(signal.SIGINT)
-    withdrawn.communicate()
+    assert "four is taken back" in withdrawn.communicate()[1]
     at_once = [seerd(tmp_path, *add, name) for name in ("two", "three")]
     assert [ended(one)["job"] for one in at_once] == ["two", "three"]
     assert (source / "two" / "made").read_text() == "so"

@@ -97,8 +97,8 @@ def _add(folder: RunFolder, new: NewJob) -> str:
     # Who gets no answer leaves all there: the run may take it at this moment.
     try:
         reply = ask(folder, request, PATIENCE_S)
-    except KeyboardInterrupt:
-        print(f"{job.id} is taken back, unless `seerd show {folder.run}` has it", file=sys.stderr)
+    except SystemExit:  # Ctrl-C
+        print(f"{job.id} is taken back, unless seerd show {folder.run} has it", file=sys.stderr)
         raise
     if reply.denied is not None:
         _remove(folder, job.id)
