@@ -97,3 +97,14 @@ def format_size(count: int) -> str:
 
 def _plain(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def count(number: int, what: str) -> str:
+    """Write a number with its noun: 1 trial, 2 trials."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def ordinal(number: int) -> str:
+    """Write a place: 1st, 2nd, 3rd, 4th."""
+    last = 0 if number % 100 in (11, 12, 13) else number % 10
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"

@@ -26,6 +26,7 @@ from seerd.commands.report import read
 from seerd.errors import SpecError, UsageError
 from seerd.explanation.told import told
 from seerd.export import rows
+from seerd.extras import installing
 from seerd.spec.dicts import toml_of
 from seerd.spec.spec import load_spec, spec_of
 from tests.test_report import METRIC, kept
@@ -279,11 +280,11 @@ def test_a_model_that_is_gone_is_told(run: seerd.Run) -> None:
 
 def test_a_lost_package_is_named(run: seerd.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UsageError, match=r"pip install 'seerd\[notebook\]'"):
+    with pytest.raises(UsageError, match=re.escape(installing("notebook"))):
         run.trials()
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert "pip install" in run._repr_html_(), "the rest is shown"
-    with pytest.raises(UsageError, match=r"pip install 'seerd\[report\]'"):
+    with pytest.raises(UsageError, match=re.escape(installing("report"))):
         run.curves()._repr_mimebundle_()
 
 

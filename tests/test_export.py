@@ -113,12 +113,25 @@ def test_csv_and_parquet_have_the_same_tables(tmp_path: Path) -> None:
         f"{name}.{kind}" for name in ("trials", "reports", "ledger") for kind in ("csv", "parquet")
     )
     for name, made in (("trials", rows.trials), ("reports", rows.reports)):
-        table = made(told(folder))
+        table = made(told(folder)).of_run(told(folder).state.facts.run)
         assert parquet.read_table(to / f"{name}.parquet").to_pydict() == table.columns()
         with (to / f"{name}.csv").open(newline="") as file:
             head, *lines = csv.reader(file)
         assert tuple(head) == table.names
         assert lines == [["" if one is None else str(one) for one in row] for row in table.rows]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_tables_of_another_run_are_not_overwritten(tmp_path: Path, kind: str) -> None:
+    first, second = run_of(tmp_path, billing="held"), run_of(tmp_path, billing="rented")
+    to = tmp_path / "tables"
+    export(first, [Destination(kind, str(to))])
+    before = {path: path.read_bytes() for path in to.iterdir()}
+    with pytest.raises(UsageError, match=f"of run {first.run}, and stays.*--{kind} .*{second.run}"):
+        export(second, [Destination(kind, str(to))])
+    assert {path: path.read_bytes() for path in to.iterdir()} == before
+    export(first, [Destination(kind, str(to))])
+    export(second, [Destination(kind, str(to / second.run))])
 
 
 # ------------------------------------------------------------ trackers

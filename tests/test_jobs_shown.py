@@ -220,7 +220,7 @@ def test_a_run_of_one_job_is_told_as_before() -> None:
     assert jobs_of(state) == []
     page = printed(summary(state))
     assert "job" not in page
-    assert page.splitlines()[2].split()[:3] == ["trial", "accuracy", "reports"]
+    assert page.splitlines()[2].split()[:5] == ["trial", "accuracy", "best", "saved", "reports"]
 
 
 def run_of(home: Path, world: World) -> RunFolder:

@@ -159,7 +159,7 @@ def test_a_comparison_is_told_only_while_it_is_what_decided(facts: MakeFacts) ->
     assert "fully trained" in whys
     assert any(" at report 4" in why for why in whys)
     ended = {row.id: row.why for row in board(world(facts(), 1e6)).rows}
-    assert ended["t0004"] == "stopped at the end", "it was compared before, and went on"
+    assert ended["t0004"] == "to the end", "it was compared before, and went on"
     assert ended["t0003"] == "3rd of 4 at report 17", "that is why it is out"
 
 

@@ -23,9 +23,11 @@ from seerd.commands.report import ReportOptions, read, report
 from seerd.core.diagnosis import fate
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.ledger import Charge
+from seerd.core.outcomes import outcomes
 from seerd.core.state import State, Trial, new_state
 from seerd.errors import UsageError
 from seerd.explanation.timeline import Timeline
+from seerd.extras import installing
 from seerd.planner.model import BillingKind, ClusterFacts, Limits, Mode, PolicyParams, Problem
 from seerd.planner.parameter import Config, Parameter
 from seerd.planner.space import Space
@@ -41,6 +43,7 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim import world as simulated
 from seerd.sim.behaviour import Behaviour
+from seerd.view.outcomes import outcome_text
 
 SPACE = Space(
     (
@@ -363,9 +366,12 @@ def test_a_trial_that_gets_more_gpus_was_promoted() -> None:
 
 def test_the_table_says_what_show_says_of_a_trial() -> None:
     told = told_of("held")
-    words = {fate(told.state, trial) for trial in told.state.trials.values()}
+    words = {
+        outcome_text(told.state, told.state.trials[name], outcome)
+        for name, outcome in outcomes(told.state).items()
+    }
     page = RunReport(told).page()
-    assert "survived" in words
+    assert "best" in words
     for word in words:
         assert f'<td class="text">{word}</td>' in page
     assert '<td class="text">waiting</td>' not in page
@@ -429,7 +435,7 @@ def test_without_scikit_learn_the_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    with pytest.raises(UsageError, match=r"pip install 'seerd\[report\]'"):
+    with pytest.raises(UsageError, match=re.escape(installing("report"))):
         importances(ordered(20, 1, 8.0), SPACE.parameters)
 
 

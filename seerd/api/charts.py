@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 from seerd.errors import UsageError
 from seerd.report.page import ReadRun
+from seerd.units import count
 
 Axis = Literal["time", "reports", "gpu_time"]
 WIDTH = 860
@@ -73,7 +74,7 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
     points = tables.curves(chosen, read.timeline, None if own else metric)
     name = printable(metric or facts.metric)
     drawn = run_charts.curves(frame, points, FIELDS[by], name)
-    caption = f"{name} of {len(chosen)} of {len(frame.order)} trials."
+    caption = f"{name} of {len(chosen)} of {count(len(frame.order), 'trial')}."
     return Chart(drawn, f"{caption} A cross is where a trial was given up.")
 
 

@@ -10,17 +10,19 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from seerd.api import charts
-from seerd.core.diagnosis import diagnose, fate
-from seerd.core.incumbent import chosen, metric_name
+from seerd.core.diagnosis import diagnose
+from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import last_value, names_of
+from seerd.core.outcomes import Outcome, outcomes
 from seerd.core.state import State
 from seerd.errors import UsageError
 from seerd.report import tables
 from seerd.report.page import ReadRun
-from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.units import count, format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text, value_text
 from seerd.view.harmless import printable
+from seerd.view.outcomes import outcome_text
 from seerd.view.plain import ending
 from seerd.view.run_json import best
 
@@ -108,7 +110,7 @@ def _best_of(state: State, job: str) -> str:
     name = metric_name(state, published.incumbent) if published else goal.metric
     return (
         f"{kind}: <b>{_text(found['trial'])}</b>, {_text(name)} <b>{found['metric']:.6g}</b> after "
-        f"{found['epoch']} reports, {_text(config_text(found['config']))}"
+        f"{count(found['epoch'], 'report')}, {_text(config_text(found['config']))}"
     )
 
 
@@ -121,14 +123,17 @@ def _table(state: State) -> str:
     heads = [
         ("trial", True),
         *((name, False) for name in metrics),
+        ("best saved", False),
         ("reports", False),
         ("GPUs", False),
         ("state", True),
         *((name, False) for name in parameters),
     ]
+    became = outcomes(state)
     head = "".join(_cell(name, "th", left=left) for name, left in heads)
     body = "".join(
-        f"<tr>{''.join(_row(state, one, metrics, parameters))}</tr>" for one in ordered[:MOST_ROWS]
+        f"<tr>{''.join(_row(state, one, became[one.trial.id], metrics, parameters))}</tr>"
+        for one in ordered[:MOST_ROWS]
     )
     more = len(ordered) - MOST_ROWS
     rest = f'<p class="soft">and {more} more: .trials() has all</p>' if more > 0 else ""
@@ -137,17 +142,22 @@ def _table(state: State) -> str:
 
 
 def _row(
-    state: State, one: tables.Ranked, metrics: Sequence[str], parameters: Sequence[str]
+    state: State,
+    one: tables.Ranked,
+    outcome: Outcome,
+    metrics: Sequence[str],
+    parameters: Sequence[str],
 ) -> Iterator[str]:
-    trial = one.trial
+    trial, saved = one.trial, best_saved(state, one.trial)
     yield _cell(trial.id, left=True)
     for name in metrics:
         is_own = name == state.facts.goal_of(trial.id).metric
         value = one.metric if is_own else last_value(state, trial, name)
         yield _cell("" if value is None else f"{value:.6g}")
+    yield _cell("" if saved is None else f"{saved:.6g}")
     yield _cell(str(trial.reports))
     yield _cell(str(trial.gpus or trial.had or "-"))
-    yield _cell(fate(state, trial).replace("-", " "), left=True)
+    yield _cell(outcome_text(state, trial, outcome), left=True)
     for name in parameters:
         chosen = trial.config.get(name)
         yield _cell("" if chosen is None else value_text(chosen))

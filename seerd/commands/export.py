@@ -70,10 +70,20 @@ def _tracker(run: ToldRun, folder: RunFolder, target: Destination) -> None:
 def _tables(run: ToldRun, kind: str, where: Path) -> None:
     from seerd.export import files
 
-    write = files.csv if kind == "csv" else files.parquet
+    write, run_of = (
+        (files.csv, files.run_of_csv) if kind == "csv" else (files.parquet, files.run_of_parquet)
+    )
+    paths = {where / f"{name}.{kind}": table for name, table in TABLES.items()}
+    name = run.state.facts.run
     try:
         where.mkdir(parents=True, exist_ok=True)
-        for name, table in TABLES.items():
-            write(table(run), where / f"{name}.{kind}")
+        for path in paths:
+            if path.is_file() and (other := run_of(path)) not in (name, ""):
+                raise UsageError(
+                    f"{path} is of run {other}, and stays: name another folder for {name}, as in "
+                    f"--{kind} {where / name}"
+                )
+        for path, table in paths.items():
+            write(table(run).of_run(name), path)
     except OSError as error:
         raise UsageError(f"{where} cannot be written: {error.strerror}") from error

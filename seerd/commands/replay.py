@@ -21,12 +21,12 @@ from seerd.errors import UsageError
 from seerd.explanation.as_json import moment_json, timeline_json, trial_json
 from seerd.explanation.pages import moment_page, timeline_page, trial_page, wrapped
 from seerd.explanation.timeline import Timeline
-from seerd.explanation.words import at, count
+from seerd.explanation.words import at
 from seerd.planner.trial_ids import same_trial
 from seerd.runs.reading import Go, begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
-from seerd.units import parse_duration
+from seerd.units import count, parse_duration
 from seerd.version import VERSION
 from seerd.view.harmless import printable
 from seerd.view.plan_json import Json

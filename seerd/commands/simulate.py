@@ -35,7 +35,7 @@ from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
 from seerd.spec.spec import Spec, SpecLimits
-from seerd.units import parse_duration, parse_gpu_time, parse_money
+from seerd.units import count, parse_duration, parse_gpu_time, parse_money
 from seerd.view import study_table
 
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}
@@ -186,9 +186,9 @@ def _cluster_text(cluster: ClusterFacts) -> str:
     if cluster.instant:
         return "ideal: nothing but training takes time, every GPU is paid by itself"
     if not cluster.per_instance:
-        return f"{cluster.gpus_per_instance} GPUs that are not rented"
+        return f"{count(cluster.gpus_per_instance, 'GPU')} that are not rented"
     return (
-        f"instances of {cluster.gpus_per_instance} GPUs, "
+        f"instances of {count(cluster.gpus_per_instance, 'GPU')}, "
         f"billed whole and for {cluster.minimum_s:g}s at least"
     )
 

@@ -13,6 +13,7 @@ import re
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Warned
+from seerd.units import count
 
 LONGEST = 200
 """How many characters of a line that a script has written are repeated at most."""
@@ -48,7 +49,8 @@ def _never_finite(state: State, trials: list[Trial]) -> str | None:
     if not all(trial.reports > 1 or (trial.out and trial.reports) for trial in trials):
         return None
     name, reports = state.facts.metric, sum(len(trial.history) for trial in trials)
-    return f"none of the {reports} reports of {len(trials)} trials had a finite {name}"
+    made = f"{count(reports, 'report')} of {count(len(trials), 'trial')}"
+    return f"none of the {made} had a finite {name}"
 
 
 def has_failed(trial: Trial) -> bool:
@@ -96,8 +98,8 @@ def still_quiet(state: State) -> Warned | None:
         doing = "no trial runs now"
     elif pattern := state.facts.patterns.get(name):
         doing = (
-            f"no line that {len(running)} running trials printed matched train.report {pattern!r} "
-            "(`seerd logs` shows what they print)"
+            f"no line that {count(len(running), 'running trial')} printed matched train.report "
+            f"{pattern!r} (`seerd logs` shows what they print)"
         )
     elif not training:
         doing = (
@@ -106,7 +108,7 @@ def still_quiet(state: State) -> Warned | None:
         )
     else:
         doing = (
-            f"{training} of {len(running)} trials train: a unit of work takes longer than that, "
-            f"or the script does not call trial.report({name}=...)"
+            f"training: {training} of {count(len(running), 'trial')}; a unit of work takes longer "
+            f"than that, or the script does not call trial.report({name}=...)"
         )
     return Warned(what="no-report", detail=f"{since} and no report yet; {doing}")

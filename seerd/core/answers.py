@@ -16,6 +16,7 @@ from seerd.core.plans import STAYS, Order, PlanChange, Put
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, AnyVerdict, Declined
 from seerd.planner.trial_ids import job_of
+from seerd.units import count
 
 
 def judge(state: State) -> AnyVerdict:
@@ -112,7 +113,7 @@ def _wrong_size(state: State, put: Put) -> Iterator[str]:
     """
     size = state.facts.cluster.gpus_per_instance
     if put.gpus < 1:
-        yield f"it gives {put.trial} {put.gpus} GPUs"
+        yield f"it gives {put.trial} {count(put.gpus, 'GPU')}"
     elif put.gpus > size and put.gpus % size:
         yield (
             f"it gives {put.trial} {put.gpus} GPUs, and a trial that is larger than an "

@@ -96,6 +96,8 @@ def _adopted(state: State, verdict: Adopted) -> None:
         _eliminate(state, state.trials[name])
     plan.order.apply(change)
     _want(state, change, set(verdict.dropped))
+    for one in change.compared:
+        state.trials[one.trial].judged = one.compared()
 
 
 def _remember(plan: PlanInForce, changes: Mapping[str, Any]) -> None:
@@ -120,7 +122,8 @@ def _want(state: State, change: PlanChange, dropped: set[str]) -> None:
     plan = state.plan
     for name in (*change.gone, *change.eliminated):
         plan.wanted.pop(name, None)
-        state.trials[name].gpus, state.trials[name].until = 0, None
+        trial = state.trials[name]
+        trial.gpus, trial.until, trial.judged = 0, None, None
     for put in change.put:
         _want_one(state, put.trial, dropped)
     for name in plan.reached:
@@ -134,6 +137,8 @@ def _want_one(state: State, name: str, dropped: set[str]) -> None:
     if allocation is None or name in dropped or trial.status != "live":
         state.plan.wanted.pop(name, None)
         return
+    if name not in state.plan.wanted:
+        trial.judged = None
     state.plan.wanted[name] = allocation
     trial.gpus, trial.bracket, trial.until, trial.reached = (
         allocation.gpus,

@@ -58,6 +58,12 @@ def best_checkpoint(state: State, trial: Trial) -> Checkpoint | None:
     return best
 
 
+def best_saved(state: State, trial: Trial) -> float | None:
+    """Return the metric of the trial's best checkpoint, None if it has none."""
+    saved = best_checkpoint(state, trial)
+    return None if saved is None else saved.metric
+
+
 def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
     """Return the trial and metric of the best report of this model's job, if it is better than that
     of the model; else None.

@@ -14,6 +14,7 @@ from seerd.core.state import State
 from seerd.core.verdicts import JobOver, OverCause
 from seerd.planner.model import PlannedJob
 from seerd.planner.trial_ids import job_of
+from seerd.units import count
 
 
 def ending_jobs(state: State) -> Iterator[JobOver]:
@@ -35,7 +36,7 @@ def target_reached(state: State, job: str) -> str | None:
         return None
     return (
         f"{best.trial} has {metric_name(state, best)} {best.metric:.6g} after "
-        f"{best.checkpoint.reports} reports, and {goal.target:.6g} was wanted"
+        f"{count(best.checkpoint.reports, 'report')}, and {goal.target:.6g} was wanted"
     )
 
 

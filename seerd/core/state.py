@@ -30,7 +30,7 @@ from seerd.core.rules import RULES, Rules
 from seerd.core.verdicts import CloseCause, DenyCause, FailCause, HeldBack, OverCause, Promised
 from seerd.core.waiting import Waiting
 from seerd.planner.memory import Json
-from seerd.planner.model import Allocation, Outline, Report, TrialStatus, View
+from seerd.planner.model import Allocation, Compared, Outline, Report, TrialStatus, View
 from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
@@ -119,6 +119,8 @@ class Trial:
     stopped        why its newest attempt was asked to end, None if it was not asked
     fault          whose fault the end of its last attempt was, None if nobody's
     out            True: eliminated; an attempt that still runs ends without a checkpoint
+    judged         how it stood when it was compared last, while that decides whether it goes on;
+                   else None
     why            text for people: why its last attempt failed, or why it was eliminated
     note           text for people on how it ran; empty if there is none
     tail           last lines of the log of its last attempt that has left any
@@ -155,6 +157,7 @@ class Trial:
     stopped: StopCause | None = None
     fault: Literal["crashed", "lost"] | None = None
     out: bool = False
+    judged: Compared | None = None
     why: str = ""
     note: str = ""
     tail: tuple[str, ...] = ()

@@ -15,9 +15,11 @@ from msgspec import structs
 
 from seerd.core.commands import AnyCommand
 from seerd.core.events import Objective
+from seerd.core.incumbent import best_saved
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.metrics import last_value, names_of, value_of, violations_of
+from seerd.core.outcomes import outcomes
 from seerd.core.state import GONE, State, Trial
 from seerd.explanation.attempts import AttemptHistory
 from seerd.explanation.costs import Cost, costs
@@ -25,10 +27,12 @@ from seerd.explanation.explanations import Explanation
 from seerd.explanation.reasons import minutes, needed, wanted
 from seerd.explanation.sentences import metric_of, predicate, reason, sentence
 from seerd.explanation.timeline import Chapter, Timeline
-from seerd.explanation.words import count, fill
+from seerd.explanation.words import fill
 from seerd.planner.model import Mode, Report
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
+from seerd.units import count
+from seerd.view.outcomes import why_text
 from seerd.view.plan_json import Json
 from seerd.view.run_json import best, result, shared
 
@@ -116,7 +120,8 @@ def _cost(cost: Cost, state: State) -> Json:
 def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
     """Return what `replay --trial --json` prints, without what the replay itself has found."""
     told = timeline.of_trial(trial.id)
-    outcome, why = _outcome(trial, told, timeline, state)
+    fate, why = _fate(trial, told, timeline, state)
+    outcome = outcomes(state)[trial.id]
     attempts, goal = timeline.attempts.of(trial.id), state.facts.goal_of(trial.id)
     return {
         "run": state.facts.run,
@@ -125,10 +130,13 @@ def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
         **({"job": job_of(trial.id)} if state.facts.jobs else {}),
         "config": dict(trial.config),
         "phase": str(trial.phase),
-        "fate": outcome,
+        "fate": fate,
+        "outcome": outcome.word,
+        "outcome_why": why_text(trial, outcome),
         "why": why,
         "handed_back": is_handed_back(state, trial),
         "reports": trial.reports,
+        "best_saved": best_saved(state, trial),
         "last_metric": last_value(state, trial, goal.metric),
         "violates": violations_of(state, trial),
         "other_metrics": {
@@ -187,23 +195,18 @@ def _report(report: Report) -> Json:
     return {"at_s": report.at_s, "report": report.reports, "metric": report.metric}
 
 
-def outcome_of(trial: Trial, timeline: Timeline, state: State) -> tuple[str, str]:
-    """Return in one word what became of a trial, and in one sentence why; docs/json.md has the
+def fates(timeline: Timeline, state: State) -> dict[str, tuple[str, str]]:
+    """Return in one word what became of each trial, and in one sentence why; docs/json.md has the
     words.
     """
-    return _outcome(trial, timeline.of_trial(trial.id), timeline, state)
-
-
-def outcomes(timeline: Timeline, state: State) -> dict[str, tuple[str, str]]:
-    """Return for every trial what `outcome_of` does."""
     told = timeline.by_trial()
     return {
-        trial.id: _outcome(trial, told.get(trial.id, ()), timeline, state)
+        trial.id: _fate(trial, told.get(trial.id, ()), timeline, state)
         for trial in state.trials.values()
     }
 
 
-def _outcome(
+def _fate(
     trial: Trial, told: Iterable[Explanation], timeline: Timeline, state: State
 ) -> tuple[str, str]:
     """What ended the trial is the last of its explanations, `told`, that could have."""

@@ -22,11 +22,12 @@ from seerd.explanation.costs import Cost, costs
 from seerd.explanation.explanations import Explanation
 from seerd.explanation.sentences import metric_of, moved, predicate, sentence, subject
 from seerd.explanation.timeline import Chapter, Timeline
-from seerd.explanation.words import at, count, fill, names, ordinal, sizes, value
+from seerd.explanation.words import at, fill, names, sizes, value
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
-from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.units import count, format_duration, format_gpu_time, format_money, ordinal
 from seerd.view.configs import config_text
+from seerd.view.outcomes import in_words
 from seerd.view.plain import ENDINGS, gpus_text
 from seerd.view.plan_json import Json
 
@@ -305,8 +306,9 @@ def _cost(cost: Cost, state: State) -> Parts:
 def trial_page(told: Json) -> RenderableType:
     """Show what `replay --trial --json` prints."""
     result = "; its model is the result" if told["handed_back"] else ""
+    became = in_words(told["outcome"], told["outcome_why"])
     return Group(
-        wrapped(f"{told['trial']} of {told['run']}: {told['fate']}{result}", "bold"),
+        wrapped(f"{told['trial']} of {told['run']}: {became}{result}", "bold"),
         grid([("why", told["why"]), ("config", config_text(told["config"]))]),
         Text(),
         *trial_history(told),

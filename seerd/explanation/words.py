@@ -12,7 +12,7 @@ from string import Formatter
 from typing import Any
 
 from seerd.explanation.explanations import JobModel, On, Sized
-from seerd.units import format_duration
+from seerd.units import count, format_duration, ordinal
 from seerd.view.plain import ENDINGS, gpus_text
 
 MOST_NAMES = 6
@@ -21,17 +21,6 @@ MOST_NAMES = 6
 def at(seconds: float) -> str:
     """Write a moment or a duration, given in seconds, to a tenth of a second."""
     return format_duration(round(seconds, 1))
-
-
-def count(number: int, what: str) -> str:
-    """Write a number with its noun: 1 trial, 2 trials."""
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def ordinal(number: int) -> str:
-    """Write a place: 1st, 2nd, 3rd, 4th."""
-    last = 0 if number % 100 in (11, 12, 13) else number % 10
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
 
 
 def names(many: Sequence[str]) -> str:

@@ -43,5 +43,27 @@ def parquet(table: Rows, path: Path) -> None:
     part.replace(path)
 
 
+def run_of_csv(path: Path) -> str:
+    """Return the run that a table is of; empty if it has no rows, or does not say it. Raises
+    `OSError`.
+    """
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        return next(standard.DictReader(file), {}).get("run") or ""
+
+
+def run_of_parquet(path: Path) -> str:
+    """Return the same of a Parquet file. Raises `OSError`."""
+    import pyarrow as pa
+    from pyarrow import parquet as written
+
+    try:
+        file = written.ParquetFile(path)
+    except pa.ArrowInvalid:  # it is no Parquet file
+        return ""
+    if "run" not in file.schema_arrow.names or not file.metadata.num_rows:
+        return ""
+    return str(next(file.iter_batches(1, columns=["run"])).column(0)[0])
+
+
 def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from seerd.core.incumbent import best_saved
 from seerd.core.metrics import best_value, last_value, names_of, value_of
+from seerd.core.outcomes import outcomes
 from seerd.core.state import State, Trial
-from seerd.explanation.as_json import is_handed_back, outcomes
+from seerd.explanation.as_json import fates, is_handed_back
 from seerd.explanation.attempts import AttemptHistory, held_gpu_s
 from seerd.explanation.told import ToldRun
 from seerd.planner.trial_ids import job_of
+from seerd.view.outcomes import why_text
 
 Cell = str | float | int | bool | None
 
@@ -33,11 +36,15 @@ class Rows:
         """Return the table by columns."""
         return {name: [row[place] for row in self.rows] for place, name in enumerate(self.names)}
 
+    def of_run(self, run: str) -> Rows:
+        """Return the same with the run's name as its first column."""
+        return Rows(("run", *self.names), [(run, *row) for row in self.rows])
+
 
 def trials(run: ToldRun) -> Rows:
     """Return a row for each trial, in the order in which they were made."""
-    state, timeline = run.state, run.timeline
-    became, attempts = outcomes(timeline, state), timeline.attempts.by_trial()
+    state, timeline, ended = run.state, run.timeline, outcomes(run.state)
+    became, attempts = fates(timeline, state), timeline.attempts.by_trial()
     parameters, shared = _parameters(state), bool(state.facts.jobs)
     own = list(dict.fromkeys(goal.metric for goal in state.facts.goals.values()))
     others = [name for name in names_of(state) if name not in own]
@@ -45,6 +52,8 @@ def trials(run: ToldRun) -> Rows:
         *(
             "trial",
             *(["job"] if shared else []),
+            "outcome",
+            "outcome_why",
             "state",
             "why",
             "handed_back",
@@ -53,7 +62,7 @@ def trials(run: ToldRun) -> Rows:
         ),
         *("started_s", "ended_s", "gpu_s", "usd"),
         *(f"config.{name}" for name in parameters),
-        *(f"{which}.{name}" for name in own for which in ("last", "best")),
+        *(f"{which}.{name}" for name in own for which in ("last", "best", "saved")),
         *(f"{which}.{name}" for name in others for which in ("last", "lowest", "highest")),
     )
     rows = []
@@ -62,6 +71,7 @@ def trials(run: ToldRun) -> Rows:
         rows.append(
             (
                 *(trial.id, *([job_of(trial.id)] if shared else [])),
+                *(ended[trial.id].word, why_text(trial, ended[trial.id])),
                 *(*became[trial.id], is_handed_back(state, trial)),
                 *(trial.reports, len(mine)),
                 *_spent(state, mine),
@@ -119,11 +129,12 @@ def _parameters(state: State) -> list[str]:
 
 
 def _compared(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
-    """Return the last value of a metric by which trials are compared, and the best where this trial
-    is.
+    """Return the last value of a metric by which trials are compared, and, where this trial is, the
+    best and the best that was saved.
     """
     is_own = state.facts.goal_of(trial.id).metric == name
-    return last_value(state, trial, name), best_value(state, trial) if is_own else None
+    own = (best_value(state, trial), best_saved(state, trial)) if is_own else (None, None)
+    return last_value(state, trial, name), *own
 
 
 def _spent(state: State, attempts: list[AttemptHistory]) -> tuple[Cell, ...]:

@@ -14,7 +14,7 @@ from typing import Literal
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import best_value, names_of, value_of
 from seerd.core.state import State, Trial
-from seerd.explanation.as_json import outcomes
+from seerd.explanation.as_json import fates
 from seerd.explanation.told import ToldRun
 from seerd.planner.space import Config
 
@@ -65,7 +65,7 @@ class Tracked:
 def tracked(run: ToldRun) -> list[Tracked]:
     """Return the trials that were ever started, in the order in which they were made."""
     state = run.state
-    told, attempts = outcomes(run.timeline, state), run.timeline.attempts.by_trial()
+    told, attempts = fates(run.timeline, state), run.timeline.attempts.by_trial()
     found = []
     for name, mine in attempts.items():
         trial, ended_s = state.trials[name], mine[-1].ended_s

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from seerd.core.incumbent import best_checkpoint, chosen, metric_name
+from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.metrics import names_of, value_of
+from seerd.core.outcomes import Outcome, outcomes
 from seerd.core.state import LIVE, THERE, Incumbent, Instance, State, Trial
 from seerd.live.heard import Heard
-from seerd.live.why import why_of, word_of
+from seerd.live.why import end_of, why_of, word_of
 from seerd.planner.model import Mode, Report, Stage
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
@@ -193,6 +194,7 @@ def board_of(state: State, now_s: float, heard: Heard) -> Board:
     by_job = (sorted(its, key=_gone) for its in ranked_by_job(state))
     ordered = [(turn, trial) for turn, its in enumerate(by_job) for trial in its]
     fleet = state.fleet.instances.values()
+    became = outcomes(state) if state.finished else {}
     return Board(
         run=state.facts.run,
         now_s=now_s,
@@ -206,7 +208,7 @@ def board_of(state: State, now_s: float, heard: Heard) -> Board:
         stages=state.outline.stages,
         best=_best(state),
         rows=tuple(
-            replace(_row(state, one, place, names, heard), turn=turn)
+            replace(_row(state, one, became.get(one.id), place, names), turn=turn)
             for place, (turn, one) in enumerate(ordered)
         ),
         machines=tuple(_machine(one) for one in fleet if one.phase in (*THERE, *LIVE)),
@@ -232,17 +234,19 @@ def _gone(trial: Trial) -> bool:
     return trial.out or trial.phase is TrialPhase.FAILED
 
 
-def _row(state: State, trial: Trial, place: int, names: Sequence[str], heard: Heard) -> TrialRow:
+def _row(
+    state: State, trial: Trial, outcome: Outcome | None, place: int, names: Sequence[str]
+) -> TrialRow:
     points = tuple(trial.history[:: 1 + len(trial.history) // MOST_POINTS])
     if points and points[-1] is not trial.history[-1]:
         points = (*points, trial.history[-1])
-    saved, goal = best_checkpoint(state, trial), state.facts.goal_of(trial.id)
+    goal = state.facts.goal_of(trial.id)
     return TrialRow(
         id=trial.id,
         config=trial.config,
         place=place,
-        word=word_of(state, trial),
-        why=why_of(state, trial, heard.judged.get(trial.id)),
+        word=word_of(trial) if outcome is None else outcome.word.replace("-", " "),
+        why=why_of(state, trial) if outcome is None else end_of(trial, outcome),
         out=_gone(trial),
         gpus=sum(len(slots.gpus) for slots in trial.held or ()),
         on=_on(trial),
@@ -250,7 +254,7 @@ def _row(state: State, trial: Trial, place: int, names: Sequence[str], heard: He
         reports=trial.reports,
         points=points,
         values=_values(state, trial, points, names),
-        saved=None if saved is None else saved.metric,
+        saved=best_saved(state, trial),
         metric=goal.metric,
         mode=goal.mode,
         job=job_of(trial.id),

@@ -1,5 +1,5 @@
 """What the live view keeps of what it hears, since a state does not say it of itself: the latest
-events in words, how trials stood when they were compared, and how many reports come.
+events in words, and how many reports come.
 
 The one rule: hearing a report costs next to nothing, whatever the run's size: there may be a
 thousand a second.
@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from seerd.core.events import PolicyAnswered, TrialReported
+from seerd.core.events import TrialReported
 from seerd.core.incumbent import sign_of
-from seerd.core.plans import PlanChange
 from seerd.core.state import State
-from seerd.core.verdicts import Declined
 from seerd.live.weights import weighty
-from seerd.planner.model import Compared
 from seerd.planner.trial_ids import job_of
 from seerd.shell.journal import Entry
 from seerd.view.harmless import printable
@@ -34,15 +31,11 @@ that change places all the time cannot be read.
 class Heard:
     """What was heard so far.
 
-    told    the latest events in words, oldest first; of reports only those that are the best so far
-    judged  trial -> how it stood when it was compared last, as long as that is what decides
-            whether it goes on
+    told  the latest events in words, oldest first; of reports only those that are the best so far
     """
 
     def __init__(self) -> None:
         self.told: deque[str] = deque(maxlen=MOST_LINES)
-        self.judged: dict[str, Compared] = {}
-        self._wanted: set[str] = set()
         self._best: dict[str, float] = {}
         self._counted: deque[tuple[int, int]] = deque()
         self._weighty: tuple[int, tuple[str, ...]] = (0, ())
@@ -56,8 +49,6 @@ class Heard:
                 if self._beats(event, state):
                     self.told.append(_best(event, state))
                 continue
-            if isinstance(event, PolicyAnswered) and not _declined(entry):
-                self._judge(event.plan)
             line = line_of(event, state, entry.decided)
             if line is not None:
                 self.told.extend(line.splitlines())
@@ -79,13 +70,6 @@ class Heard:
             self._weighty = (reported, weighty(state))
         return self._weighty[1]
 
-    def _judge(self, plan: PlanChange) -> None:
-        begun = [put.trial for put in plan.put if put.trial not in self._wanted]
-        for trial in (*plan.gone, *plan.eliminated, *begun):
-            self.judged.pop(trial, None)
-        self._wanted = self._wanted.difference(plan.gone).union(begun)
-        self.judged.update((one.trial, one.compared()) for one in plan.compared)
-
     def _count(self, at_s: float) -> None:
         second = int(at_s)
         if self._counted and self._counted[-1][0] == second:
@@ -102,10 +86,6 @@ class Heard:
             return False
         self._best[job] = worth
         return True
-
-
-def _declined(entry: Entry) -> bool:
-    return any(isinstance(one, Declined) for one in entry.decided)
 
 
 def _best(event: TrialReported, state: State) -> str:

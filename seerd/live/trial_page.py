@@ -16,6 +16,7 @@ from rich.text import Text
 from seerd.live.board import Board, TrialRow
 from seerd.live.look import LiveLook
 from seerd.live.table import BARS, height_of, number, sampled
+from seerd.units import count
 from seerd.view.configs import config_text
 from seerd.view.harmless import printable
 from seerd.view.plan_json import Json
@@ -46,8 +47,8 @@ def trial_lines(
     name = row.metric if key == board.metrics[0] else key
     head = Text(f"{row.id}  {row.word}", style="bold")
     head.append(f"  {row.why}" if row.why else "")
-    where = f"{row.reports} reports, last {printable(name)} {number(row.last(key))}, best saved "
-    where += f"{number(row.saved)}" + (f", on GPU {row.on}" if row.gpus else "")
+    where = f"{count(row.reports, 'report')}, last {printable(name)} {number(row.last(key))}"
+    where += f", best saved {number(row.saved)}" + (f", on GPU {row.on}" if row.gpus else "")
     return [
         head,
         *_wrapped(where, width),

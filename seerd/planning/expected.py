@@ -17,7 +17,7 @@ from seerd.planner.model import Impossible, Outline, Problem, View
 from seerd.planner.narrowing import rounds_of
 from seerd.planner.profile import JobProfile, Profile
 from seerd.planner.windows import Windows, first_look, windows_of
-from seerd.units import format_duration
+from seerd.units import count, format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,9 @@ def told(problem: Problem, outline: Outline, profile: Profile) -> str:
     assumed = "" if profile.is_measured else ", as assumed,"
     return (
         f"with {format_duration(round(job.report.p50_s, 1))} for a report on one GPU{starting}"
-        f"{assumed} about {_count(found.trials, 'configuration')} will be tried, and the best one "
-        f"will make about {_count(found.reports, 'report')}"
+        f"{assumed} about {count(found.trials, 'configuration')} will be tried, and the best one "
+        f"will make about {count(found.reports, 'report')}"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation:

@@ -34,6 +34,7 @@ from seerd.planner.profile import Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
 from seerd.planning.facts import Intended
+from seerd.units import count
 
 BOOT_SHARE = 0.1
 """If boots take a larger share of the budget, there is a warning."""
@@ -263,7 +264,7 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
         boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s
         if boot_gpu_s > BOOT_SHARE * limits.budget_gpu_s:
             share = boot_gpu_s / limits.budget_gpu_s
-            some = f"{instances} instance{'s' * (instances > 1)}"
+            some = count(instances, "instance")
             yield (
                 f"booting {some} takes about {share:.0%} of the budget: a longer deadline "
                 "or a faster image would help"
@@ -273,7 +274,7 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
         len(outline.adjusted) > len(planned.problem.adjusted)
     )
     if limits.max_gpus is not None and bound:
-        gpus = f"{limits.max_gpus} GPU{'s' * (limits.max_gpus > 1)}"
+        gpus = count(limits.max_gpus, "GPU")
         yield (
             f"there may be only {gpus} at one moment: limits.max_gpus, or all that the cluster has"
         )

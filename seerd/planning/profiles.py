@@ -27,6 +27,7 @@ from seerd.planning import files
 from seerd.planning.cloud_times import applied
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
+from seerd.units import count
 
 if TYPE_CHECKING:
     from seerd.planning.measured import Measured
@@ -216,7 +217,7 @@ def _doubts(made: Fit, found: Measured) -> Iterator[str]:
     elif made.law.terms >= len(made.measured):
         yield (
             "the law has as many terms as there are points: its error says nothing of more "
-            f"than {made.measured[-1]} GPUs"
+            f"than {count(made.measured[-1], 'GPU')}"
         )
     best = max(
         (point for point in made.scaling.points if point[0] in made.measured),

@@ -14,7 +14,9 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any
 
-from seerd.core.diagnosis import diagnose, fate
+from seerd.core.diagnosis import diagnose
+from seerd.core.incumbent import best_saved
+from seerd.core.outcomes import Outcome, outcomes
 from seerd.core.state import State
 from seerd.explanation.explanations import Explanation
 from seerd.explanation.sentences import metric_of, sentence
@@ -28,11 +30,12 @@ from seerd.report.frame import Frame, Spec, beyond
 from seerd.report.importance import Importance, importances
 from seerd.report.importance import caption as importance_caption
 from seerd.report.tables import BilledPart, Ranked
-from seerd.units import format_duration
+from seerd.units import count, format_duration
 from seerd.version import VERSION
 from seerd.view.configs import config_text, value_text
 from seerd.view.harmless import harmless, printable
 from seerd.view.jobs import Bill, bill_of, jobs_of
+from seerd.view.outcomes import outcome_text
 from seerd.view.run_json import best
 
 WIDE, NARROW = 1100, 360
@@ -116,8 +119,8 @@ class JobReport:
         metric = escape(printable(self._goal.metric))
         return (
             f"<p><strong>{escape(chosen['trial'])} {kind}: {metric} {chosen['metric']:.6g}</strong>"
-            f" after {chosen['epoch']} reports, with <code>{escape(config_text(chosen['config']))}"
-            f"</code>.{told}</p>"
+            f" after {count(chosen['epoch'], 'report')}, with "
+            f"<code>{escape(config_text(chosen['config']))}</code>.{told}</p>"
         )
 
     def advice(self, shares: Sequence[BilledPart]) -> list[str]:
@@ -159,13 +162,17 @@ class JobReport:
             "place",
             "trial",
             self._goal.metric,
+            "best saved",
             "reports",
             "attempts",
-            "became",
+            "state",
             *names,
         ]
         head = "".join(f"<th><button>{escape(printable(name))}</button></th>" for name in heads)
-        rows = "".join(self._row(one, names) for one in self._order[:MOST_ROWS])
+        became = outcomes(self._state)
+        rows = "".join(
+            self._row(one, became[one.trial.id], names) for one in self._order[:MOST_ROWS]
+        )
         left = len(self._order) - MOST_ROWS
         more = f'<p class="soft">{left} more are left out.</p>' if left > 0 else ""
         return (
@@ -185,9 +192,10 @@ class JobReport:
                 name = printable(own if metric is None else metric)
                 specs = [run_charts.curves(one, points, by, name) for one in self._frames]
                 caption = (
-                    f"{name} of {len(shown)} of {len(self._order)} trials; a triangle is where a "
-                    "trial was promoted, a cross where one was given up, a ring where one was "
-                    f"stopped that might have gone on.{beyond([point.value for point in points])}"
+                    f"{name} of {len(shown)} of {count(len(self._order), 'trial')}; a triangle is "
+                    "where a trial was promoted, a cross where one was given up, a ring where one "
+                    "was stopped that might have gone on."
+                    f"{beyond([point.value for point in points])}"
                 )
                 found.append(Picture(self._named(f"curves-{place}-{by}"), caption, *specs))
         return found
@@ -223,15 +231,16 @@ class JobReport:
             ),
         ]
 
-    def _row(self, one: Ranked, names: Sequence[str]) -> str:
+    def _row(self, one: Ranked, outcome: Outcome, names: Sequence[str]) -> str:
         trial = one.trial
         cells = [
             _number(one.place),
             f'<td class="text">{escape(trial.id)}</td>',
             _number(one.metric),
+            _number(best_saved(self._state, trial)),
             _number(trial.reports),
             _number(trial.attempt),
-            f'<td class="text">{escape(fate(self._state, trial).replace("-", " "))}</td>',
+            _text(outcome_text(self._state, trial, outcome)),
         ]
         for name in names:
             value = trial.config.get(name)
@@ -345,7 +354,7 @@ class RunReport:
             "policy": state.facts.problem.params.name,
         }
         if state.facts.jobs:
-            facts["policy"] = f"{len(self._parts)} jobs, {state.facts.problem.sharing}"
+            facts["policy"] = f"{count(len(self._parts), 'job')}, {state.facts.problem.sharing}"
         if state.ledger.usd_per_gpu_h:
             facts["money"] = f"${state.ledger.usd(spent):.2f}"
         rows = "".join(

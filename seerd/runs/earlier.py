@@ -15,6 +15,7 @@ from seerd.runs.reading import begin, read
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
 from seerd.spec.spec import Spec
+from seerd.units import count
 
 NEWEST = 20
 """How many of the newest runs are looked at before one is offered."""
@@ -58,8 +59,8 @@ def _learned(spec: Spec, folder: RunFolder) -> tuple[EarlierTrial, ...]:
     if not found:
         tried = sum(bool(trial.history) for trial in state.trials.values())
         raise UsageError(
-            f"--like {folder.run}: of its {tried} trials that reported none has a configuration "
-            "that [space] allows: nothing can be learned from it"
+            f"--like {folder.run}: of its {count(tried, 'trial')} that reported none has a "
+            "configuration that [space] allows: nothing can be learned from it"
         )
     return found
 

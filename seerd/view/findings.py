@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.text import Text
 
+from seerd.units import count
+
 STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
@@ -33,8 +35,8 @@ def _verdict(problems: int, warnings: int) -> str:
     if not problems and not warnings:
         return "all is well"
     parts = [
-        f"{count} {name}{'s' * (count != 1)}"
-        for count, name in ((problems, "problem"), (warnings, "warning"))
-        if count
+        count(number, name)
+        for number, name in ((problems, "problem"), (warnings, "warning"))
+        if number
     ]
     return " and ".join(parts) + ("" if problems else "; a run can begin")

@@ -17,6 +17,7 @@ from seerd.core.verdicts import OverCause
 from seerd.planner.model import PlannedJob
 from seerd.planner.ranking import rank
 from seerd.planner.trial_ids import job_of
+from seerd.units import count
 from seerd.view.plain import OVER, ending
 
 
@@ -123,7 +124,7 @@ def _stands(state: State, name: str) -> str:
         return f"over: {OVER[job.over]}"
     if how := ending(state):
         return f"to the run's end: {how}"
-    return f"has {job.gpus} GPU{'s' * (job.gpus != 1)}" if job.gpus else "waits for GPUs"
+    return f"has {count(job.gpus, 'GPU')}" if job.gpus else "waits for GPUs"
 
 
 def owners_of(jobs: Sequence[ShownJob]) -> list[Owner]:

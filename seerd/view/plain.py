@@ -51,7 +51,7 @@ from seerd.core.metrics import violated_by
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined, JobOver, OverCause, Warned
 from seerd.planner.trial_ids import job_of
-from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.units import count, format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.harmless import harmless
 
@@ -148,8 +148,7 @@ def stage_text(state: State) -> str:
         return ""
     stage = state.outline.stages[state.plan.stage]
     groups = ", ".join(
-        f"{group.trials} trial{'s' * (group.trials > 1)} x "
-        f"{group.gpus_per_trial} GPU{'s' * (group.gpus_per_trial > 1)}"
+        f"{count(group.trials, 'trial')} x {count(group.gpus_per_trial, 'GPU')}"
         for group in stage.groups
     )
     until = format_duration(round(stage.end_s, 1))
@@ -174,10 +173,10 @@ def _text(event: Event, state: State) -> str | None:
 def _(event: RunStarted, state: State) -> str:
     limits = event.facts.problem.limits
     notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
-    trials = f"{state.outline.trials} trial{'s' * (state.outline.trials != 1)}, "
+    trials = f"{count(state.outline.trials, 'trial')}, "
     trials = trials if state.outline.stages else ""
     jobs = len(event.facts.jobs)
-    trials = f"{jobs} job{'s' * (jobs != 1)}, {trials}" if jobs else trials
+    trials = f"{count(jobs, 'job')}, {trials}" if jobs else trials
     budget = format_gpu_time(limits.budget_gpu_s)
     return f"{trials}deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
@@ -245,7 +244,7 @@ def _(event: InstanceReady, state: State) -> str:
     first = next(i.id for i in state.fleet.instances.values() if i.ready_at is not None)
     text = stage_text(state) if first == event.instance else ""
     stage = f"; {text}" if text else ""
-    return f"{event.instance} is ready with {event.gpus} GPU slot{'s' * (event.gpus > 1)}{stage}"
+    return f"{event.instance} is ready with {count(event.gpus, 'GPU slot')}{stage}"
 
 
 @_text.register
@@ -279,7 +278,7 @@ def _(event: InstanceNoticed, state: State) -> str:
 
 @_text.register
 def _(event: InstanceShared, state: State) -> str:
-    gpus = f"{event.gpus} GPU{'s' * (event.gpus > 1)}"
+    gpus = count(event.gpus, "GPU")
     return f"{gpus} of {event.instance} may be used from now on: {event.why}"
 
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from seerd.units import format_duration
+from seerd.units import count, format_duration
 from seerd.view.configs import value_text
 from seerd.view.harmless import printable
 from seerd.view.plan_json import Json
@@ -20,10 +20,10 @@ HEIGHT = 8
 
 def plan_view(told: Json) -> RenderableType:
     """Draw the value of `plan --json`."""
-    trials = _count(sum(b["trials"] for b in told["brackets"]), "trial")
+    trials = count(sum(b["trials"] for b in told["brackets"]), "trial")
     took = format_duration(round(told["stages"][-1]["end_s"]))
     head = (
-        f"{told['policy']}: {trials} in {_count(told['rounds'], 'stage')}, "
+        f"{told['policy']}: {trials} in {count(told['rounds'], 'stage')}, "
         f"{told['gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, "
         f"{took} of {format_duration(told['deadline_s'])}"
     )
@@ -43,10 +43,6 @@ def plan_view(told: Json) -> RenderableType:
     )
     drawn: list[RenderableType] = [Text(), _configs(told["configs"])] if told["configs"] else []
     return Group(*parts, Text(), _bill(told), *drawn, *others)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _configs(configs: list[Json]) -> Table:

@@ -7,7 +7,7 @@ The one rule: pure functions of the state; numbers are in the units that their k
 from __future__ import annotations
 
 from seerd.core.diagnosis import diagnose, fate
-from seerd.core.incumbent import averaged, chosen
+from seerd.core.incumbent import averaged, best_saved, chosen
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
@@ -18,11 +18,13 @@ from seerd.core.metrics import (
     value_of,
     violations_of,
 )
+from seerd.core.outcomes import Outcome, outcomes
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.shell.providers.base import Leftovers
 from seerd.view.jobs import ShownJob, bill_of, jobs_of, owners_of
+from seerd.view.outcomes import why_text
 from seerd.view.plan_json import Json, stage_row
 
 EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
@@ -203,13 +205,16 @@ def _known(state: State, figure: int) -> int | None:
 
 def details(state: State, status: str) -> Json:
     """Make the object of `show --json`: the result, and every trial, instance and stage."""
+    became = outcomes(state)
     return {
         **result(state, status),
         "metric": metric(state),
         "metrics": names_of(state),
         "policy": state.facts.problem.params.name,
         "stage": _known(state, state.plan.stage + 1),
-        "all_trials": [trial_row(state, trial) for trial in state.trials.values()],
+        "all_trials": [
+            trial_row(state, trial, became[trial.id]) for trial in state.trials.values()
+        ],
         "all_instances": [
             {
                 "instance": i.id,
@@ -232,7 +237,7 @@ def details(state: State, status: str) -> Json:
     }
 
 
-def trial_row(state: State, trial: Trial) -> Json:
+def trial_row(state: State, trial: Trial, outcome: Outcome) -> Json:
     """Make the row of one trial."""
     own = state.facts.goal_of(trial.id).metric
     return {
@@ -240,11 +245,14 @@ def trial_row(state: State, trial: Trial) -> Json:
         **({"job": job_of(trial.id)} if state.facts.jobs else {}),
         "config": dict(trial.config),
         "phase": fate(state, trial),
+        "outcome": outcome.word,
+        "outcome_why": why_text(trial, outcome),
         "gpus": trial.gpus,
         "attempts": trial.attempt,
         "reports": trial.reports,
         "metric": last_value(state, trial, own),
         "metrics": {name: last_value(state, trial, name) for name in names_of(state)},
+        "best_saved": best_saved(state, trial),
         "violates": violations_of(state, trial),
         "checkpoint_epoch": trial.checkpoints[0].reports if trial.checkpoints else None,
         "crashes": trial.crashes,

@@ -10,10 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from seerd.core.diagnosis import complaints, diagnose, failure_groups, fate, hint_of
-from seerd.core.incumbent import better_report, chosen, metric_name
+from seerd.core.diagnosis import complaints, diagnose, failure_groups, hint_of
+from seerd.core.incumbent import best_saved, better_report, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
-from seerd.core.metrics import last_value, metrics_of, names_of, violations_of
+from seerd.core.metrics import last_value, metrics_of, names_of
+from seerd.core.outcomes import outcomes
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.trial_ids import job_of
@@ -22,6 +23,7 @@ from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.harmless import printable
 from seerd.view.jobs import ShownJob, bill_of, jobs_of, one_metric, ranked_by_job
+from seerd.view.outcomes import outcome_text
 from seerd.view.plain import ending
 from seerd.view.tables import plain_table, whole
 
@@ -116,13 +118,20 @@ def _billed(state: State, gpu_s: float, part: float) -> list[str]:
 
 
 def _trials(state: State, most: int | None) -> Table:
-    """Draw a line for each trial, by job, the best first."""
-    by_job, single = ranked_by_job(state), one_metric(state)
+    """Draw a line for each trial, by job, the best first: the one whose model is the result, then
+    by their last reports.
+    """
+    became, single = outcomes(state), one_metric(state)
+    by_job = [
+        sorted(its, key=lambda trial: became[trial.id].word != "best")
+        for its in ranked_by_job(state)
+    ]
     own = {goal.metric for goal in state.facts.goals.values()}
     others = [name for name in names_of(state) if name not in own][:MOST_OTHERS]
     heads = [f">{single}"] if single is not None else ["metric", ">value"]
-    table = plain_table("trial", *heads, *(f">{name}" for name in others), *REST)
-    table.add_column("config")  # it folds, so that nothing else is cut
+    heads = [*heads, *(f">{name}" for name in others), ">best saved"]
+    table = plain_table("trial", *heads, *REST)
+    table.add_column("config", overflow="fold")  # so that nothing else is cut
     room = None if most is None else max(1, most // max(1, len(by_job)))
     for trial in (trial for its in by_job for trial in its[:room]):
         name = state.facts.goal_of(trial.id).metric
@@ -130,27 +139,21 @@ def _trials(state: State, most: int | None) -> Table:
             trial.id,
             *([] if single is not None else [name]),
             *(_value(last_value(state, trial, one)) for one in (name, *others)),
+            _value(best_saved(state, trial)),
             str(trial.reports),
             str(trial.had or "-"),
-            _state(state, trial),
+            outcome_text(state, trial, became[trial.id]),
             config_text(trial.config),
         )
     left = sum(len(its[room:]) for its in by_job) if room is not None else 0
     if left:
-        empty = ("" for _ in (*heads, *others))
+        empty = ("" for _ in heads)
         table.add_row("", *empty, "", "", f"and {left} more", "(seerd show --all)")
     return table
 
 
 def _value(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
-
-
-def _state(state: State, trial: Trial) -> str:
-    """Write what has become of a trial, and whether its last report keeps to the constraints."""
-    broken = violations_of(state, trial)
-    out = f", not {' and '.join(broken)}" if broken else ""
-    return f"{fate(state, trial).replace('-', ' ')}{out}"
 
 
 def _failures(state: State) -> list[Text]:

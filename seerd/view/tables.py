@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.units import count, format_duration, format_gpu_time, format_money
 from seerd.view.plan_json import Json
 
 WIDEST = 10_000
@@ -42,7 +42,7 @@ def _run_cells(row: Json) -> list[str]:
     best, jobs = row["best"], row.get("jobs", ())
     metric = row["metric"]["name"]
     if jobs:  # each has a metric of its own
-        metric, best = f"({len(jobs)} job{'s' * (len(jobs) != 1)})", None
+        metric, best = f"({count(len(jobs), 'job')})", None
     took = format_duration(round(row["elapsed_s"]))
     spent = format_gpu_time(round(row["gpu_min"], 2) * 60).removesuffix("gpu-min")
     return [

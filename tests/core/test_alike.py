@@ -171,7 +171,7 @@ def test_people_are_told_that_nobody_has_reported_yet_ever_more_rarely() -> None
 def test_who_trains_is_asked_for_a_report_and_who_has_reported_for_nothing() -> None:
     run = run_of("a", "b")
     run.state.trials["a"].training = True
-    assert "1 of 2 trials train: a unit of work takes longer" in quiet(run, "a", 10.0)[0]
+    assert "training: 1 of 2 trials; a unit of work takes longer" in quiet(run, "a", 10.0)[0]
     report(run, "b", 0.5)
     assert quiet(run, "a", 90.0) == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seerd.core.state import State, new_state
-from seerd.explanation.as_json import moment_json, outcome_of, timeline_json, trial_json
+from seerd.explanation.as_json import fates, moment_json, timeline_json, trial_json
 from seerd.explanation.costs import costs
 from seerd.explanation.pages import moment_page, timeline_page, trial_page
 from seerd.explanation.timeline import Timeline
@@ -54,7 +54,7 @@ def test_every_page_can_be_read(path: Path) -> None:
         moment_page(moment_json(state.now, timeline, state), state),
     ]
     for trial in state.trials.values():
-        assert outcome_of(trial, timeline, state)[1]
+        assert fates(timeline, state)[trial.id][1]
         pages.append(trial_page(trial_json(trial, timeline, state)))
     for page in map(printed, pages):
         assert "None" not in page

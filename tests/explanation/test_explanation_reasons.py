@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from seerd.core.events import RunFacts
-from seerd.explanation.as_json import outcome_of
+from seerd.explanation.as_json import fates
 from seerd.explanation.sentences import sentence
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
@@ -38,7 +38,7 @@ def test_a_trial_is_out_since_others_were_better_and_the_line_is_told(facts: Mak
         "them t0004 with 0.510244): it is out"
     )
     assert sentence(out, "accuracy") == f"t0003: {text}"
-    became, why = outcome_of(state.trials["t0003"], timeline, state)
+    became, why = fates(timeline, state)["t0003"]
     assert (became, why) == ("eliminated", text)
     (stop,) = (
         explanation
@@ -150,7 +150,7 @@ def test_a_crash_is_told_with_its_number_and_where_training_goes_on(facts: MakeF
         "it goes on from its checkpoint of report 1 (end number 1 by its own fault, 2 are forgiven)"
         in text
     )
-    became, why = outcome_of(state.trials["t0001"], timeline, state)
+    became, why = fates(timeline, state)["t0001"]
     assert became == "failed"
     assert "crashed: ended with exit status 1" in why
 
@@ -183,9 +183,7 @@ def test_a_run_without_an_instance_ends_for_that_reason(facts: MakeFacts) -> Non
     (closing,) = explanations_of(timeline, "closing")
     assert (closing.status, closing.why) == ("failed", "no-instance")
     assert closing.detail
-    assert {outcome_of(trial, timeline, state)[0] for trial in state.trials.values()} == {
-        "never-started"
-    }
+    assert {fate for fate, _ in fates(timeline, state).values()} == {"never-started"}
 
 
 def test_the_budget_that_ends_a_run_is_told_in_numbers(facts: MakeFacts) -> None:
@@ -228,9 +226,7 @@ def test_an_interrupted_run_says_who_asked_for_its_end(facts: MakeFacts) -> None
     assert not explanations_of(timeline, "stop-wanted")[0].hard
     (closing,) = explanations_of(timeline, "closing")
     assert closing.why == "person"
-    assert {outcome_of(trial, timeline, state)[0] for trial in state.trials.values()} == {
-        "survived"
-    }
+    assert {fate for fate, _ in fates(timeline, state).values()} == {"survived"}
 
 
 def test_an_interrupted_run_that_goes_on_begins_its_stage_again(facts: MakeFacts) -> None:
@@ -314,7 +310,7 @@ def test_a_script_that_ends_by_itself(facts: MakeFacts) -> None:
         facts(), Behaviour(metric=curve, unit_s=lambda config, epoch, gpus: 1.0, most_reports=5)
     )
     state, timeline = timeline_of(world)
-    became, why = outcome_of(state.trials["t0001"], timeline, state)
+    became, why = fates(timeline, state)["t0001"]
     assert became == "finished"
     assert "after 5 reports" in why
 
@@ -339,7 +335,7 @@ def test_halving_stops_trials_to_compare_them_and_completes_the_last(facts: Make
     out = [
         trial
         for trial in state.trials.values()
-        if outcome_of(trial, timeline, state)[0] == "eliminated"
+        if fates(timeline, state)[trial.id][0] == "eliminated"
     ]
     assert len(out) == 26
 
@@ -366,17 +362,17 @@ def test_asha_tells_how_a_trial_stood_at_its_rung(facts: MakeFacts) -> None:
         assert explanation.verdict != "goes-on" or explanation.place <= explanation.best, (
             "nobody goes on that is not among the best"
         )
-    kinds = {outcome_of(trial, timeline, state)[0] for trial in state.trials.values()}
+    kinds = {fate for fate, _ in fates(timeline, state).values()}
     assert kinds == {"paused", "survived", "never-started"}
-    paused = next(t for t in state.trials.values() if outcome_of(t, timeline, state)[0] == "paused")
-    assert "when more have come there" in outcome_of(paused, timeline, state)[1]
+    paused = next(t for t in state.trials.values() if fates(timeline, state)[t.id][0] == "paused")
+    assert "when more have come there" in fates(timeline, state)[paused.id][1]
     assert [chapter.stage for chapter in timeline.chapters] == [0, None]
 
 
 @pytest.mark.parametrize("name", ["hypersched", "random", "grid", "e-hyperband", "e-grid", "bohb"])
 def test_other_policies_end_with_a_reason_for_every_trial(facts: MakeFacts, name: str) -> None:
     state, timeline = timeline_of(policy_world(facts, name))
-    assert all(outcome_of(trial, timeline, state)[1] for trial in state.trials.values())
+    assert all(why for _, why in fates(timeline, state).values())
     assert explanations_of(timeline, "closing")[0].why in ("plan", "last-stage")
 
 

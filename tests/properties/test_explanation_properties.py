@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seerd.core.again import DecidingAgain
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import TrialPhase
-from seerd.explanation.as_json import moment_json, outcome_of, timeline_json, trial_json
+from seerd.explanation.as_json import fates, moment_json, timeline_json, trial_json
 from seerd.explanation.costs import costs
 from seerd.explanation.pages import moment_page, timeline_page, trial_page
 from seerd.planner.policy import POLICIES
@@ -53,7 +53,7 @@ def test_every_run_can_be_told(seed: int, policy: str) -> None:
     )
     assert explanations_of(timeline, "over")
     for trial in state.trials.values():
-        became, why = outcome_of(trial, timeline, state)
+        became, why = fates(timeline, state)[trial.id]
         assert why
         assert trial.phase not in ENDS or became == ENDS[trial.phase]
     for attempt in timeline.attempts.all:

@@ -23,6 +23,7 @@ from seerd.shell.providers.hosts import SshHost
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
 from seerd.spec.clusters import HostsCluster
 from seerd.spec.spec import Train
+from seerd.units import count
 
 AT_ONCE = 16
 ASKING_S = 90.0
@@ -141,7 +142,7 @@ def _judged(
     if wrong:
         level: Level = "problem" if any(level == "problem" for level, _ in wrong) else "warning"
         return Finding(check, level, "; ".join(text for _, text in wrong))
-    gpus = f"{host.gpus} GPUs" if host.cuda else f"{host.gpus} CPU slots"
+    gpus = count(host.gpus, "GPU" if host.cuda else "CPU slot")
     torch = f", torch {said['torch'][1].split()[0]}" if said["torch"] and said["torch"][1] else ""
     return Finding(
         check,
@@ -156,8 +157,9 @@ def _of_gpus(host: SshHost, said: dict[str, Any]) -> list[tuple[Level, str]]:
     code, text = said["smi"]
     if code:
         return [("problem", f"nvidia-smi fails: {text.splitlines()[0] if text else 'no message'}")]
-    count = sum(line.startswith("GPU ") for line in text.splitlines())
-    return [("problem", f"{count} GPUs; the spec says {host.gpus}")] if count < host.gpus else []
+    gpus = sum(line.startswith("GPU ") for line in text.splitlines())
+    wrong = f"{count(gpus, 'GPU')}; the spec says {host.gpus}"
+    return [("problem", wrong)] if gpus < host.gpus else []
 
 
 def _of_torch(host: SshHost, said: dict[str, Any], wanted: _Wanted) -> list[tuple[Level, str]]:
