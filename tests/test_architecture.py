@@ -310,7 +310,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @pytest.mark.parametrize("path", CORE, ids=named)
 def test_the_core_imports_only_the_planner_and_what_is_pure(path: Path) -> None:
-    assert foreign(tree_of(path), ("seerd.core", "seerd.planner")) == []
+    assert foreign(tree_of(path), ("seerd.core", "seerd.planner", "seerd.units")) == []
 
 
 @pytest.mark.parametrize("path", PLANNER, ids=named)

@@ -16,7 +16,7 @@ from seerd.commands.export import Destination, export
 from seerd.commands.replay import replay
 from seerd.commands.report import read
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.outcomes import Outcome, outcomes
+from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
 from seerd.report.page import RunReport
 from seerd.shell.home import RunFolder
@@ -44,7 +44,7 @@ def test_trials_that_were_left_behind_are_stopped_and_say_how_they_stood() -> No
         assert judged is not None
         assert trials[name].reports >= judged.reports
         assert not judged.final
-    kept = [trials[name] for name, one in found.items() if one == Outcome("kept", "end")]
+    kept = [trials[name] for name, one in found.items() if one == TrialOutcome("kept", "end")]
     assert all(trial.stopped in ("closing", "hard") for trial in kept)
 
 
@@ -60,12 +60,14 @@ def test_while_the_run_goes_on_a_trial_has_its_phase_and_none_is_the_best() -> N
 
 def test_a_trial_whose_every_report_was_nan_is_not_kept() -> None:
     state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
-    (last,) = [name for name, one in outcomes(state).items() if one == Outcome("kept", "end")][-1:]
+    (last,) = [name for name, one in outcomes(state).items() if one == TrialOutcome("kept", "end")][
+        -1:
+    ]
     trial = state.trials[last]
     trial.history[:] = [report._replace(metric=None) for report in trial.history]
-    assert outcomes(state)[last] == Outcome("not-finite")
+    assert outcomes(state)[last] == TrialOutcome("not-finite")
     trial.history.clear()
-    assert outcomes(state)[last] == Outcome("no-report")
+    assert outcomes(state)[last] == TrialOutcome("no-report")
 
 
 def test_the_model_that_is_handed_back_is_the_best_whatever_became_of_its_trial() -> None:
@@ -74,7 +76,7 @@ def test_the_model_that_is_handed_back_is_the_best_whatever_became_of_its_trial(
     assert published is not None
     trial = state.trials[published.incumbent.trial]
     trial.phase = TrialPhase.FAILED
-    assert outcomes(state)[trial.id] == Outcome("best")
+    assert outcomes(state)[trial.id] == TrialOutcome("best")
 
 
 @pytest.fixture

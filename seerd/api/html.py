@@ -14,7 +14,7 @@ from seerd.core.diagnosis import diagnose
 from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import last_value, names_of
-from seerd.core.outcomes import Outcome, outcomes
+from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
 from seerd.errors import UsageError
 from seerd.report import tables
@@ -144,7 +144,7 @@ def _table(state: State) -> str:
 def _row(
     state: State,
     one: tables.Ranked,
-    outcome: Outcome,
+    outcome: TrialOutcome,
     metrics: Sequence[str],
     parameters: Sequence[str],
 ) -> Iterator[str]:

@@ -42,37 +42,37 @@ gpus        it waited for GPUs when the run ended
 """
 
 
-class Outcome(NamedTuple):
+class TrialOutcome(NamedTuple):
     """What became of a trial, and why; an empty `why`: the word says all."""
 
     word: Word
     why: Cause = ""
 
 
-def outcomes(state: State) -> dict[str, Outcome]:
+def outcomes(state: State) -> dict[str, TrialOutcome]:
     """Return what became of every trial, or its phase while the run goes on, by the trial's id."""
     models = [chosen(state, job) for job in state.jobs] if state.finished else []
     best = {model.trial for model in models if model is not None}
     return {
-        trial.id: Outcome("best") if trial.id in best else _outcome(state, trial)
+        trial.id: TrialOutcome("best") if trial.id in best else _outcome(state, trial)
         for trial in state.trials.values()
     }
 
 
-def _outcome(state: State, trial: Trial) -> Outcome:
+def _outcome(state: State, trial: Trial) -> TrialOutcome:
     match fate(state, trial):
         case "failed" | "crashed":
-            return Outcome("failed")
+            return TrialOutcome("failed")
         case "finished" | "eliminated" | "survived" if _never_finite(state, trial):
-            return Outcome("not-finite")
+            return TrialOutcome("not-finite")
         case "finished":
-            return Outcome("kept", "script")
+            return TrialOutcome("kept", "script")
         case "eliminated":
-            return Outcome("stopped", "eliminated" if trial.judged is None else "compared")
+            return TrialOutcome("stopped", "eliminated" if trial.judged is None else "compared")
         case "survived":
             return _survived(state, trial)
         case word:
-            return Outcome(word)  # type: ignore[arg-type]  # a phase, or a word of both
+            return TrialOutcome(word)  # type: ignore[arg-type]  # a phase, or a word of both
 
 
 def _never_finite(state: State, trial: Trial) -> bool:
@@ -82,12 +82,16 @@ def _never_finite(state: State, trial: Trial) -> bool:
     return bool(trial.history) and not finite and not goal.constraints
 
 
-def _survived(state: State, trial: Trial) -> Outcome:
+def _survived(state: State, trial: Trial) -> TrialOutcome:
     """Return what became of a trial that could have trained on when the run ended."""
     if trial.stopped in ("closing", "hard"):
-        return Outcome("kept", "end")
+        return TrialOutcome("kept", "end")
     if trial.judged is not None:
-        return Outcome("kept", "complete") if trial.judged.final else Outcome("stopped", "compared")
+        return (
+            TrialOutcome("kept", "complete")
+            if trial.judged.final
+            else TrialOutcome("stopped", "compared")
+        )
     if state.jobs[job_of(trial.id)].over is not None:
-        return Outcome("kept", "job")
-    return Outcome("stopped", "policy" if trial.stopped in ("paused", "reached") else "gpus")
+        return TrialOutcome("kept", "job")
+    return TrialOutcome("stopped", "policy" if trial.stopped in ("paused", "reached") else "gpus")

@@ -13,7 +13,7 @@ from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.metrics import names_of, value_of
-from seerd.core.outcomes import Outcome, outcomes
+from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import LIVE, THERE, Incumbent, Instance, State, Trial
 from seerd.live.heard import Heard
 from seerd.live.why import end_of, why_of, word_of
@@ -235,7 +235,7 @@ def _gone(trial: Trial) -> bool:
 
 
 def _row(
-    state: State, trial: Trial, outcome: Outcome | None, place: int, names: Sequence[str]
+    state: State, trial: Trial, outcome: TrialOutcome | None, place: int, names: Sequence[str]
 ) -> TrialRow:
     points = tuple(trial.history[:: 1 + len(trial.history) // MOST_POINTS])
     if points and points[-1] is not trial.history[-1]:

@@ -7,7 +7,7 @@ The one rule: only what the state and the last comparison say. The whole reasons
 from __future__ import annotations
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.outcomes import Outcome
+from seerd.core.outcomes import TrialOutcome
 from seerd.core.state import State, Trial
 from seerd.units import count
 from seerd.view.outcomes import AT_REPORT, WHYS, standing_text, why_text
@@ -45,7 +45,7 @@ def word_of(trial: Trial) -> str:
     return WORDS[trial.phase]
 
 
-def end_of(trial: Trial, outcome: Outcome) -> str:
+def end_of(trial: Trial, outcome: TrialOutcome) -> str:
     """Write in a few words why a trial of a finished run ended as it did."""
     return trial.why.partition("\n")[0] if outcome.word == "failed" else why_text(trial, outcome)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from seerd.core.diagnosis import diagnose
 from seerd.core.incumbent import best_saved
-from seerd.core.outcomes import Outcome, outcomes
+from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
 from seerd.explanation.explanations import Explanation
 from seerd.explanation.sentences import metric_of, sentence
@@ -231,7 +231,7 @@ class JobReport:
             ),
         ]
 
-    def _row(self, one: Ranked, outcome: Outcome, names: Sequence[str]) -> str:
+    def _row(self, one: Ranked, outcome: TrialOutcome, names: Sequence[str]) -> str:
         trial = one.trial
         cells = [
             _number(one.place),

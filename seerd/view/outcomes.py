@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seerd.core.metrics import violations_of
-from seerd.core.outcomes import Cause, Outcome
+from seerd.core.outcomes import Cause, TrialOutcome
 from seerd.core.state import State, Trial
 from seerd.planner.model import Compared
 from seerd.units import ordinal
@@ -19,7 +19,7 @@ WHYS: dict[Cause, str] = {
 AT_REPORT = " at report "
 
 
-def outcome_text(state: State, trial: Trial, outcome: Outcome) -> str:
+def outcome_text(state: State, trial: Trial, outcome: TrialOutcome) -> str:
     """Write what became of a trial as a cell of a table: also which constraints its last report
     does not meet, but not at which report it was compared.
     """
@@ -34,7 +34,7 @@ def in_words(word: str, why: str) -> str:
     return f"{word.replace('-', ' ')}{link}{why}"
 
 
-def why_text(trial: Trial, outcome: Outcome) -> str:
+def why_text(trial: Trial, outcome: TrialOutcome) -> str:
     """Write why a trial was kept or stopped; empty if the word says all."""
     if outcome.why == "compared" and trial.judged is not None:
         return standing_text(trial.judged) or f"set aside{AT_REPORT}{trial.judged.reports}"

@@ -18,7 +18,7 @@ from seerd.core.metrics import (
     value_of,
     violations_of,
 )
-from seerd.core.outcomes import Outcome, outcomes
+from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.trial_ids import job_of
@@ -237,7 +237,7 @@ def details(state: State, status: str) -> Json:
     }
 
 
-def trial_row(state: State, trial: Trial, outcome: Outcome) -> Json:
+def trial_row(state: State, trial: Trial, outcome: TrialOutcome) -> Json:
     """Make the row of one trial."""
     own = state.facts.goal_of(trial.id).metric
     return {
