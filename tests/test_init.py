@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +14,9 @@ from typer.testing import CliRunner
 
 from seerd import cli
 from seerd.commands.init.guessing import dimension
-from seerd.commands.init.reading import ScriptOption, shown
+from seerd.commands.init.options import ScriptOption
 from seerd.spec.spec import Spec, load_spec
+from tests.init_scripts import NO_RESUME, RUN, SHAPES, Shape
 
 ROOT = Path(__file__).parent.parent
 DISTRIBUTED = "from torch.nn.parallel import DistributedDataParallel\n"
@@ -65,7 +71,8 @@ def test_options_become_a_space(tmp_path: Path) -> None:
     text = (tmp_path / "spec.toml").read_text()
     assert "# --amp --data --save-dir could be tuned too" in text
     assert text.count("# guess") >= 8
-    assert "to do" not in said
+    assert said.count("to do") == 1
+    assert NO_RESUME in said
 
 
 @pytest.mark.parametrize(
@@ -75,14 +82,93 @@ def test_options_become_a_space(tmp_path: Path) -> None:
         ('print("Accuracy", x)', "Accuracy 0.5", "0.5"),
         ('log.info(f"[{e}] val_acc={x}")', "[3] val_acc=1e-05", "1e-05"),
         ('print(f"Test Error = {x}%")', "Test Error = 12.5%", "12.5"),
+        ('print("Val Acc {:.4f}".format(x))', "Epoch 1 | Val Acc 0.5123", "0.5123"),
+        ('print("rmse %8.3f" % x)', "rmse    0.125", "0.125"),
+        ('log.info("loss %s at %d", x, n)', "loss 0.25 at 3", "0.25"),
+        ('print({"eval_f1": f, "step": n})', "{'eval_f1': 0.8, 'step': 3}", "0.8"),
+        ('print("dice: " + str(x))', "dice: 0.7", "0.7"),
+        ("bar.set_postfix(loss=x)", "10%|# | 1/9 [00:01, loss=0.125]", "0.125"),
+        ('line = f"mIoU {x:.2f}"; print(line)', "mIoU 0.55", "0.55"),
     ],
 )
-def test_what_is_printed_is_found_by_its_pattern(printed: str, line: str, number: str) -> None:
-    import re
+def test_what_is_printed_is_found_by_its_pattern(
+    tmp_path: Path, printed: str, line: str, number: str
+) -> None:
+    spec, _ = spec_for(tmp_path, printed)
+    assert read_by(spec, line) == number
 
-    found = re.search(shown(printed).printed[0].pattern, line)
-    assert found is not None
-    assert found[1] == number
+
+def read_by(spec: Spec, line: str) -> str:
+    """The number that the spec's pattern reads from this line; empty: none."""
+    assert spec.train.observed is not None
+    found = re.search(spec.train.observed.report[spec.metric.name], line)
+    return found[1] if found else ""
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
+def test_public_scripts_are_read(tmp_path: Path, shape: Shape) -> None:
+    """What a script needs, prints and saves is in its spec, or is asked for."""
+    lay_out(tmp_path, shape)
+    done = CliRunner().invoke(cli.app, ["init", str(tmp_path / "train.py")])
+    assert done.exit_code == 0, done.output
+    asked = [line for line in done.output.splitlines() if line.startswith("to do: ")]
+    needs = [line.partition(": put")[0] for line in asked if "the script needs" in line]
+    assert needs == ([f"to do: the script needs {shape.needs}"] if shape.needs else [])
+    for words in shape.asks:
+        assert [line for line in asked if words in line], (words, asked)
+    assert len(asked) == len(needs) + len(shape.asks), asked
+    text = (tmp_path / "spec.toml").read_text()
+    assert all(f"# {line}" in text for line in asked)
+    spec = load_spec(tmp_path / "spec.toml")
+    assert (spec.metric.name, spec.train.launcher) == (shape.metric, shape.launcher)
+    assert " ".join(shape.args) in " ".join(spec.train.args) or set(shape.args) <= set(
+        spec.train.args
+    )
+    for line, number in shape.lines.items():
+        assert read_by(spec, line) == number, line
+    if spec.train.observed is not None:
+        assert spec.train.observed.checkpoint == shape.checkpoint
+        assert tuple(spec.train.observed.resume) == shape.resume
+    else:
+        assert not shape.checkpoint
+
+
+def lay_out(folder: Path, shape: Shape) -> None:
+    for name, content in {"train.py": shape.text, **shape.beside}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_their_specs_run(tmp_path: Path, name: str) -> None:
+    """With what `to do` asks for, a model comes back; whoever goes on does so from its own."""
+    folder = tmp_path / "project"
+    lay_out(folder, SHAPES[name])
+    init(folder / "train.py")
+    spec = folder / "spec.toml"
+    args = load_spec(spec).train.args
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "seerd.cli", "run", str(spec), "--plain", "--deadline", "20s"),
+            *("--budget", "40gpu-s", "--set", "policy.t_min=2s", "--set", "cluster.gpus=2"),
+            *("--set", f"train.args={json.dumps([*args, *RUN[name]])}"),
+        ],
+        env={**os.environ, "SEERD_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "failed" not in done.stdout
+    assert list((tmp_path / "home").glob("*/best/checkpoint.pt"))
+
+
+def test_a_notebook_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "train.ipynb").write_text('{"cells": []}')
+    done = CliRunner().invoke(cli.app, ["init", str(tmp_path / "train.ipynb")])
+    assert done.exit_code != 0
+    assert "jupyter nbconvert --to script" in str(done.exception)
+    assert not (tmp_path / "spec.toml").exists()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +179,7 @@ def test_what_is_printed_is_found_by_its_pattern(printed: str, line: str, number
         ("import transformers\n" + PLAIN, "torchrun", "to do: use seerd.transformers.Callback"),
         ("import accelerate\n" + PLAIN, "torchrun", "to do: use trial.track()"),
         ("import seerd\n" + PLAIN, "torchrun", ""),
-        (DISTRIBUTED + OPTIONS, "torchrun", ""),
+        (DISTRIBUTED + OPTIONS, "torchrun", f"to do: {NO_RESUME}"),
         (PLAIN, "python", "to do: it is not seen what the script prints"),
     ],
 )
@@ -128,7 +214,9 @@ def test_the_examples_can_be_read(tmp_path: Path) -> None:
     [
         (ScriptOption("--lr", "float", 0.1), "{ low = 0.003, high = 3.0, log = true }"),
         (ScriptOption("--lr", "float", None), "{ low = 3e-05, high = 0.03, log = true }"),
-        (ScriptOption("--hidden-size", "int", 1), "{ low = 1, high = 2 }"),
+        (ScriptOption("--hidden-size", "int", 1), "[1, 2]"),
+        (ScriptOption("--hiddenSize", "int", 64), "[32, 64, 128]"),
+        (ScriptOption("--num-layers", "int", 4), "{ low = 2, high = 8 }"),
         (ScriptOption("--batch-size", "int", 1), "[1, 2]"),
         (ScriptOption("--optimizer", "str", "a", ("a", "b")), '["a", "b"]'),
         (ScriptOption("--seed", "int", 0), ""),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from seerd.commands.init.reading import script_text, shown
+from seerd.commands.init.reading import read
 from seerd.commands.init.writing import Written, written
 from seerd.errors import UsageError
 
@@ -28,8 +28,8 @@ def init(what: Path) -> None:
 def _for_script(script: Path) -> None:
     spec = script.with_name(SPEC)
     try:
-        found = shown(script_text(script))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        found = read(script)
+    except (OSError, RecursionError, ValueError) as error:
         raise UsageError(f"{script} cannot be read: {getattr(error, 'strerror', error)}") from error
     except SyntaxError as error:
         raise UsageError(f"{script} is no Python: line {error.lineno}, {error.msg}") from error

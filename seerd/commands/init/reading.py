@@ -1,26 +1,28 @@
 """What a training script shows of itself in its text: options, what it prints and saves, and whose
 training loop it has.
 
-The one rule: the script is read, never run; what cannot be read off is left out.
+The one rule: the script, and modules of its own that lie beside it, are read, never run; what
+cannot be read off is left out.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
-METRICS = (
-    *("accuracy", "acc", "f1", "auc", "bleu", "score", "reward", "perplexity", "ppl"),
-    *("error", "mse", "mae", "loss"),
+from seerd.commands.init.options import ScriptOption, called, command_of, options_of, value_of
+from seerd.commands.init.printing import (
+    PrintedMetric,
+    lines_of,
+    logged_of,
+    metrics_of,
+    metrics_of_loops,
 )
-"""Words that name a metric, the likeliest goal first."""
-LESS_IS_BETTER = ("perplexity", "ppl", "error", "mse", "mae", "loss")
-WORD_BEFORE = re.compile(r"([A-Za-z_][\w ]*?)\W{1,4}$")
+from seerd.commands.init.saving import OUT, Saves, saves_of
+from seerd.errors import UsageError
+
 FRAMEWORKS = {
     "seerd": "seerd",
     "transformers": "transformers",
@@ -28,232 +30,165 @@ FRAMEWORKS = {
     "pytorch_lightning": "lightning",
     "accelerate": "accelerate",
 }
-DISTRIBUTED = ("torch.distributed", "torch.nn.parallel")
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptOption:
-    """An option that the script reads with argparse.
-
-    flag     as it is written, "--lr"
-    kind     the name of its type: "float", "int", "str", "Path", "bool" for a flag; empty: not said
-    default  None if there is none, or it cannot be read
-    choices  what it may be; empty: anything
-    """
-
-    flag: str
-    kind: str = ""
-    default: Any = None
-    choices: tuple[Any, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What the script calls its value."""
-        return self.flag.lstrip("-").replace("-", "_")
-
-
-@dataclass(frozen=True, slots=True)
-class PrintedMetric:
-    """A metric that the script prints.
-
-    name     the word before it
-    pattern  what finds it in a line
-    """
-
-    name: str
-    pattern: str
-
-    @property
-    def mode(self) -> str:
-        """Whether more or less of it is better, by its name."""
-        return "min" if any(word in self.name for word in LESS_IS_BETTER) else "max"
+OF_TRAINER = [
+    ScriptOption("--learning_rate", "float", 5e-5),
+    ScriptOption("--weight_decay", "float", 0.01),
+    ScriptOption("--num_train_epochs", "float", 3),
+    ScriptOption("--output_dir", "str", required=True),
+    ScriptOption("--resume_from_checkpoint", "str"),
+]
+"""What transformers' `TrainingArguments` adds to the options of a script."""
+DISTRIBUTED = ("torch.distributed", "torch.nn.parallel.Distributed")
+MOST_MODULES = 40
+"""How many modules of the script's own are read."""
 
 
 @dataclass(slots=True)
 class ScriptFacts:
     """What a script shows.
 
-    options      of argparse
+    options      that it takes
     printed      metrics, the likeliest goal first
-    saved        paths that it saves to
+    saves        where it saves
+    again        arguments with which it goes on from a checkpoint; empty: it has none
     frameworks   among `FRAMEWORKS`
-    distributed  whether it is made for several processes
-    parses       whether it reads the options of transformers' `HfArgumentParser`
+    distributed  whether it is started once for each GPU
+    logged       what Lightning's callbacks know its metrics by, the likeliest goal first
+    given        arguments that it needs in any case
+    hydra        whether Hydra reads its configuration
     """
 
     options: list[ScriptOption] = field(default_factory=list)
     printed: list[PrintedMetric] = field(default_factory=list)
-    saved: list[str] = field(default_factory=list)
+    saves: Saves = field(default_factory=lambda: Saves([]))
+    again: list[str] = field(default_factory=list)
     frameworks: set[str] = field(default_factory=set)
     distributed: bool = False
-    parses: bool = False
+    logged: list[PrintedMetric] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+    hydra: bool = False
+
+    @property
+    def by_options(self) -> bool:
+        """Whether it is given hyperparameters as arguments: it, or its framework, has no other
+        way.
+        """
+        takes = bool(self.options) or self.hydra
+        return "seerd" not in self.frameworks and (takes or not self.frameworks)
 
 
-def shown(text: str) -> ScriptFacts:
-    """Read a script. Raises `SyntaxError` if it is no Python."""
-    tree = ast.parse(text)
-    found = ScriptFacts()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            _note_import(node, found)
-        elif isinstance(node, ast.Call):
-            _note_call(node, found)
-    values = {f"args.{one.name}": str(one.default) for one in found.options if one.default}
-    found.saved = list(dict.fromkeys(_saved(tree, _constants(tree) | values)))
-    found.printed = sorted(dict.fromkeys(_printed(tree)), key=_rank)
-    return found
+def read(script: Path) -> ScriptFacts:
+    """Read a script, and the modules beside it that it imports.
+
+    Raises `UsageError` if it is a notebook or another program, `OSError`, `ValueError` or
+    `SyntaxError` if it cannot be read as Python.
+    """
+    if script.suffix == ".ipynb":
+        raise UsageError(
+            f"{script} is a notebook, and trials are scripts with options: jupyter nbconvert --to "
+            f"script {script}, give its hyperparameters options (argparse), then seerd init "
+            f"{script.with_suffix('.py')}"
+        )
+    if script.suffix in (".sh", ".bash", ".R", ".jl"):
+        raise UsageError(
+            f'{script} is no Python: write the spec with launcher = "command" (docs/scripts.md), '
+            "or name the Python script that it starts"
+        )
+    trees = [ast.parse(script.read_text(encoding="utf-8"))]
+    for module in _own_modules(script, trees):
+        try:
+            trees.append(ast.parse(module.read_text(encoding="utf-8")))
+        except (OSError, ValueError, SyntaxError):
+            continue  # the script may never come to it
+    return facts_of(trees)
 
 
-def _note_import(node: ast.Import | ast.ImportFrom, found: ScriptFacts) -> None:
-    if isinstance(node, ast.Import):
-        modules = [one.name for one in node.names]
-    else:
-        modules = [node.module or "", *(f"{node.module}.{one.name}" for one in node.names)]
-    for module in modules:
-        if name := FRAMEWORKS.get(module.split(".")[0]):
-            found.frameworks.add(name)
-        found.distributed |= module.startswith(DISTRIBUTED)
-        found.parses |= module.endswith(".HfArgumentParser")
-
-
-def _note_call(call: ast.Call, found: ScriptFacts) -> None:
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
-        option = _option(call)
-        if option is not None:
-            found.options.append(option)
-
-
-def _option(call: ast.Call) -> ScriptOption | None:
-    flags = [one.value for one in call.args if isinstance(one, ast.Constant)]
-    long = [flag for flag in flags if isinstance(flag, str) and flag.startswith("--")]
-    if not long:
-        return None
-    given = {one.arg: one.value for one in call.keywords if one.arg}
-    action = _value(given.get("action"))
-    if action in ("store_true", "store_false", "help", "version", "count"):
-        return ScriptOption(long[0], "bool", action == "store_false")
-    default = _value(given.get("default"))
-    kind = ast.unparse(given["type"]).split(".")[-1] if "type" in given else ""
-    choices = _value(given.get("choices"))
-    return ScriptOption(
-        long[0],
-        kind or (type(default).__name__ if default is not None else ""),
-        default,
-        tuple(choices) if isinstance(choices, list | tuple) else (),
+def facts_of(trees: list[ast.Module]) -> ScriptFacts:
+    """Return what a script shows: its tree, and those of its own modules."""
+    imported = {name for tree in trees for name in _imports(tree)}
+    modules = {name.partition(".")[0] for name in imported}
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    options = options_of(trees, modules)
+    parses = "transformers.HfArgumentParser" in imported
+    options += OF_TRAINER if parses else []
+    lines = [lines_of(tree) for tree in trees]
+    printed = [*metrics_of_loops(trees[0], modules), *metrics_of(lines[0])]
+    saves = saves_of(trees[:1], options)
+    if parses:
+        saves = Saves([f"{OUT}/checkpoint-*"])
+    elif not saves.paths:
+        saves = saves_of(trees, options)
+    return ScriptFacts(
+        options=options,
+        printed=printed or metrics_of([line for one in lines[1:] for line in one]),
+        saves=saves,
+        again=_again(trees, options),
+        frameworks={FRAMEWORKS[name] for name in modules & set(FRAMEWORKS)},
+        distributed=any(name.startswith(DISTRIBUTED) for name in imported)
+        and not any(called(call) == "spawn" for call in calls),
+        given=_given(trees, modules, parses=parses),
+        hydra="hydra" in modules,
+        logged=[
+            PrintedMetric(name, "")
+            for tree in trees
+            for name in logged_of(tree)
+            if "train" not in name
+        ],
     )
 
 
-def _value(node: ast.expr | None) -> Any:
-    """Return the value of what is written out, `Path("out")` included; None for anything else."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Path") and node.args:
-        return _value(node.args[0])
-    try:
-        return None if node is None else ast.literal_eval(node)
-    except ValueError:
-        return None
-
-
-def _constants(tree: ast.Module) -> dict[str, str]:
-    """Find texts that are given a name at the top of the script."""
-    found = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            value = _value(node.value)
-            if isinstance(value, str):
-                found[node.targets[0].id] = value
-    return found
-
-
-def _saved(tree: ast.Module, values: dict[str, str]) -> Iterator[str]:
-    """Yield paths that `torch.save` and the like are given, as far as they can be read off; what
-    changes from save to save is a `*`.
+def _given(trees: list[ast.Module], modules: set[str], *, parses: bool) -> list[str]:
+    """Return the command that trains, and what keeps Hydra in the attempt's folder, or has
+    transformers' Trainer train, evaluate and save.
     """
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    given = [command] if (command := command_of(nodes)) else []
+    if "hydra" in modules:
+        given.append("hydra.run.dir=.")
+    if parses:
+        names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        given += [f"--{name}" for name in ("do_train", "do_eval") if name in names]
+        given += ["--eval_strategy=epoch", "--save_strategy=epoch"]
+    return given
+
+
+def _own_modules(script: Path, trees: list[ast.Module]) -> Iterator[Path]:
+    """Yield files below the script's folder that it imports, and those that they import."""
+    seen = {script}
+    for tree in trees:  # which grows
+        for name in _imports(tree):
+            path = script.parent.joinpath(*name.split("."))
+            for file in (path.with_suffix(".py"), path / "__init__.py"):
+                if file not in seen and len(seen) <= MOST_MODULES and file.is_file():
+                    seen.add(file)
+                    yield file
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        place = {"save": 1, "save_checkpoint": 0, "save_state": 0, "save_pretrained": 0}
-        at = place.get(node.func.attr)
-        if at is None or len(node.args) <= at:
-            continue
-        path = _path(node.args[at], values)
-        if path.strip("*./") and not path.startswith("/") and ".." not in path:
-            yield PurePosixPath(path).as_posix()
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{one.name}" for one in node.names))
 
 
-def _path(node: ast.expr, values: dict[str, str]) -> str:
-    text = ast.unparse(node)
-    if text in values:
-        return values[text]
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(
-            _path(one.value if isinstance(one, ast.FormattedValue) else one, values)
-            for one in node.values
-        )
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Add):
-        between = "/" if isinstance(node.op, ast.Div) else ""
-        return f"{_path(node.left, values)}{between}{_path(node.right, values)}"
-    if (
-        isinstance(node, ast.Call)
-        and node.args
-        and text.startswith(("os.path.join", "Path", "str"))
-    ):
-        return "/".join(_path(one, values) for one in node.args)
-    return "*"
+def _again(trees: list[ast.Module], options: list[ScriptOption]) -> list[str]:
+    """Return the arguments with which a script goes on from a checkpoint."""
+    for option in options:
+        if option.word in RESUMES and option.choices == ():
+            return option.arguments("{checkpoint}")
+    compared = {
+        called(node.left)
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and value_of(node.comparators[0]) == "resume"
+        if not isinstance(node.left, ast.Call)
+    }
+    return next((one.arguments("resume") for one in options if one.name in compared), [])
 
 
-def _printed(tree: ast.Module) -> Iterator[PrintedMetric]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _prints(node.func):
-            for argument in node.args:
-                if isinstance(argument, ast.JoinedStr):
-                    yield from _in_text(argument)
-            yield from _in_arguments(node.args)
-
-
-def _prints(function: ast.expr) -> bool:
-    name = ast.unparse(function)
-    return name == "print" or name.endswith((".info", ".write", ".print"))
-
-
-def _in_text(text: ast.JoinedStr) -> Iterator[PrintedMetric]:
-    """Yield what an f-string has after the word of a metric."""
-    for before, value in pairwise(text.values):
-        if isinstance(before, ast.Constant) and isinstance(value, ast.FormattedValue):
-            yield from _metric(str(before.value))
-
-
-def _in_arguments(arguments: list[ast.expr]) -> Iterator[PrintedMetric]:
-    """Yield what `print("accuracy", accuracy)` has after the word of a metric."""
-    for before, value in pairwise(arguments):
-        if isinstance(before, ast.Constant) and not isinstance(value, ast.Constant):
-            yield from _metric(f"{before.value!s} ")
-
-
-def _metric(before: str) -> Iterator[PrintedMetric]:
-    found = WORD_BEFORE.search(before)
-    words = found[1].lower().split() if found else []
-    if not found or not any(word in words[-1] for word in METRICS):
-        return
-    kept = " ".join(found[1].split()[-2:])
-    tail = before[found.end(1) :]
-    name = re.sub(r"\W+", "_", kept.lower()).strip("_")
-    yield PrintedMetric(name, f"{re.escape(kept)}{_loosely(tail)}([-+.0-9eE]+)".replace("\\ ", " "))
-
-
-def _loosely(text: str) -> str:
-    """Return a pattern for punctuation between a word and its number."""
-    return re.sub(r"\s+", r"\\s+", re.escape(text).replace("\\ ", " "))
-
-
-def _rank(printed: PrintedMetric) -> tuple[int, int]:
-    tested = any(word in printed.name for word in ("val", "test", "eval", "dev"))
-    trained = "train" in printed.name
-    kind = next(place for place, word in enumerate(METRICS) if word in printed.name)
-    return (2 * trained - tested, kind)
-
-
-def script_text(path: Path) -> str:
-    """Read the script's text."""
-    return path.read_text(encoding="utf-8")
+RESUMES = (
+    *("resume", "resume_from_checkpoint", "resume_from", "resume_path", "resume_ckpt"),
+    *("ckpt_path", "checkpoint", "checkpoint_path", "load_checkpoint", "restore_file"),
+)
+"""What an option is called that takes the checkpoint to go on from."""

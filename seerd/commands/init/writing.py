@@ -1,25 +1,43 @@
 """The spec for a script, as text, with every guess marked as one.
 
 The one rule: it is valid. What cannot be known is a guess that works, or a line that is commented
-out.
+out; what is needed before it can run is marked `to do`.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from seerd.commands.init.guessing import FIXED, RESUMES, dimension, resumes
-from seerd.commands.init.reading import PrintedMetric, ScriptFacts, ScriptOption
+from seerd.commands.init.guessing import LENGTHS, dimension, tuned_of
+from seerd.commands.init.options import ScriptOption
+from seerd.commands.init.printing import NUMBER, PrintedMetric
+from seerd.commands.init.reading import RESUMES, ScriptFacts
+from seerd.commands.init.saving import OUT, given_folder
 
 GUESS = "  # guess"
 LONG = 1000
 """Epochs, or steps, that no trial is likely to come to the end of."""
-OF_TRAINER = [
-    ScriptOption("--learning_rate", "float", 5e-5),
-    ScriptOption("--weight_decay", "float", 0.01),
-]
-PRINTED_BY_TRAINER = PrintedMetric("eval_loss", "'eval_loss': '?([-+.0-9eE]+)")
-NO_OPTION = [ScriptOption("--lr", "float", 1e-2)]
+EACH_EPOCH = ("checkpointing_steps",)
+"""What an option is called that says when to save, and may be "epoch"."""
+NO_OPTION = ScriptOption("--lr", "float", 1e-2)
+OF_HYDRA = ScriptOption("lr=", "float", 1e-2)
+LIMITS = ["", "[limits]", f'deadline = "10m"{GUESS}', f'budget   = "20gpu-min"{GUESS}']
+NO_OPTIONS = (
+    "the script takes no options: give it one for each hyperparameter (argparse), and write "
+    "[space] and args"
+)
+NOT_TUNED = "no option looks like a hyperparameter: write [space] and args yourself"
+NO_HYDRA = (
+    "no override is known that is a hyperparameter: write [space] and args (optimizer.lr={lr})"
+)
+HOW = {
+    "transformers": "use seerd.transformers.Callback in the script (docs/frameworks.md)",
+    "lightning": "use seerd.lightning.Callback in the script (docs/frameworks.md)",
+    "accelerate": "use trial.track() and trial.running() in the script (docs/frameworks.md)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,127 +52,184 @@ class Written:
     missing: tuple[str, ...]
 
 
-def written(script: str, found: ScriptFacts) -> Written:
-    """Write the spec of a script that has this name, in the folder of the spec."""
-    inside = found.frameworks & {"seerd", "transformers", "lightning", "accelerate"}
-    by_options = not inside or (inside == {"transformers"} and found.parses)
-    options = [*found.options, *(OF_TRAINER if found.parses else ())]
-    tuned = [one for one in options if dimension(one)] or (
-        [] if by_options and options else NO_OPTION
-    )
-    printed = [*found.printed, *([PRINTED_BY_TRAINER] if found.parses else ())]
-    goal = printed[0] if printed else None
+def written(script: str, found: ScriptFacts, python: Sequence[str] = ()) -> Written:
+    """Write the spec of a script that has this name, in the folder of the spec. `python` are the
+    lines that name its interpreter.
+    """
+    tuned = tuned_of(found.options) or [OF_HYDRA if found.hydra else NO_OPTION]
+    goal = next(iter(found.logged if _callbacks(found) else found.printed), None)
+    given = _given(found, tuned) if found.by_options else []
+    missing = _missing(found, given)
     lines = [
         f"# For {script}, as `seerd init` has read it. Look at what is marked as a guess.",
+        *(f"# to do: {one}" for one in missing),
         "",
         f"metric = {_metric(goal)}{GUESS}",
         "",
         "[train]",
-        f'script   = "{script}"',
-        *_launcher(found),
+        f"script   = {json.dumps(script)}",
+        _launcher(found),
+        *python,
     ]
-    if by_options:
-        lines += _by_options(found, tuned or NO_OPTION, goal)
-    lines += ["", "[space]", *_space(tuned or NO_OPTION), *_others(options, tuned)]
-    lines += _policy(found)
-    return Written(
-        "\n".join([*lines, *LIMITS]) + "\n", tuple(_missing(found, options, tuned, goal))
-    )
+    if found.by_options:
+        lines += [
+            f"args     = {_texts([*found.given, *(part for one in given for part in one.written)])}"
+        ]
+    if found.by_options and not _callbacks(found):
+        lines += [*_report(found), *_checkpoint(found)]
+    lines += [
+        "",
+        "[space]",
+        *(f"{one.name} = {dimension(one)}{GUESS}" for one in tuned),
+    ]
+    lines += _others(found, given)
+    if not _by_ranks(found):
+        lines += ["", "[policy]", "p_max = 1  # it is one process, which uses one GPU"]
+    return Written("\n".join([*lines, *LIMITS]) + "\n", missing)
 
 
-LIMITS = [
-    "",
-    "[limits]",
-    f'deadline = "10m"{GUESS}',
-    f'budget   = "20gpu-min"{GUESS}',
-]
-HOW = {
-    "transformers": "use seerd.transformers.Callback in the script (docs/frameworks.md)",
-    "lightning": "use seerd.lightning.Callback in the script (docs/frameworks.md)",
-    "accelerate": "use trial.track() and trial.running() in the script (docs/frameworks.md)",
-}
+class Given(NamedTuple):
+    """An option, and how it is written with its value in `args`."""
+
+    option: ScriptOption
+    written: list[str]
+
+
+def _given(found: ScriptFacts, tuned: list[ScriptOption]) -> list[Given]:
+    """Return what the script is given: hyperparameters, a length that no trial comes to the end of,
+    a folder of its own, and what has it save.
+    """
+    given = [Given(one, one.arguments(f"{{{one.name}}}")) for one in tuned]
+    lengths = [one for one in found.options if one.word in LENGTHS and _is_long(one)]
+    given += [
+        Given(one, one.arguments(str(max(LONG, int(one.default or 0)))))
+        for one in ([] if found.saves.at_end else lengths[:1])
+    ]
+    for one in found.options:
+        if given_folder(one) and one.name not in {other.option.name for other in given}:
+            given.append(Given(one, one.arguments(OUT)))
+        elif one.word in EACH_EPOCH and one.default is None:
+            given.append(Given(one, one.arguments("epoch")))
+        elif one.word.startswith("save") and one.kind == "bool" and one.default is False:
+            given.append(Given(one, [one.flag]))
+    return given
+
+
+def _is_long(option: ScriptOption) -> bool:
+    return option.required or (isinstance(option.default, int | float) and option.default > 0)
+
+
+def _callbacks(found: ScriptFacts) -> list[str]:
+    """Return the frameworks whose callback must report, since nothing is printed of a metric."""
+    if not found.options:
+        return sorted(found.frameworks)
+    return ["lightning"] if "lightning" in found.frameworks and not found.printed else []
+
+
+def _by_ranks(found: ScriptFacts) -> bool:
+    return found.distributed or bool(found.frameworks)
 
 
 def _metric(goal: PrintedMetric | None) -> str:
-    if goal is None:
-        return '{ name = "accuracy", mode = "max" }'
-    return f'{{ name = "{goal.name}", mode = "{goal.mode}" }}'
+    name, mode = (goal.name, goal.mode) if goal else ("accuracy", "max")
+    return f'{{ name = "{name}", mode = "{mode}" }}'
 
 
-def _launcher(found: ScriptFacts) -> list[str]:
-    if found.distributed or found.frameworks:
-        return ['launcher = "torchrun"  # one process for each GPU']
-    return ['launcher = "python"  # one process; "torchrun" starts one for each GPU']
+def _launcher(found: ScriptFacts) -> str:
+    if _by_ranks(found):
+        return 'launcher = "torchrun"  # one process for each GPU'
+    return 'launcher = "python"  # one process; "torchrun" starts one for each GPU'
 
 
-def _by_options(
-    found: ScriptFacts, tuned: list[ScriptOption], goal: PrintedMetric | None
-) -> list[str]:
-    arguments = [part for one in tuned for part in (one.flag, f"{{{one.name}}}")]
-    for one in found.options:
-        if one.name in FIXED:
-            arguments += [one.flag, str(LONG)]
-    pattern = goal.pattern if goal else "accuracy[=: ]+([0-9.]+)"
-    lines = [f"args     = {_texts(arguments)}", f"report   = '''{pattern}'''{GUESS}"]
-    saved = ["out/checkpoint-*"] if found.parses else found.saved
-    if not saved:
-        return [*lines, '# checkpoint = "out/last.pt"  # what the script saves, to go on from']
-    lines.append(f'checkpoint = "{saved[0]}"{GUESS}')
-    lines += [f'# or "{other}"' for other in saved[1:3]]
-    option = next((one for one in found.options if resumes(one)), None)
-    if found.parses:
-        option = option or ScriptOption("--resume_from_checkpoint")
-    if option is None:
-        return [*lines, '# resume = ["--resume", "{checkpoint}"]  # if it has such an option']
-    return [*lines, f'resume   = ["{option.flag}", "{{checkpoint}}"]']
+def _report(found: ScriptFacts) -> list[str]:
+    patterns = [_literal(one.pattern) for one in found.printed[:4]]
+    first = patterns[0] if patterns else _literal(f"accuracy[=: ]+{NUMBER}")
+    return [f"report   = {first}{GUESS}", *(f"# or {other}" for other in patterns[1:])]
 
 
-def _space(tuned: list[ScriptOption]) -> list[str]:
-    return [f"{one.name} = {dimension(one)}{GUESS}" for one in tuned]
+def _checkpoint(found: ScriptFacts) -> list[str]:
+    paths = found.saves.paths
+    if not paths:
+        return ['# checkpoint = "out/last.pt"  # what the script saves, to go on from']
+    lines = [f"checkpoint = {json.dumps(paths[0])}{GUESS}"]
+    lines += [f"# or {json.dumps(other)}" for other in paths[1:3]]
+    if found.again:
+        return [*lines, f"resume   = {_texts(found.again)}"]
+    if found.saves.resumes:
+        return [*lines, "# it looks for its checkpoint by itself: no `resume` is needed"]
+    return [*lines, '# resume = ["--resume", "{checkpoint}"]  # if it has such an option']
 
 
-def _others(options: list[ScriptOption], tuned: list[ScriptOption]) -> list[str]:
-    others = [
-        one.flag for one in options if one not in tuned and one.name not in (*FIXED, *RESUMES)
+def _others(found: ScriptFacts, given: list[Given]) -> list[str]:
+    names = {one.option.name for one in given}
+    flags = [
+        one.flag
+        for one in found.options
+        if one.name not in names and not one.required and one.word not in (*LENGTHS, *RESUMES)
+        if one.flag.startswith("-") or not one.flag.endswith("=")
     ]
-    if not others:
+    if not flags:
         return []
-    return [f"# {script_options(others)} could be tuned too, or given a value in args"]
+    more = f" and {len(flags) - 8} others" if len(flags) > 8 else ""
+    return [f"# {' '.join(flags[:8])}{more} could be tuned too, or given a value in args"]
 
 
-def script_options(flags: list[str]) -> str:
-    """Return these options as the beginning of a sentence."""
-    return " ".join(flags[:8]) + (f" and {len(flags) - 8} others" if len(flags) > 8 else "")
-
-
-def _policy(found: ScriptFacts) -> list[str]:
-    if found.distributed or found.frameworks:
-        return []
-    return ["", "[policy]", "p_max = 1  # it is one process, which uses one GPU"]
-
-
-def _missing(
-    found: ScriptFacts,
-    options: list[ScriptOption],
-    tuned: list[ScriptOption],
-    goal: PrintedMetric | None,
-) -> list[str]:
-    inside = found.frameworks & set(HOW)
-    if "seerd" in found.frameworks:
-        return []
-    if inside and not (inside == {"transformers"} and found.parses):
-        return [HOW[name] for name in sorted(inside)]
+def _missing(found: ScriptFacts, given: list[Given]) -> tuple[str, ...]:
+    """Return what the person has to do."""
+    names = {one.option.name for one in given}
+    needed = [one for one in found.options if one.required and one.name not in names]
     missing = []
-    if not [one for one in tuned if one in options]:
-        missing.append("no option looks like a hyperparameter: write [space] and args yourself")
-    if goal is None:
-        missing.append("it is not seen what the script prints: write `report` for its metric")
-    if not found.saved and not found.parses:
-        missing.append(
-            "it is not seen what the script saves: without `checkpoint` no model is kept"
-        )
-    return missing
+    if needed:
+        *flags, last = [one.flag.rstrip("=") for one in needed]
+        listed, them = (f"{', '.join(flags)} and {last}", "them") if flags else (last, "it")
+        missing.append(f"the script needs {listed}: put {them} into args{_about(needed)}")
+    if "seerd" in found.frameworks:
+        return tuple(missing)
+    if found.by_options and not tuned_of(found.options):
+        missing.append(NO_HYDRA if found.hydra else NOT_TUNED if found.options else NO_OPTIONS)
+    if callbacks := _callbacks(found):
+        return (*missing, *(HOW[name] for name in callbacks))
+    return (*missing, *_of_report(found), *_of_checkpoint(found))
+
+
+def _of_report(found: ScriptFacts) -> list[str]:
+    if not found.printed:
+        return ["it is not seen what the script prints: write `report` for its metric"]
+    goal = found.printed[0]
+    alike = (
+        f"{goal.name} is printed of training and of validation alike: have the script print them "
+        "in different words, and write `report` for the one that counts"
+    )
+    return [alike] if goal.ambiguous else []
+
+
+def _of_checkpoint(found: ScriptFacts) -> list[str]:
+    saves = found.saves
+    if not saves.paths:
+        return ["it is not seen what the script saves: without `checkpoint` no model is kept"]
+    at_end = (
+        f"{saves.paths[0]} is saved only at the end: have the script save in each epoch, or a "
+        "trial that is stopped leaves no model"
+    )
+    anew = (
+        "no option is seen that takes a checkpoint to go on from: write `resume`, or a trial that "
+        "is stopped and goes on begins anew"
+    )
+    return [at_end] if saves.at_end else [] if found.again or saves.resumes else [anew]
+
+
+def _about(options: list[ScriptOption]) -> str:
+    about = [
+        f"{one.flag.rstrip('=')}: {' '.join(one.about.split()):.60}" for one in options if one.about
+    ]
+    return f" ({'; '.join(about)})" if about else ""
+
+
+def _literal(text: str) -> str:
+    if "'" not in text:
+        return f"'{text}'"
+    return f"'''{text}'''" if "\\" in text else json.dumps(text)
 
 
 def _texts(texts: list[str]) -> str:
-    return "[" + ", ".join(f'"{text}"' for text in texts) + "]"
+    return "[" + ", ".join(json.dumps(text, ensure_ascii=False) for text in texts) + "]"

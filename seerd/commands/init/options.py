@@ -1,0 +1,319 @@
+"""The options of a training script, whichever library reads them.
+
+The one rule: a library is a line of a table. It declares options by calls (`CALLS`) or makes them
+of a signature (`SIGNATURES`); a script without either may still take `--name=value` for its
+globals, or `name=value` for its configuration.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+FLAGS = ("store_true", "store_false", "store_const", "count", "BooleanOptionalAction")
+NO_OPTIONS = ("help", "version")
+NO_VALUE = ("?", "*", "...", "argparse.REMAINDER", "REMAINDER", "-1")
+"""What `nargs` is of a positional that may be missing."""
+CALLS = ("add_argument", "add_option", "option", "argument")
+"""What argparse, optparse, click and those that extend them call to declare an option."""
+DEFINES = "DEFINE_"
+"""How the name of such a call begins in absl."""
+FORMS = ("Option", "Argument", "field")
+"""What stands for a default in a signature, with the default inside."""
+
+
+class Signature(NamedTuple):
+    """How a library makes options of a function's parameters, or a class's fields.
+
+    calls       what the function or class is given to, or is decorated with
+    between     what is between the words of a flag
+    positional  whether a parameter without a default has no flag
+    """
+
+    calls: tuple[str, ...]
+    between: str = "_"
+    positional: bool = False
+
+
+SIGNATURES = {
+    "typer": Signature(("run", "command"), "-", positional=True),
+    "fire": Signature(("Fire",)),
+    "tyro": Signature(("cli",), "-"),
+    "transformers": Signature(("HfArgumentParser",)),
+    "simple_parsing": Signature(("add_arguments", "parse")),
+    "jsonargparse": Signature(("CLI", "auto_cli"), positional=True),
+    "defopt": Signature(("run",), "-", positional=True),
+    "tap": Signature(("Tap",)),
+    "pyrallis": Signature(("wrap", "parse")),
+    "draccus": Signature(("wrap", "parse")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOption:
+    """An option of the script.
+
+    flag      as it is written before its value: "--lr", "--lr=", "optim.lr="; "data" if it has none
+    kind      the name of its type: "float", "int", "str", "Path", "bool" for a flag, "list" for
+              several values; empty: not known
+    default   None if there is none, or it cannot be read
+    choices   what it may be; empty: anything
+    required  whether the script ends without it
+    about     its help
+    """
+
+    flag: str
+    kind: str = ""
+    default: Any = None
+    choices: tuple[Any, ...] = ()
+    required: bool = False
+    about: str = ""
+
+    @property
+    def name(self) -> str:
+        """What its value is called, without a section's name."""
+        return re.sub(r"\W", "_", self.flag.strip("-=").rpartition(".")[2])
+
+    @property
+    def word(self) -> str:
+        """The name in lower case with underscores, as names are known by."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower()
+
+    def arguments(self, value: str) -> list[str]:
+        """Return the arguments that give it this value."""
+        if self.kind == "bool":
+            return [self.flag]
+        if self.flag.endswith("="):
+            return [f"{self.flag}{value}"]
+        return [self.flag, value] if self.flag.startswith("-") else [value]
+
+
+def options_of(trees: Iterable[ast.Module], modules: set[str]) -> list[ScriptOption]:
+    """Read the options of a script and its own modules, which import these packages."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    command = command_of(nodes)
+    others = {made for made, name in _made(nodes, "add_parser") if name != command}
+    found = [one for call in calls if owner_of(call) not in others for one in declared(call)]
+    for group, _ in _made(nodes, "add_mutually_exclusive_group"):
+        flags = [one.flag for call in calls if owner_of(call) == group for one in declared(call)]
+        found.append(ScriptOption(" or ".join(flags), required=True))
+    defined = {node.name: node for node in nodes if isinstance(node, DEFINITIONS)}
+    for library, style in SIGNATURES.items():
+        if library in modules:
+            found += _of_signatures(calls, defined, style)
+    found = _as_required(found, calls) or [*_overrides(nodes), *_globals(nodes)]
+    return list({one.name: one for one in reversed(found)}.values())[::-1]
+
+
+def command_of(nodes: Iterable[ast.AST]) -> str:
+    """Return which command of a script with several trains; empty if it has none."""
+    names = [name for _, name in _made(nodes, "add_parser")]
+    return next((name for name in names if re.search("train|fit|tune", name)), "".join(names[:1]))
+
+
+def _made(nodes: Iterable[ast.AST], maker: str) -> Iterator[tuple[str, str]]:
+    """Yield what is made by a call of this name for options of its own: the name that it is given,
+    and the first argument. A group of options counts if one of them is needed.
+    """
+    for node in nodes:
+        if isinstance(node, ast.Assign) and called(node.value) == maker:
+            call = node.value
+            given = {one.arg: value_of(one.value) for one in call.keywords}  # type: ignore[attr-defined]
+            if given.get("required", maker == "add_parser"):
+                names = [value_of(one) for one in call.args[:1]]  # type: ignore[attr-defined]
+                yield ast.unparse(node.targets[0]), str([*names, ""][0])
+
+
+def owner_of(call: ast.Call) -> str:
+    """Return whose method is called, as it is written; empty if it is none."""
+    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+
+
+def called(node: ast.expr) -> str:
+    """Return the last name of what is called, or decorates."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def value_of(node: ast.expr | None) -> Any:
+    """Return the value of what is written out, `Path("out")` included; None for anything else."""
+    if isinstance(node, ast.Call) and called(node).endswith("Path") and node.args:
+        return value_of(node.args[0])
+    try:
+        return None if node is None else ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return None
+
+
+def declared(call: ast.Call) -> Iterator[ScriptOption]:
+    """Yield the option that a call declares, if it does."""
+    given = {one.arg: one.value for one in call.keywords if one.arg}
+    if called(call) in CALLS and isinstance(call.func, ast.Attribute):
+        texts = [value for one in call.args if isinstance(value := value_of(one), str)]
+        flag = max(texts, key=lambda text: (text.startswith("--"), text[:1] == "-"), default="")
+    elif called(call).startswith(DEFINES) and call.args and value_of(call.args[0]):
+        flag = f"--{value_of(call.args[0])}="
+        names = ("", "default", "enum_values" if "enum" in called(call) else "help")
+        given = {**dict(zip(names, call.args, strict=False)), **given}
+        if "bool" in called(call):
+            given["action"] = ast.Constant("store_true")
+    else:
+        return
+    if flag.strip("-"):
+        yield from _option(flag.partition("/")[0], given)
+
+
+def _option(flag: str, given: dict[str, ast.expr]) -> Iterator[ScriptOption]:
+    action, nargs = (_text(given.get(key)) for key in ("action", "nargs"))
+    if action in NO_OPTIONS:
+        return
+    default, kind = value_of(given.get("default")), _kind(given.get("type"))
+    choices = value_of(given.get("choices", given.get("enum_values"))) or ()
+    if isinstance(given.get("type"), ast.Call) and kind == "Choice":  # click's
+        choices = value_of(given["type"].args[0]) or ()  # type: ignore[attr-defined]
+    if action in FLAGS or value_of(given.get("is_flag")):
+        kind, default = "bool", default if default is not None else action == "store_false"
+    elif nargs and nargs != "?":
+        kind = "list"
+    required = value_of(given.get("required"))
+    if required is None and not flag.startswith("-"):
+        required = nargs not in NO_VALUE and kind != "bool" and "default" not in given
+    yield ScriptOption(
+        flag,
+        kind or ("" if default is None or isinstance(default, bool) else type(default).__name__),
+        default,
+        tuple(choices) if isinstance(choices, list | tuple) else (),
+        required=bool(required),
+        about=str(value_of(given.get("help")) or ""),
+    )
+
+
+def _text(node: ast.expr | None) -> str:
+    value = value_of(node)
+    return ast.unparse(node).rpartition(".")[2] if node and value is None else str(value or "")
+
+
+def _kind(node: ast.expr | None) -> str:
+    """Return the name of a type as it is annotated, or given to `type`."""
+    if isinstance(node, ast.Subscript):  # Optional[float], Annotated[float, ...], list[int]
+        inner = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+        return "list" if called(node.value).lower() in ("list", "tuple") else _kind(inner)
+    if isinstance(node, ast.BinOp):  # float | None
+        return _kind(node.left)
+    return "" if node is None else (called(node) or str(value_of(node) or ""))
+
+
+def _as_required(found: list[ScriptOption], calls: list[ast.Call]) -> list[ScriptOption]:
+    """Mark what absl's `mark_flags_as_required` names."""
+    marks = [call.args[0] for call in calls if called(call).startswith("mark_flag") and call.args]
+    named = str([value_of(one) for one in marks])
+    return [replace(one, required=True) if repr(one.name) in named else one for one in found]
+
+
+def _of_signatures(
+    calls: list[ast.Call], defined: dict[str, Any], style: Signature
+) -> Iterator[ScriptOption]:
+    named = [
+        part
+        for call in calls
+        if called(call) in style.calls
+        for one in call.args[:1]
+        for part in (one.elts if isinstance(one, ast.Tuple | ast.List) else [one])
+    ]
+    wanted = [*(called(one) for one in named)]
+    for name, node in defined.items():
+        around = [*node.decorator_list, *getattr(node, "bases", ())]
+        if any(called(one) in style.calls for one in around):
+            wanted.append(name)
+    for name in wanted:
+        if name in defined:
+            yield from _fields(defined[name], defined, style)
+
+
+def _fields(node: Any, defined: dict[str, Any], style: Signature) -> Iterator[ScriptOption]:
+    """Yield the options that a function's parameters, or a class's fields, become."""
+    if isinstance(node, ast.ClassDef):
+        for base in node.bases:
+            if called(base) in defined:
+                yield from _fields(defined[called(base)], defined, style)
+        rows = [
+            (one.target.id, one.annotation, one.value)
+            for one in node.body
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        ]
+    else:
+        named = [*node.args.args, *node.args.kwonlyargs]
+        last: list[ast.expr | None] = [*node.args.defaults, *node.args.kw_defaults]
+        first = [None] * (len(node.args.args) - len(node.args.defaults))
+        rows = [
+            (one.arg, one.annotation, default)
+            for one, default in zip(named, [*first, *last], strict=True)
+        ]
+    for name, annotation, default in rows:
+        inner = defined.get(_kind(annotation))
+        if isinstance(inner, ast.ClassDef) and inner is not node:
+            yield from _fields(inner, defined, style)
+        else:
+            yield from _field(name, annotation, default, style)
+
+
+def _field(
+    name: str, annotation: ast.expr | None, default: ast.expr | None, style: Signature
+) -> Iterator[ScriptOption]:
+    given: dict[str, ast.expr] = {"default": default} if default is not None else {}
+    if isinstance(default, ast.Call) and called(default) in FORMS:
+        given = {one.arg: one.value for one in default.keywords if one.arg}
+        if default.args and value_of(default.args[0]) is not Ellipsis:
+            given["default"] = default.args[0]
+        if isinstance(about := value_of(given.get("metadata")), dict) and "help" in about:
+            given["help"] = ast.Constant(about["help"])
+    bare = not {"default", "default_factory"} & set(given)
+    flag = (
+        name
+        if bare and style.positional and default is None
+        else f"--{name.replace('_', style.between)}"
+    )
+    kind = _kind(annotation)
+    if kind == "bool":
+        given["action"] = ast.Constant("store_true")
+    for one in _option(flag, {**given, "required": ast.Constant(value=bare)}):
+        yield replace(one, kind=kind or one.kind)
+
+
+def _globals(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
+    """Yield the globals of a script that runs another file over them, which sets them from
+    `--name=value`.
+    """
+    runs_over = any(
+        isinstance(node, ast.Call) and called(node) == "exec" and "open(" in ast.unparse(node)
+        for node in nodes
+    )
+    for tree in nodes if runs_over else ():
+        for node in tree.body if isinstance(tree, ast.Module) else ():
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                value = value_of(node.value)
+                if isinstance(value, bool | int | float | str):
+                    kind = "choice" if isinstance(value, bool) else type(value).__name__
+                    yield ScriptOption(f"--{node.targets[0].id}=", kind, value)
+
+
+def _overrides(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
+    """Yield what a script reads of its configuration by Hydra, which `name=value` overrides."""
+    roots = {
+        node.args.args[0].arg
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and node.args.args
+        if any(ast.unparse(one).startswith("hydra.main") for one in node.decorator_list)
+    }
+    for node in nodes if roots else ():
+        if isinstance(node, ast.Attribute):
+            root, _, path = ast.unparse(node).partition(".")
+            if root in roots and re.fullmatch(r"[\w.]+", path):
+                yield ScriptOption(f"{path}=")

@@ -1,0 +1,279 @@
+"""The metrics that a script prints, and the patterns that read them.
+
+The one rule: a pattern is as short as it can be without reading another line of the script: one of
+training as if it were of validation.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from seerd.commands.init.options import called, value_of
+
+NUMBER = "([-+.0-9eE]+)"
+METRICS = (
+    *("accuracy", "acc", "f1", "auc", "map", "iou", "dice", "bleu", "rouge", "top1", "prec"),
+    *("precision", "recall", "r2", "psnr", "ssim", "score", "reward", "return", "perplexity"),
+    *("ppl", "wer", "cer", "fid", "error", "err", "rmse", "mse", "mae", "logloss", "nll", "loss"),
+)
+"""Words that name a metric, the likeliest goal first."""
+LESS_IS_BETTER = METRICS[METRICS.index("perplexity") :]
+NAMED = re.compile(
+    r"(?<![a-z])(?:val|valid|validation|test|eval|dev|train|avg|mean|best|m)?_?"
+    rf"({'|'.join(sorted(METRICS, key=len, reverse=True))})(?:es|s)?(?![a-z])",
+    re.IGNORECASE,
+)
+TESTED = re.compile(r"(?<![a-z])(?:val|test|eval|dev)", re.IGNORECASE)
+WORDS_BEFORE = re.compile(r"(['\"]?[A-Za-z_][\w/@ ]*?)([^\w\n]{1,6})$")
+OF_PERCENT = re.compile(r"%(?:\(\w+\))?[-#0 +]*(\*|\d*)(?:\.\d+)?[diouxXeEfFgGrsa]")
+PADDED = re.compile(r"[ <>^+=-]?[1-9]\d*")
+MANY = 3
+"""So many values before that of a metric, and its line rather shows how a pass goes on."""
+FIELD = "\0"
+"""What stands for a value in a line; two spaces before it, where it may be filled up with some."""
+PRINTS = ("print", "info", "debug", "warning", "echo", "secho", "write", "display")
+TABLE = re.compile(r"(?:metric|result|score)s?$")
+"""What a value is called that is a table of metrics."""
+
+
+class TrainingLoop(NamedTuple):
+    """A training loop of a library, which prints by itself.
+
+    modules  the library
+    call     what starts it
+    pattern  what reads a metric from its lines; `{}` is the metric's name
+    unnamed  what that is if none is named
+    """
+
+    modules: tuple[str, ...]
+    call: str
+    pattern: str
+    unnamed: str = "loss"
+
+
+OF_LOOP = re.compile(r"\b(?:metrics?|eval_metric)'?[=:] ?\[?'(\w+)'")
+"""What names the metric of such a loop, as `ast.unparse` writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedMetric:
+    """A metric that the script prints.
+
+    name       the word before it
+    pattern    what reads it from a line
+    ambiguous  whether the same line is printed elsewhere of something else
+    """
+
+    name: str
+    pattern: str
+    ambiguous: bool = False
+
+    @property
+    def mode(self) -> str:
+        """Whether more or less of it is better, by its name."""
+        found = NAMED.search(self.name)
+        return "min" if found and found[1].lower() in LESS_IS_BETTER else "max"
+
+
+LOOPS = (
+    TrainingLoop(("keras", "tensorflow"), "fit", "val_{}: " + NUMBER),
+    TrainingLoop(("xgboost",), "train", r"eval\S*-{}:" + NUMBER, r"\w+"),
+    TrainingLoop(("lightgbm",), "train", r"'s {}: " + NUMBER, r"\w+"),
+)
+TRAINER = PrintedMetric("eval_loss", "'eval_loss': '?" + NUMBER)
+"""What transformers' Trainer prints when it evaluates."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedLine:
+    """A line that the script makes.
+
+    text      it, with `FIELD` for values
+    function  the name of the function that makes it
+    shown     whether it is seen to be printed
+    """
+
+    text: str
+    function: str
+    shown: bool
+
+
+def metrics_of(lines: list[PrintedLine]) -> list[PrintedMetric]:
+    """Return the metrics in these lines, the likeliest goal first."""
+    ranked = []
+    for line in lines:
+        parts = line.text.split(FIELD)
+        for place, part in enumerate(parts[:-1]):
+            metric = _metric(FIELD.join([*parts[:place], ""]), part, line, lines)
+            if metric is not None:
+                ranked.append((_rank(metric, line), metric))
+    return list(dict.fromkeys(metric for _, metric in sorted(ranked, key=lambda one: one[0])))
+
+
+def metrics_of_loops(tree: ast.Module, modules: set[str]) -> Iterator[PrintedMetric]:
+    """Yield what training loops of libraries print."""
+    calls = {called(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    if "transformers" in modules and any(one.endswith("Trainer") for one in calls):
+        yield TRAINER
+    named = OF_LOOP.search(ast.unparse(tree))
+    for loop in LOOPS:
+        if modules & set(loop.modules) and loop.call in calls:
+            pattern = loop.pattern.format(named[1] if named else loop.unnamed)
+            yield PrintedMetric(f"val_{named[1] if named else 'loss'}", pattern)
+
+
+def logged_of(tree: ast.Module) -> Iterator[str]:
+    """Yield the metrics that a module of Lightning's logs, by their names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.log" and node.args:
+            name = value_of(node.args[0])
+            if isinstance(name, str) and NAMED.search(name):
+                yield name
+
+
+def lines_of(tree: ast.Module) -> list[PrintedLine]:
+    """Return the lines that a script makes of words and values."""
+    return list(dict.fromkeys([*_lines(tree, ""), *_of_meters(tree)]))
+
+
+def _lines(node: ast.AST, function: str) -> Iterator[PrintedLine]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Raise | ast.Assert):
+            continue
+        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
+            yield from _said(child.value, function)
+        elif isinstance(child, ast.Assign | ast.AugAssign) and (text := _text(child.value)):
+            yield from _each(text, function, shown=False)
+        yield from _lines(child, child.name if isinstance(child, ast.FunctionDef) else function)
+
+
+def _said(call: ast.Call, function: str) -> Iterator[PrintedLine]:
+    name = called(call)
+    shown = name in PRINTS or (name == "log" and isinstance(call.func, ast.Name))
+    template = value_of(call.args[0]) if len(call.args) > 1 else None
+    if name == "set_postfix":
+        for one in call.keywords:
+            yield PrintedLine(f"{one.arg}={FIELD}", function, shown=False)
+    elif isinstance(template, str) and name != "print" and OF_PERCENT.search(template):
+        yield from _each(_by_percent(template), function, shown=shown)  # logging's own
+    else:
+        texts = [_text(one) or (_plain(one) if shown else "") for one in call.args]
+        yield from _each(" ".join(texts), function, shown=shown)
+
+
+def _each(text: str, function: str, *, shown: bool) -> Iterator[PrintedLine]:
+    for line in re.split(r"[\n\r]", text):
+        if FIELD in line:
+            yield PrintedLine(line, function, shown)
+
+
+def _plain(node: ast.expr) -> str:
+    """Return what a value is as it is printed: of a dict its keys, of what is called a table of
+    metrics the likeliest one.
+    """
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.Dict):
+        return ", ".join(f"{ast.unparse(key)}: {FIELD}" for key in node.keys if key)
+    is_table = isinstance(node, ast.Name) and TABLE.search(node.id)
+    return f"'accuracy': {FIELD}" if is_table else FIELD
+
+
+def _text(node: ast.expr) -> str:
+    """Return a text with values in it as it is printed; empty if it is something else."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_part, node.values))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        left = value_of(node.left)
+        return _by_percent(left) if isinstance(left, str) else ""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        text = "".join(_text(one) or _plain(one) for one in (node.left, node.right))
+        return text if text.strip(FIELD) else ""
+    if isinstance(node, ast.Call) and called(node) == "format":
+        inside = value_of(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        try:
+            parsed = list(string.Formatter().parse(inside if isinstance(inside, str) else ""))
+        except ValueError:
+            return ""
+        return "".join(
+            text + ("" if name is None else _field(spec or "")) for text, name, spec, _ in parsed
+        )
+    return ""
+
+
+def _part(node: ast.expr) -> str:
+    if not isinstance(node, ast.FormattedValue):
+        return str(value_of(node))
+    spec = "" if node.format_spec is None else _text(node.format_spec)
+    return _plain(node.value) if not spec else _field(spec)
+
+
+def _by_percent(text: str) -> str:
+    return OF_PERCENT.sub(lambda found: _field(found[1]), text).replace("%%", "%")
+
+
+def _field(spec: str) -> str:
+    return f"  {FIELD}" if PADDED.match(spec) else FIELD
+
+
+def _of_meters(tree: ast.Module) -> Iterator[PrintedLine]:
+    """Yield what meters print that are given their name, as in PyTorch's examples: a value with its
+    mean, and at the end of a pass a summary that begins with an asterisk.
+    """
+    nodes = list(ast.walk(tree))
+    summary = any(isinstance(node, ast.Constant) and node.value == " *" for node in nodes)
+    for node in nodes:
+        if isinstance(node, ast.Call) and called(node).endswith("Meter") and node.args:
+            name = value_of(node.args[0])
+            if isinstance(name, str):
+                yield PrintedLine(f"{name}  {FIELD} ({FIELD})", "train", shown=True)
+            if isinstance(name, str) and summary:
+                yield PrintedLine(f" * {name} {FIELD}", "validate", shown=True)
+
+
+def _metric(
+    before: str, part: str, line: PrintedLine, lines: list[PrintedLine]
+) -> PrintedMetric | None:
+    """Return the metric whose name is at the end of `part`; its value follows."""
+    found = WORDS_BEFORE.search(part)
+    if not found or not NAMED.search(found[1].rpartition(" ")[2]):
+        return None
+    words = " ".join(found[1].split()[-2:])
+    name = re.sub(r"\W+", "_", words.lower()).strip("_")
+    others = [one.text.replace(FIELD, "0") for one in lines if one.text != line.text]
+    others += [re.sub(r"\s+", " ", one) for one in others]  # a value that needs all its room
+    for text in (words + found[2], part.lstrip(" |,;\t"), part, before + part):
+        pattern = _pattern(text)
+        if not any(re.search(pattern, other) for other in others):
+            twice = any(one.text == line.text and one != line for one in lines)
+            return PrintedMetric(name, pattern, ambiguous=twice)
+    return PrintedMetric(name, _pattern(words + found[2]), ambiguous=True)
+
+
+def _pattern(text: str) -> str:
+    """Return a pattern for this text, whatever its values are, and a number after it."""
+    escaped = re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", text.lstrip())
+    spaced = re.sub(r"[ \t]{2,}|\t", r"\\s*", escaped)
+    return spaced.replace(FIELD, r"\S+") + NUMBER
+
+
+def _rank(metric: PrintedMetric, line: PrintedLine) -> tuple[float, ...]:
+    """Return how likely a metric is the goal: less for likelier."""
+    where = f"{line.function} {line.text}"
+    tested, trained = (bool(TESTED.search(metric.name)), "train" in metric.name)
+    if not tested and not trained:
+        tested, trained = (bool(TESTED.search(where)), "train" in where.lower())
+    kind = NAMED.search(metric.name)
+    return (
+        trained - tested,
+        metric.ambiguous,
+        "best" in metric.name,
+        not line.shown,
+        metric.pattern.count(r"\S+") > MANY,
+        METRICS.index(kind[1].lower()) if kind else len(METRICS),
+    )

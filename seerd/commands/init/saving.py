@@ -1,0 +1,298 @@
+"""Where a script saves, and whether it goes on from there.
+
+The one rule: a path is returned if it is inside the folder that the script runs in, and as far as
+it can be read off; what changes from save to save is a `*`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from seerd.commands.init.options import ScriptOption, called, declared, value_of
+
+SAVES = re.compile(
+    r"^_?save(?!fig|txt|_?image)|^dump$|^(?:ModelCheckpoint|BackupAndRestore)$|TrainingArguments$"
+)
+"""What the last name of a call is that saves."""
+PATHS = ("filepath", "path", "f", "fname", "backup_dir", "dirpath", "output_dir")
+"""What that argument may be called."""
+OFTEN = {"ModelCheckpoint": "/*.ckpt", "BackupAndRestore": "", "TrainingArguments": "/checkpoint-*"}
+"""What is called once, and saves often: what it adds to the folder that it is given."""
+NO_CHECKPOINTS = re.compile(
+    r"\.(?:png|jpe?g|gif|pdf|svg|html|csv|tsv|txt|log|ya?ml|npy|mp4|wav)$|(?:result|metric|log)s?\.json"
+)
+"""What is saved and is no checkpoint."""
+LOADS = re.compile(r"load|restore|exists|is_?file|is_?dir|read_text|read_bytes")
+HERE = ("__file__", "cwd", "getcwd")
+JOINS = (
+    "join",
+    "joinpath",
+    "Path",
+    "PurePath",
+    "PosixPath",
+    "str",
+    "fspath",
+    "abspath",
+    "realpath",
+)
+ITSELF = ("resolve", "absolute", "expanduser", "as_posix", "format")
+FOLDERS = (
+    *("output_dir", "out_dir", "outdir", "outf", "save_dir", "savedir", "workdir", "work_dir"),
+    *("output", "save_path", "checkpoint_dir", "ckpt_dir", "model_dir", "logdir", "log_dir"),
+)
+"""What an option is called that names the folder to save to."""
+OUT = "out"
+LATEST = re.compile(r"last|latest|checkpoint|ckpt|state")
+OLDEST = 8
+
+
+@dataclass(slots=True)
+class Saves:
+    """What a script saves.
+
+    paths    of checkpoints, the one to go on from first
+    at_end   whether it saves only when it has trained
+    resumes  whether it looks for them by itself
+    """
+
+    paths: list[str]
+    at_end: bool = False
+    resumes: bool = False
+
+
+def given_folder(option: ScriptOption) -> bool:
+    """Return whether an option must be given a folder, so that what is saved there is the
+    trial's own.
+    """
+    inside = isinstance(option.default, str) and option.default not in ("", "/")
+    leaves = inside and option.default.startswith(("/", "~", ".."))
+    return option.word in FOLDERS and option.kind != "bool" and (not inside or leaves)
+
+
+def saves_of(trees: list[ast.Module], options: list[ScriptOption]) -> Saves:
+    """Read where a script, with its own modules, saves."""
+    values = NamedValues(trees, options)
+    nodes = [row for tree in trees for row in _placed(tree, "", looped=False)]
+    again = {called(node) for node, _, looped in nodes if isinstance(node, ast.Call) and looped}
+    for _ in range(OLDEST):  # functions that are called by those that a loop calls
+        again |= {
+            called(node)
+            for node, inside, _ in nodes
+            if isinstance(node, ast.Call)
+            if inside in again
+        }
+    found: dict[str, bool] = {}
+    final: dict[str, str] = {}
+    before: set[str] = set()
+    after: dict[str, set[str]] = {}  # function -> what it has saved so far
+    for node, function, looped in nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        for path in _saved(node, values):
+            often = looped or function in again or called(node) in OFTEN or "*" in path
+            found[path] = found.get(path, False) or often
+            after.setdefault(function, set()).add(path)
+        final |= dict(_renamed(node, values))
+        if LOADS.search(called(node)):
+            loaded = {values.path(one) for one in [*node.args[:1], *_owner(node)]}
+            before |= loaded - after.get(function, set())
+    found = {final.get(path, path): often for path, often in found.items()}
+    paths = sorted(
+        found, key=lambda path: (not found[path], not LATEST.search(path), "step" in path)
+    )
+    at_end = bool(paths) and not any(found.values())
+    return Saves(paths, at_end=at_end, resumes=bool(before & set(paths[:1])))
+
+
+def _placed(node: ast.AST, function: str, *, looped: bool) -> Iterator[tuple[ast.AST, str, bool]]:
+    """Yield all nodes, with the function that each is in, and whether a loop repeats it there."""
+    for child in ast.iter_child_nodes(node):
+        yield child, function, looped
+        if isinstance(child, ast.FunctionDef):
+            yield from _placed(child, child.name, looped=False)
+        else:
+            loops = isinstance(child, ast.For | ast.While)
+            yield from _placed(child, function, looped=looped or loops)
+
+
+def _saved(call: ast.Call, values: NamedValues) -> Iterator[str]:
+    name = called(call)
+    if name in ("write_text", "write_bytes"):
+        places = _owner(call)
+    elif SAVES.search(name):
+        named = [one.value for one in call.keywords if one.arg in PATHS]
+        places = [*named, *call.args[1:2], *call.args[:1]]
+    else:
+        return
+    path = next(filter(None, map(values.path, places)), "")
+    if path and not NO_CHECKPOINTS.search(path):
+        yield path if "." in PurePosixPath(path).name else path + OFTEN.get(name, "")
+
+
+def _renamed(call: ast.Call, values: NamedValues) -> Iterator[tuple[str, str]]:
+    if called(call) in ("replace", "rename", "move"):
+        ends = call.args if len(call.args) > 1 else [*_owner(call), *call.args]
+        paths = [path for one in ends[:2] if (path := values.path(one))]
+        if len(paths) > 1:
+            yield paths[0], paths[1]
+
+
+def _owner(call: ast.Call) -> list[ast.expr]:
+    return [call.func.value] if isinstance(call.func, ast.Attribute) else []
+
+
+class NamedValues:
+    """What names stand for in a script: its assignments, the defaults of its parameters and of its
+    options. `args.out`, `self.out`, `config["out"]` and `out` are the same.
+    """
+
+    def __init__(self, trees: list[ast.Module], options: list[ScriptOption]) -> None:
+        self._of: dict[str, list[ast.expr]] = {}
+        self._given = {one.name: OUT for one in options if given_folder(one)}
+        self._given |= {
+            one.name: str(one.default)
+            for one in options
+            if one.name not in self._given and one.default not in (None, "")
+        }
+        for tree in trees:
+            for node in ast.walk(tree):
+                self._note(node)
+
+    def path(self, node: ast.expr) -> str:
+        """Return the path that an expression stands for; empty if it is not known, or outside."""
+        text = re.sub(r"\*+|\{[^{}]*\}", "*", self._text(node, self._seen_from(node.lineno)))
+        first = text.lstrip("./").partition("/")[0]
+        if not text.strip("*./") or not first.strip("*") or text.startswith(("/", "~")):
+            return ""
+        return "" if ".." in text else PurePosixPath(text).as_posix()
+
+    def _seen_from(self, line: int) -> dict[str, list[ast.expr]]:
+        """Return what each name was assigned, what is likeliest at this line last."""
+        return {
+            name: sorted(values, key=lambda one: (one.lineno <= line, one.lineno))
+            for name, values in self._of.items()
+        }
+
+    def _note(self, node: ast.AST) -> None:
+        for name, value in _assigned(node):
+            self._of.setdefault(name, []).append(value)
+
+    def _text(self, node: ast.expr, of: dict[str, list[ast.expr]]) -> str:
+        def text(inner: ast.expr) -> str:
+            return self._text(inner, of)
+
+        match node:
+            case ast.Constant():
+                return "*" if isinstance(node.value, int | None) else str(node.value)
+            case ast.JoinedStr():
+                return "".join(map(text, node.values))
+            case ast.BoolOp():
+                return next((one for one in map(text, node.values) if one.strip("*")), "*")
+            case ast.BinOp(op=ast.Mod()):
+                return _by_percent(text(node.left), list(map(text, _listed(node.right))))
+            case ast.BinOp():
+                between = "/" if isinstance(node.op, ast.Div) else ""
+                return f"{text(node.left)}{between}{text(node.right)}"
+            case ast.FormattedValue(value=inner) | ast.IfExp(body=inner):
+                return text(inner)
+            case ast.List(elts=[inner, *_]) | ast.Tuple(elts=[inner, *_]):
+                return text(inner)
+            case ast.Subscript(value=ast.Attribute(attr="parents") as inner):
+                return text(inner)
+            case _:
+                return (
+                    self._called(node, of) if isinstance(node, ast.Call) else self._named(node, of)
+                )
+
+    def _called(self, call: ast.Call, of: dict[str, list[ast.expr]]) -> str:
+        name, owner = called(call), _owner(call)
+        if name == "format" and owner:
+            named = {one.arg: one.value for one in call.keywords}
+            return _formatted(
+                self._text(owner[0], of), [self._text(one, of) for one in call.args], named
+            )
+        if name in ITSELF and owner:
+            return self._text(owner[0], of)
+        if name in JOINS:
+            before = owner if name == "joinpath" else []
+            return "/".join(self._text(one, of) for one in [*before, *call.args])
+        if name in HERE:
+            return "."
+        first = self._text(call.args[0], of) if call.args else "*"
+        if name in ("relpath", "dirname"):
+            return first
+        return f"{first}*" if "/" in first else "*"  # it may be made of a path
+
+    def _named(self, node: ast.expr, of: dict[str, list[ast.expr]]) -> str:
+        """Return the text of a name: what it was assigned last, where that is in what it was
+        assigned before. An option is what it is given.
+        """
+        key = _key(node)
+        if key in HERE:
+            return "."
+        if key in ("parent", "parents") and isinstance(node, ast.Attribute):
+            return "/".join(self._text(node.value, of).split("/")[:-1]) or "."
+        candidates = of.get(key, [])
+        if key in self._given and not (candidates and isinstance(node, ast.Name)):
+            return self._given[key]
+        if not candidates:
+            return "*"
+        return self._text(candidates[-1], {**of, key: candidates[:-1]})
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what names are given a value here, and the value."""
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+            yield from zip(map(_key, names), values, strict=False)
+        case ast.Assign(value=value):
+            yield from ((_key(one), value) for one in node.targets)
+        case ast.AnnAssign(value=ast.expr() as value):
+            yield _key(node.target), value
+        case ast.withitem(context_expr=ast.Call() as opened, optional_vars=ast.expr() as name):
+            places = [*opened.args, *_owner(opened)] if called(opened) == "open" else []
+            yield from ((_key(name), value) for value in places[:1])
+        case ast.For() if not isinstance(node.iter, ast.Call):
+            yield _key(node.target), node.iter
+        case ast.FunctionDef(args=ast.arguments(args=names, defaults=values)):
+            yield from (
+                (name.arg, value) for name, value in zip(names[::-1], values[::-1], strict=False)
+            )
+        case ast.Call():
+            for option in declared(node):
+                values = [one.value for one in node.keywords if one.arg == "default"]
+                yield from ((option.name, value) for value in values)
+
+
+def _listed(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def _by_percent(text: str, values: list[str]) -> str:
+    parts = re.split(r"%[-\d.]*[a-z]", text)
+    texts = [*values, *["*"] * len(parts)]
+    return parts[0] + "".join(map("".join, zip(texts, parts[1:], strict=False)))
+
+
+def _formatted(text: str, values: list[str], named: dict[str | None, Any]) -> str:
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError:
+        return "*"
+    left = iter(values)
+    return "".join(
+        before + ("" if name is None else next(left, "*") if not name else "*")
+        for before, name, _, _ in parsed
+    )
+
+
+def _key(node: ast.expr) -> str:
+    if isinstance(node, ast.Subscript):
+        return str(value_of(node.slice))
+    return called(node) if isinstance(node, ast.Name | ast.Attribute) else ""
