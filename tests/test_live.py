@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from rich.console import Console, Group
 
 from seerd.core.events import RunFacts
@@ -23,7 +24,7 @@ from seerd.live.strip import strip
 from seerd.live.table import sparkline
 from seerd.live.trial_page import TrialLife, plot
 from seerd.live.weights import share
-from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
+from seerd.planner.model import ClusterFacts, Limits, MetricConstraint, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
@@ -248,6 +249,31 @@ def test_of_a_thousand_reports_only_those_are_told_that_are_the_best_so_far() ->
     assert all(line.endswith(", the best so far") for line in reports)
     values = [float(line.partition(": accuracy ")[2].split(",")[0]) for line in reports]
     assert values == sorted(values)
+
+
+def test_after_resume_only_a_report_better_than_those_before_is_the_best_so_far() -> None:
+    made = asha(60.0)
+    before = max(r.metric or 0 for t in made.state.trials.values() for r in t.history)
+    again = Heard()  # as of a process that goes on with the run
+    while made.now < 200.0:
+        since = len(made.journal)
+        made.turn()
+        entries = [Entry(n, *one) for n, one in enumerate(made.journal[since:], since + 1)]
+        again.hear(entries, made.state)
+    values = [
+        float(line.partition(": accuracy ")[2].split(",")[0])
+        for line in again.told
+        if line.endswith(", the best so far")
+    ]
+    assert values
+    assert min(values) > before
+
+
+def test_a_report_that_breaks_a_constraint_is_not_the_best_so_far() -> None:
+    made = asha(60.0)
+    broken = MetricConstraint("latency", "<", 5.0)
+    made.state.facts = structs.replace(made.state.facts, constraints=(broken,))
+    assert not [line for line in heard(made).told if line.endswith(", the best so far")]
 
 
 def test_reports_are_counted_per_second() -> None:

@@ -18,6 +18,8 @@ from seerd.commands.report import read
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
+from seerd.explanation.as_json import trial_json
+from seerd.explanation.pages import trial_page
 from seerd.report.page import RunReport
 from seerd.shell.home import RunFolder
 from seerd.sim.behaviour import Behaviour
@@ -125,3 +127,25 @@ def test_the_models_own_figure_is_in_the_first_line_of_the_table(folder: RunFold
     console.print(summary(state, most=2))
     rows = console.file.getvalue().splitlines()[3:]  # type: ignore[attr-defined]
     assert rows[0].split()[:3] == [best.trial, "0", f"{best.metric:.6g}"]
+
+
+@pytest.mark.parametrize(
+    ("how", "kept", "after", "said"),
+    [
+        ("saved", 4, 2, "saved"),
+        ("saved", 2, 2, "nothing new saved"),
+        ("saved", None, 0, "nothing saved"),
+        ("crashed", None, 0, "crashed"),
+    ],
+)
+def test_an_attempt_that_saved_nothing_is_not_said_to_have_saved(
+    folder: RunFolder, how: str, kept: int | None, after: int, said: str
+) -> None:
+    run = read(folder)
+    told = trial_json(run.state.trials["t0001"], run.timeline, run.state)
+    told["attempts"] = [
+        {**told["attempts"][0], "how": how, "kept": kept, "after_reports": after, "ended_s": 9.0}
+    ]
+    console = Console(width=300, file=io.StringIO())
+    console.print(trial_page(told))
+    assert f"; ended at 9s ({said})" in console.file.getvalue()  # type: ignore[attr-defined]

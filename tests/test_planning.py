@@ -19,7 +19,7 @@ from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, Polic
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
-from seerd.planning.planned import CONFIGS, first_configs, others, plan_for
+from seerd.planning.planned import CONFIGS, Planned, first_configs, others, plan_for
 from seerd.runs import clusters
 from seerd.sim.setting import Setting
 from seerd.sim.synthetic import synthetic
@@ -273,6 +273,21 @@ def test_the_others_are_planned_with_the_same_limits() -> None:
             replace(made, params=replace(made.params, name=name)), rented(4), assumed(rented=True)
         )
         assert planned.outline == alone.outline
+
+
+def test_a_policy_whose_trials_could_never_all_begin_is_not_listed_with_their_number() -> None:
+    made, cluster = problem(1, 2, max_gpus=2), ClusterFacts("held", 2, max_instances=1)
+    profile = Profile(job=JobProfile(Latency(5.0, 6.0), start=Latency(4.0, 8.0)))
+    for name in ("sha", "hyperband"):
+        other = others(made, cluster, profile)[name]
+        assert isinstance(other, Impossible)
+        assert re.search(r"^\d{3} trials planned, .* time to start \d\d of them, at 4s", other.why)
+        alone = replace(made, params=replace(made.params, name=name))
+        planned = plan_for(alone, cluster, profile)
+        assert isinstance(planned, Planned)
+        assert planned.warnings[0] == other.why
+    few = replace(made, params=replace(made.params, trials=16))
+    assert isinstance(others(few, cluster, profile)["sha"], Planned)
 
 
 BY_RESULTS = {"gp-ucb"}

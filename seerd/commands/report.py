@@ -20,6 +20,7 @@ from seerd.report.comparison import comparison
 from seerd.report.drawing import write
 from seerd.report.page import ReadRun, RunReport
 from seerd.shell.home import RunFolder
+from seerd.units import count
 from seerd.view.harmless import harmless
 from seerd.view.run_json import status_of
 from seerd.view.working import working
@@ -156,4 +157,4 @@ def _pictures(made: RunReport, place: Path, ending: str) -> None:
             write(picture.wide, place / f"{picture.name}{ending}")
     except OSError as error:
         raise UsageError(f"{place} cannot be written: {error.strerror}") from error
-    print(f"{len(pictures)} pictures in {harmless(str(place))}")
+    print(f"{count(len(pictures), 'picture')} in {harmless(str(place))}")

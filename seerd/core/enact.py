@@ -97,7 +97,8 @@ def _adopted(state: State, verdict: Adopted) -> None:
     plan.order.apply(change)
     _want(state, change, set(verdict.dropped))
     for one in change.compared:
-        state.trials[one.trial].judged = one.compared()
+        if one.trial in state.trials:
+            state.trials[one.trial].judged = one.compared()
 
 
 def _remember(plan: PlanInForce, changes: Mapping[str, Any]) -> None:

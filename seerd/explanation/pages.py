@@ -20,7 +20,14 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.explanation.costs import Cost, costs
 from seerd.explanation.explanations import Explanation
-from seerd.explanation.sentences import metric_of, moved, predicate, sentence, subject
+from seerd.explanation.sentences import (
+    metric_of,
+    moved,
+    predicate,
+    sentence,
+    subject,
+    waits_for_room,
+)
 from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import at, fill, names, sizes, value
 from seerd.planner.ranking import standing
@@ -184,7 +191,7 @@ def _judged(judged: Sequence[Explanation], name: str) -> Table:
     for one in judged:
         metric = "-" if one.metric is None else value(one.metric)
         place = fill("[{place:th} of {of}]", one.facts)
-        if place and one.best:
+        if place and 0 < one.best < one.of and not waits_for_room(one):
             place += f", {one.best} go{'es' * (one.best == 1)} on"
         before = f"{one.gpus_before} -> " if moved(one) else ""
         gpus = f"{before}{one.gpus}" if one.gpus else ""
@@ -357,7 +364,10 @@ def _attempt(attempt: Json, name: str) -> str:
         told += f", {reports}: {name} {value(first['metric'])} to {value(last['metric'])}"
     if best is not None and best["report"] not in (first["report"], last["report"]):
         told += f", best {value(best['metric'])} at report {best['report']}"
-    return told + fill("; [ended at {ended_s:at} ({how})|still there]", attempt)
+    how = attempt["how"]
+    if how == "saved" and (attempt["kept"] or 0) <= attempt["after_reports"]:
+        how = "nothing new saved" if attempt["kept"] else "nothing saved"
+    return told + fill("; [ended at {ended_s:at} ({how})|still there]", {**attempt, "how": how})
 
 
 # ------------------------------------------------------------ a moment

@@ -205,6 +205,12 @@ def moved(judged: Explanation) -> bool:
     return bool(judged.gpus) and judged.gpus_before not in (0, judged.gpus)
 
 
+def waits_for_room(judged: Explanation) -> bool:
+    """Return whether a trial is among the best that go on, and no GPUs are free for it yet."""
+    placed = judged.place is not None and judged.place <= judged.best
+    return placed and judged.verdict == "paused"
+
+
 def _judged(explanation: Explanation) -> dict[str, str]:
     """Choose what to say of the trials that go on, and of the last of them to those behind it."""
     late = explanation.place is None or explanation.place > explanation.best
@@ -212,12 +218,14 @@ def _judged(explanation: Explanation) -> dict[str, str]:
     cuts = "; nobody goes on yet" if explanation.verdict != "complete" else ""
     if explanation.best == 1:
         cuts = "; the best one goes on" + f" ({cut})" * bool(cut)
+    elif 0 < explanation.of <= explanation.best:
+        cuts = "; all of them go on" * (explanation.of > 1)
     elif explanation.best:
         cuts = "; the {best} best go on" + f" (the last of them {cut})" * bool(cut)
     better = " all the same, since no better one could"
     behind = ", to go on if it is among the best when more have come there"
     return {
-        "cuts": cuts if explanation.place is not None else "",
+        "cuts": "" if explanation.place is None or waits_for_room(explanation) else cuts,
         "luck": better if late and explanation.best else "",
         "wait": behind if late else " for a free place",
         "gpus_change": " instead of {gpus_before}" if moved(explanation) else "",

@@ -7,11 +7,13 @@ thousand a second.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
 from seerd.core.events import TrialReported
 from seerd.core.incumbent import sign_of
+from seerd.core.metrics import violated_by
 from seerd.core.state import State
 from seerd.live.weights import weighty
 from seerd.planner.trial_ids import job_of
@@ -78,14 +80,31 @@ class Heard:
             self._counted.append((second, 1))
 
     def _beats(self, event: TrialReported, state: State) -> bool:
-        if event.metric is None:
+        goal = state.facts.goal_of(event.trial)
+        metrics = {**event.others, goal.metric: event.metric}
+        if event.metric is None or violated_by(metrics, goal.constraints):
             return False
-        worth = sign_of(state.facts.goal_of(event.trial)) * event.metric
+        worth = sign_of(goal) * event.metric
         job = job_of(event.trial)
-        if job in self._best and worth <= self._best[job]:
+        if job not in self._best:  # the run may have been resumed
+            self._best[job] = _best_before(event, state)
+        if worth <= self._best[job]:
             return False
         self._best[job] = worth
         return True
+
+
+def _best_before(event: TrialReported, state: State) -> float:
+    """Return what the best earlier report of this job is worth; minus infinity if there is none."""
+    sign, job = sign_of(state.facts.goal_of(event.trial)), job_of(event.trial)
+    reports = (
+        sign * report.metric
+        for trial in state.trials.values()
+        if job_of(trial.id) == job
+        for report in trial.history
+        if report.metric is not None and report.at_s < event.happened
+    )
+    return max(reports, default=-math.inf)
 
 
 def _best(event: TrialReported, state: State) -> str:

@@ -122,9 +122,29 @@ def _other(
     problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool
 ) -> Planned | Impossible:
     try:
-        return _planned(problem, cluster, profile, ideal=ideal)
+        planned = _planned(problem, cluster, profile, ideal=ideal)
     except UsageError as error:
         return Impossible(str(error), 0.0, 0.0)
+    if (
+        isinstance(planned, Planned)
+        and not ideal
+        and (why := never_begun(planned.outline, profile))
+    ):
+        return Impossible(why, 0.0, 0.0)
+    return planned
+
+
+def never_begun(outline: Outline, profile: Profile) -> str | None:
+    """Return that the plan has more trials than can be started in its GPU time, if so."""
+    start_s = profile.job.start.p50_s
+    for bracket in outline.brackets:
+        if bracket.trials * bracket.gpus_per_trial * start_s > bracket.budget_gpu_s:
+            most = int(bracket.budget_gpu_s / (bracket.gpus_per_trial * start_s))
+            return (
+                f"{count(bracket.trials, 'trial')} planned, and the limits have time to start "
+                f"{most} of them, at {start_s:.3g}s for a start: give policy.trials, or more time"
+            )
+    return None
 
 
 def _planned(
@@ -259,6 +279,8 @@ def warnings(planned: Planned, profile: Profile) -> Iterator[str]:
             "bohb is ASHA with configurations from TPE: unlike the published BOHB, it stops trials "
             "as asha does, and not by Hyperband's brackets"
         )
+    if not cluster.instant and (why := never_begun(outline, profile)):
+        yield why
     if cluster.per_instance:
         instances = instances_for(first.groups, cluster.gpus_per_instance)
         boot_gpu_s = instances * cluster.gpus_per_instance * profile.cloud.boot.p50_s

@@ -60,6 +60,26 @@ def stopped(trial: str, others: tuple[str, ...]) -> Explanation:
     return Explanation("stopped", 7, 20.0, {**order, **gpus})
 
 
+def judged(verdict: Judgement, place: int, of: int, best: int) -> Explanation:
+    facts = {"trial": "t1", "metric": 0.5, "reports": 4, "place": place, "of": of, "best": best}
+    cut = {"cut": None, "cut_metric": None, "bracket": 1, "gpus_before": 0, "gpus": 0}
+    return Explanation("judged", 7, 20.0, {**facts, **cut, "verdict": verdict})
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (judged("paused", 1, 1, 4), "was 1st of 1: it waits for a free place"),
+        (judged("paused", 2, 9, 4), "was 2nd of 9: it waits for a free place"),
+        (judged("goes-on", 1, 1, 4), "was 1st of 1: it goes on"),
+        (judged("goes-on", 2, 3, 4), "was 2nd of 3; all of them go on: it goes on"),
+        (judged("goes-on", 2, 9, 4), "was 2nd of 9; the 4 best go on: it goes on"),
+    ],
+)
+def test_no_more_trials_are_said_to_go_on_than_there_are(one: Explanation, said: str) -> None:
+    assert sentence(one, "m") == f"t1: m 0.5 after 4 reports {said}"
+
+
 def test_alike_things_that_happened_together_are_one_line_and_no_fact_is_lost() -> None:
     explanations = [stopped("t1", ("t8",)), stopped("t2", ("t8",)), stopped("t3", ("t9",))]
     asked = "asked to save and exit within 4s to wait: its GPUs are for"
