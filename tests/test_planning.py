@@ -281,7 +281,9 @@ def test_a_policy_whose_trials_could_never_all_begin_is_not_listed_with_their_nu
     for name in ("sha", "hyperband"):
         other = others(made, cluster, profile)[name]
         assert isinstance(other, Impossible)
-        assert re.search(r"^\d{3} trials planned, .* time to start \d\d of them, at 4s", other.reason)
+        assert re.search(
+            r"^\d{3} trials planned, .* time to start \d\d of them, at 4s", other.reason
+        )
         alone = replace(made, params=replace(made.params, name=name))
         planned = plan_for(alone, cluster, profile)
         assert isinstance(planned, Planned)
