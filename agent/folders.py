@@ -1,9 +1,9 @@
 """A folder as one file, so that a checkpoint that is a folder is stored, checked and moved like any
 other.
 
-The one rule: the file begins with a list of all files, each with its size and checksum, and nothing
-is unpacked that is not exactly as the list says. It is a plain tar, which people can unpack
-themselves.
+The one rule: the file begins with a list of all files, each with its size and checksum, and of the
+links, which stay inside; nothing is unpacked that is not exactly as the list says. It is a plain
+tar, which people can unpack themselves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import json
 import os
 import shutil
 import tarfile
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from seerd.agent.manifest import SHA256, CheckpointError
 
@@ -24,44 +25,68 @@ LONGEST_LISTING = 16 << 20
 BLOCK = 1 << 20
 
 
-def files_of(folder: Path) -> List[str]:
-    """List the files in this folder and below it, by their paths relative to it, sorted.
+class Contents(NamedTuple):
+    """What is in a folder and below it, by paths relative to it.
 
-    A link to a file counts as that file; links to folders, and whatever is neither file nor folder,
-    are left out.
+    files  files, sorted; a link that leads out of the folder to a file counts as that file
+    links  links that stay inside, with what each leads to, relative to where it is
+    out    links that lead out of the folder, or nowhere
     """
-    found = []
-    for top, _, names in os.walk(folder):
-        paths = (os.path.join(top, name) for name in names)
-        found += [os.path.relpath(path, folder) for path in paths if os.path.isfile(path)]
-    return sorted(found)
+
+    files: List[str]
+    links: Dict[str, str]
+    out: List[str]
 
 
-def pack(folder: Path, out: BinaryIO) -> None:
-    """Write the folder into this file. Raises `OSError` if one of its files cannot be read, or
-    changes meanwhile.
+def contents(folder: Path) -> Contents:
+    """List a folder. What is neither file nor folder nor link is left out."""
+    found, top = Contents([], {}, []), os.path.realpath(folder)
+    for above, folders, names in os.walk(folder):
+        for path in (os.path.join(above, name) for name in [*folders, *names]):
+            name = os.path.relpath(path, folder)
+            if os.path.islink(path):
+                to = _inside_target(path, name, top)
+                if to is not None:
+                    found.links[name] = to
+                    continue
+                found.out.append(name)
+            if os.path.isfile(path):
+                found.files.append(name)
+    found.files.sort()
+    return found
+
+
+def pack(folder: Path, out: BinaryIO) -> Contents:
+    """Write the folder into this file, and return what is in it. Raises `OSError` if one of its
+    files cannot be read, or changes meanwhile.
     """
-    names = files_of(folder)
-    listing = json.dumps(
-        {
-            "version": 1,
-            "files": [
-                {"path": name, "size": size, "sha256": digest}
-                for name in names
-                for size, digest in [_measured(folder / name)]
-            ],
-        }
-    ).encode()
+    found = contents(folder)
+    told: Dict[str, Any] = {
+        "version": 1,
+        "files": [
+            {"path": name, "size": size, "sha256": digest}
+            for name in found.files
+            for size, digest in [_measured(folder / name)]
+        ],
+    }
+    if found.links:
+        told["links"] = found.links
+    listing = json.dumps(told).encode()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         about = tarfile.TarInfo(LISTING)
         about.size = len(listing)
         tar.addfile(about, io.BytesIO(listing))
-        for name in names:
+        for name in found.files:
             with open(folder / name, "rb") as file:
                 there = os.fstat(file.fileno())
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mtime = there.st_size, there.st_mtime
                 tar.addfile(entry, file)
+        for name, to in found.links.items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, to
+            tar.addfile(entry)
+    return found
 
 
 def is_packed(path: Path) -> bool:
@@ -94,10 +119,13 @@ def unpack(packed: Path, to: Path) -> None:
 
 def _unpack_all(tar: tarfile.TarFile, part: Path) -> None:
     members = iter(tar)
-    expected = _listed(tar, next(members))
+    expected, links = _listed(tar, next(members))
+    missing = dict(links)
     for member in members:
-        size, digest = expected.pop(member.name)
         path = part / _inside(member.name)
+        if member.issym() and missing.pop(member.name, None) == member.linkname:
+            continue
+        size, digest = expected.pop(member.name)
         source = tar.extractfile(member) if member.isreg() else None
         if source is None:
             raise CheckpointError(f"{member.name} is no file")
@@ -107,18 +135,60 @@ def _unpack_all(tar: tarfile.TarFile, part: Path) -> None:
         os.utime(path, (member.mtime, member.mtime))
         if found != (size, digest):
             raise CheckpointError(f"{member.name} does not have the checksum of the list")
-    if expected:
-        raise CheckpointError(f"{next(iter(expected))} is missing")
+    for lacks in (*expected, *missing):
+        raise CheckpointError(f"{lacks} is missing")
+    for name in links:  # the last, so that nothing is written through one
+        (part / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (part / name).symlink_to(links[name])
+        except FileExistsError:
+            raise CheckpointError(f"{name} stands twice in its list") from None
 
 
-def _listed(tar: tarfile.TarFile, first: tarfile.TarInfo) -> Dict[str, Tuple[int, str]]:
+def _listed(
+    tar: tarfile.TarFile, first: tarfile.TarInfo
+) -> Tuple[Dict[str, Tuple[int, str]], Dict[str, str]]:
+    """Return the files of the list with their sizes and checksums, and the links."""
     source = tar.extractfile(first)
     if first.name != LISTING or source is None or first.size > LONGEST_LISTING:
         raise CheckpointError("it has no list of its files")
-    told: List[Dict[str, Any]] = json.loads(source.read())["files"]
-    if not all(SHA256.fullmatch(one["sha256"]) for one in told):
+    told: Dict[str, Any] = json.loads(source.read())
+    if not all(SHA256.fullmatch(one["sha256"]) for one in told["files"]):
         raise CheckpointError("its list has no checksums")
-    return {one["path"]: (one["size"], one["sha256"]) for one in told}
+    links: Dict[str, str] = dict(told.get("links", {}))
+    for name, to in links.items():
+        above = {str(parent) for parent in _inside(name).parents}
+        if above & links.keys() or not _stays_inside(name, to):
+            raise CheckpointError(f"the link {name!r:.80} leads out of the folder")
+    return {one["path"]: (one["size"], one["sha256"]) for one in told["files"]}, links
+
+
+def _inside_target(path: str, name: str, top: str) -> Optional[str]:
+    """Return what a link leads to, relative to where it is; None if it does not stay inside.
+
+    path  the link, which is `name` in the folder `top`
+    """
+    to = os.readlink(path)
+    if os.path.isabs(to):
+        to = os.path.relpath(to, os.path.join(top, os.path.dirname(name)))
+    to = os.path.normpath(to)
+    real = os.path.realpath(path)
+    return to if _stays_inside(name, to) and real.startswith(top + os.sep) else None
+
+
+def _stays_inside(name: str, to: str) -> bool:
+    """Return whether a link `name` that leads to `to` leads to something in its folder that it is
+    not in itself. It goes up first and then down, so that no other link on the way leads it out.
+    """
+    way, above = Path(to).parts, Path(name).parent.parts
+    ups = len(list(takewhile("..".__eq__, way)))
+    target = (*above[: len(above) - ups], *way[ups:])
+    return (
+        not os.path.isabs(to)
+        and ups <= len(above)
+        and ".." not in way[ups:]
+        and Path(name).parts[: len(target)] != target
+    )
 
 
 def _inside(name: str) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.agent.folders import LISTING, files_of, is_packed, pack, unpack
+from seerd.agent.folders import LISTING, Contents, is_packed, pack, unpack
+from seerd.agent.folders import contents as contents_of
 from seerd.agent.manifest import CheckpointError
 
 FILES = {"model.bin": b"weights" * 1000, "state/rank-0.pt": b"zero", "state/deep/empty": b""}
@@ -32,7 +35,7 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in files_of(folder)}
+    return {name: (folder / name).read_bytes() for name in contents_of(folder).files}
 
 
 def test_a_folder_comes_back_as_it_was(tmp_path: Path, packed: Path) -> None:
@@ -44,14 +47,81 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path, packed: Path) -> None:
     assert copy.stat().st_mtime == source.stat().st_mtime
 
 
-def test_a_link_counts_as_its_file(tmp_path: Path) -> None:
-    write(tmp_path / "folder", {"epoch=3.ckpt": b"three"})
-    (tmp_path / "folder" / "last.ckpt").symlink_to("epoch=3.ckpt")
+def packed_links(tmp_path: Path, links: dict[str, str | Path]) -> Contents:
+    """What is in a folder with these links and one file, also after it was packed and unpacked."""
+    write(tmp_path / "folder", {"step_5/deep/state": b"five"})
+    for name, to in links.items():
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).symlink_to(to)
     with (tmp_path / "packed").open("wb") as out:
-        pack(tmp_path / "folder", out)
-    unpack(tmp_path / "packed", tmp_path / "there")
-    assert contents(tmp_path / "there") == {"epoch=3.ckpt": b"three", "last.ckpt": b"three"}
-    assert not (tmp_path / "there" / "last.ckpt").is_symlink()
+        found = pack(tmp_path / "folder", out)
+    shutil.rmtree(tmp_path / "folder")
+    unpack(tmp_path / "packed", tmp_path / "there" / "deep")
+    return found
+
+
+def test_links_that_stay_inside_are_links(tmp_path: Path) -> None:
+    inside = {
+        "latest": "step_5",
+        "state": "latest/deep/state",
+        "step_5/up": "../step_5/deep",
+        "step_5/absolute": tmp_path / "folder" / "step_5" / "deep",
+        "to_be": "step_6",
+    }
+    assert packed_links(tmp_path, inside).out == []
+    there = tmp_path / "there" / "deep"
+    for name in ("latest/deep", "step_5/up", "step_5/absolute"):
+        assert (there / name / "state").read_bytes() == b"five"
+    assert (there / "state").read_bytes() == b"five"
+    assert {name for name in inside if (there / name).is_symlink()} == inside.keys()
+    shutil.move(there, tmp_path / "moved")
+    assert (tmp_path / "moved" / "step_5" / "absolute" / "state").read_bytes() == b"five"
+
+
+@pytest.mark.parametrize("to", ["..", "../..", "/etc", ".", "step_5/../.."])
+def test_links_that_lead_out_or_to_where_they_are_are_named_and_left_out(
+    tmp_path: Path, to: str
+) -> None:
+    assert "a/link" in packed_links(tmp_path, {"a/link": to, "through": "a/link"}).out
+    assert not (tmp_path / "there" / "deep" / "a" / "link").exists()
+
+
+def test_a_link_out_of_the_folder_counts_as_its_file(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(b"weights")
+    assert packed_links(tmp_path, {"model.bin": tmp_path / "blob"}).out == ["model.bin"]
+    assert not (tmp_path / "there" / "deep" / "model.bin").is_symlink()
+    assert (tmp_path / "there" / "deep" / "model.bin").read_bytes() == b"weights"
+
+
+PART = st.sampled_from(["a", "b", "..", ".", "/", "c"])
+
+
+@given(
+    st.dictionaries(st.lists(PART, min_size=1, max_size=3).map(tuple), st.lists(PART, max_size=4))
+)
+def test_no_list_of_links_leads_out(
+    tmp_path_factory: pytest.TempPathFactory, links: dict[tuple[str, ...], list[str]]
+) -> None:
+    top = tmp_path_factory.mktemp("links")
+    told = {"/".join(name): "/".join(to) for name, to in links.items()}
+    listing = json.dumps({"files": [], "links": told}).encode()
+    with tarfile.open(top / "packed", "w") as tar:
+        entry = tarfile.TarInfo(LISTING)
+        entry.size = len(listing)
+        tar.addfile(entry, io.BytesIO(listing))
+        for name, to in told.items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, to
+            tar.addfile(entry)
+    try:
+        unpack(top / "packed", top / "x" / "there")
+    except CheckpointError:
+        assert not (top / "x" / "there").exists()
+        return
+    inside = str((top / "x" / "there").resolve())
+    for above, folders, names in os.walk(inside):
+        for name in (*folders, *names):
+            assert os.path.realpath(f"{above}/{name}").startswith(inside + os.sep)
 
 
 @given(at=st.integers(min_value=0), bit=st.integers(0, 7))

@@ -71,6 +71,7 @@ class Observer:
         self._between_s: Optional[float] = None
         self._ending: Optional[Ending] = None
         self._failed_at: Optional[float] = None
+        self._told_out = ""
 
     def observe(self) -> None:
         """Observe until the script has ended."""
@@ -198,6 +199,11 @@ class Observer:
             return
         if name is None:
             return
+        if self._carrier.out != self._told_out:
+            self._told_out = self._carrier.out
+            why = f"links in {saved.path} lead out of the checkpoint: {self._told_out}"
+            _say(why)
+            self._attempt.tell("warning", why=why)
         self._carried = saved
         worth = self._attempt.worth(standing.metrics)
         if worth is not None and (self._best is None or worth > self._best):

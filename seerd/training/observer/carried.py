@@ -21,6 +21,7 @@ from seerd.training.attempt import Attempt
 from seerd.training.observer.saved import Saved, Watch, is_sound
 
 BLOCK = 1 << 20
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,17 @@ class SoFar:
 
 
 class Carrier:
-    """Writes the checkpoints of an attempt. `units` is the number of the last one."""
+    """Writes the checkpoints of an attempt. `units` is the number of the last one.
+
+    out  what the last one has of links that lead out of it, in words; empty: there are none
+    """
 
     def __init__(self, attempt: Attempt, work: Path, watch: Watch, units: int) -> None:
         self._attempt = attempt
         self._work = work
         self._watch = watch
         self._units = units
+        self.out = ""
 
     def carry(self, saved: Saved, standing: SoFar) -> Optional[str]:
         """Write a checkpoint of what was saved; return its name. None: it has changed meanwhile, so
@@ -75,7 +80,7 @@ class Carrier:
     def _copy(self, saved: Saved, out: BinaryIO) -> None:
         path = self._work / saved.path
         if path.is_dir():
-            folders.pack(path, out)
+            self.out = _told(path, folders.pack(path, out).out)
             return
         with open(path, "rb") as file:
             shutil.copyfileobj(file, out, BLOCK)
@@ -93,6 +98,14 @@ class Carrier:
         }
         os.replace(part, part.with_name(f"{name}.pt"))
         checkpoints.publish(part.parent, manifest, self._attempt.worth)
+
+
+def _told(folder: Path, links: List[str]) -> str:
+    taken = [name for name in links if (folder / name).is_file()]
+    lost = [name for name in links if name not in taken]
+    parts = [f"{', '.join(lost[:MOST_NAMED])}: nothing of it is saved"] if lost else []
+    parts += [f"{', '.join(taken[:MOST_NAMED])}: saved as a file of its own"] if taken else []
+    return "; ".join(parts)
 
 
 def read_manifest(folder: Path, name: str) -> Dict[str, Any]:

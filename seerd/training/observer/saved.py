@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from seerd.agent import folders
 
@@ -91,7 +91,8 @@ class Watch:
         return same and (self.shows(saved) or self._is_closed(saved))
 
     def _is_closed(self, saved: Saved) -> bool:
-        files = [self._work / name for name, *_ in saved.signature]
+        paths = [self._work / name for name, *_ in saved.signature]
+        files = [path for path in paths if path.is_file()]
         try:
             return all(not _is_zip(file) or zipfile.is_zipfile(file) for file in files) and (
                 not _is_being_written(files)
@@ -110,13 +111,15 @@ class Watch:
         return list(self._work.glob(self._pattern)) if self._pattern else []
 
     def _measured(self, path: Path) -> Tuple[str, Signature]:
-        names = [path]
+        paths: Dict[Path, Callable[[Path], os.stat_result]] = {path: os.stat}
         if path.is_dir():
-            names = [path / name for name in folders.files_of(path)]
+            found = folders.contents(path)
+            paths = {path / name: os.stat for name in found.files}
+            paths.update({path / name: os.lstat for name in found.links})
         parts = []
-        for one in names:
+        for one, look in paths.items():
             with contextlib.suppress(OSError):
-                there = one.stat()
+                there = look(one)
                 name = os.path.relpath(one, self._work)
                 parts.append((name, there.st_ino, there.st_size, there.st_mtime_ns))
         return os.path.relpath(path, self._work), tuple(parts)
