@@ -96,7 +96,7 @@ class Places:
 
     @property
     def work(self) -> Path:
-        """Folder in which a script runs that does not import seerd."""
+        """Folder in which the script runs (`workplace.py`)."""
         return self.attempt / "work"
 
 
@@ -190,7 +190,7 @@ def launch_plan(
     return LaunchPlan(
         argv=_argv(job, start, run, places),
         env=_env(job, attempt, start.gpus, places, cuda, outside),
-        cwd=job.source if job.observed is None else str(places.work),
+        cwd=str(places.work),
         log=places.launcher_log,
         observer=None if job.observed is None else [sys.executable, "-m", OBSERVER],
         about={
@@ -346,22 +346,25 @@ def _env(
     cuda: bool,
     outside: Dict[str, str],
 ) -> Dict[str, str]:
-    env = {name: value for name, value in outside.items() if _is_neutral(name)}
-    env.update(job.env)
+    threads = str(job.threads)
+    env = {
+        **{name: value for name, value in outside.items() if _is_neutral(name)},
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        **job.env,
+    }
     if job.launcher == "command":
-        env["PATH"] = ":".join([*filter(None, [env.get("PATH", "")]), job.source])
-    path = [str(places.library), *filter(None, [env.get("PYTHONPATH", "")])]
+        env["PATH"] = ":".join([*filter(None, [env.get("PATH", "")]), str(places.work)])
+    path = [str(places.work / entry) for entry in env.get("PYTHONPATH", "").split(":") if entry]
     env.update(
         SEERD_DIR=str(places.attempt),
         SEERD_ATTEMPT=attempt,
         SEERD_AGENT_LOCK=str(places.lock),
-        PYTHONPATH=":".join(path),
-        PYTHONUNBUFFERED="1",
+        PYTHONPATH=":".join([str(places.library), *path]),
         CUDA_VISIBLE_DEVICES=",".join(devices(gpus, outside.get("CUDA_VISIBLE_DEVICES", "")))
         if cuda
         else "",
-        OMP_NUM_THREADS=str(job.threads),
-        MKL_NUM_THREADS=str(job.threads),
     )
     return env
 

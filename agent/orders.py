@@ -27,10 +27,12 @@ from typing import (
     List,
     Optional,
     Sequence,
+    Tuple,
     Union,
 )
 
 from seerd.agent import host, workplace
+from seerd.agent.arguments import is_inside
 from seerd.agent.attempts import LocalAttempt, Tell
 from seerd.agent.downloads import JobData
 from seerd.agent.file_events import FileEvents
@@ -56,6 +58,7 @@ from seerd.agent.network import environment
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
     Ask,
+    Complained,
     Downloads,
     Grant,
     Job,
@@ -102,11 +105,13 @@ class Here:
     weight: Optional[float] = None
 
     def resolved(self, job: Job) -> Job:
-        """Complete the job for this instance: its source becomes an absolute path, and each rank
-        gets its share of this machine's cores if the job sets no `threads`.
+        """Complete the job for this instance: paths of its source, and of a Python in it, become
+        absolute, and each rank gets its share of this machine's cores if the job sets no `threads`.
         """
         threads = job.threads or max(1, (os.cpu_count() or 1) // self.gpus)
-        return replace(job, source=str(self.folder / job.source), threads=threads)
+        source = self.folder / job.source
+        python = str(source / job.python) if "/" in job.python else job.python
+        return replace(job, source=str(source), python=python, threads=threads)
 
     @property
     def machine(self) -> CheckedMachine:
@@ -389,6 +394,7 @@ class Orders:
         """Bring an attempt from its start to its end."""
         order = attempt.start
         places = self._here.places(order.trial, order.attempt)
+        laid: Optional[workplace.Laid] = None
         try:
             self._warm_up(job)
             name = None
@@ -396,8 +402,7 @@ class Orders:
                 name = await in_thread(
                     checkpoint_store.fetch, places.checkpoints, order.checkpoints
                 )
-            if job.observed is not None:
-                plan = await in_thread(_placed, plan, job, order, places, name)
+            plan, laid = await in_thread(_placed, plan, job, order, places, name)
             if await self._ours.take(attempt.key, order.gpus, attempt.stopped):
                 plan = on_devices(plan, self._ours.names(order.gpus), self._here.cuda)
             await attempt.begin(plan, self._warm_of(job))
@@ -409,8 +414,13 @@ class Orders:
         self._ours.give_back(attempt.key)
         del self._attempts[attempt.key]
         attempt.done.set()
-        if job.observed is not None:  # afterwards, since its GPUs are free as soon as it has ended
-            await in_thread(workplace.remove_saved, places.work, job.observed.checkpoint)
+        if laid is not None:  # afterwards, since its GPUs are free as soon as it has ended
+            changed = await in_thread(_tidied, job, places, laid)
+            if changed:
+                at, why = time.time(), _shared(changed)
+                self._tell(
+                    [lambda seq: Complained(seq, at, order.trial, order.attempt, "shared", why)]
+                )
 
     def _stop(self, order: Stop) -> None:
         """End an attempt, if it is not over: one that is over has told so already."""
@@ -478,14 +488,32 @@ def _tail(path: Path, begins: int) -> List[str]:
 
 def _placed(
     plan: LaunchPlan, job: Job, order: Start, places: Places, name: Optional[str]
-) -> LaunchPlan:
-    """Lay out the folder in which a script runs that does not import seerd, with the checkpoint of
-    this name at its place; return how it is to be started. Raises `OSError`, `ValueError`.
+) -> Tuple[LaunchPlan, workplace.Laid]:
+    """Lay out the folder in which the script runs, for one that does not import seerd with the
+    checkpoint of this name at its place. Return how it is to be started, and what was laid out.
+
+    Raises `OSError`, `ValueError`.
     """
-    assert job.observed is not None
-    workplace.lay_out(Path(job.source), places.work, job.observed.checkpoint)
+    own = [job.script, *job.own] if is_inside(job.script) else job.own
+    saved = "" if job.observed is None else job.observed.checkpoint
+    laid = workplace.lay_out(Path(job.source), places.work, saved, own)
+    if job.observed is None:
+        return plan, laid
     at = workplace.put_back(places.checkpoints, name, places.work)
-    return going_on(plan, job, order, name or "", at)
+    return going_on(plan, job, order, name or "", at), laid
+
+
+def _tidied(job: Job, places: Places, laid: workplace.Laid) -> List[str]:
+    if job.observed is not None:
+        workplace.remove_saved(places.work, job.observed.checkpoint)
+    return workplace.tidy(Path(job.source), places.work, laid)
+
+
+def _shared(changed: Sequence[str]) -> str:
+    return (
+        f"while it ran, {', '.join(changed[:3])} in the source changed, which all trials share, so "
+        "others may have read what it wrote: have the script write elsewhere"
+    )
 
 
 def _refused(order: str, why: str, unhealthy: bool = False) -> Maker:

@@ -88,13 +88,13 @@ class ObservedScript:
 class Job:
     """What all trials of the run have in common on this instance.
 
-    source              folder with the user's source on this instance, in which trials run;
-                        relative to the agent's own folder if it is not absolute
+    source              folder with the user's source on this instance, of which each attempt gets
+                        a copy to run in; relative to the agent's own folder if it is not absolute
     script, args        as in the spec's `[train]`
     launcher            as in `[train]`
     python              as in `[train]`: a path, or a name on PATH. The agent puts the training side
                         (`import seerd`), out of its own zip, first on PYTHONPATH
-    env, setup          as in `[train]`
+    env, setup          as in `[train]`; what is relative on PYTHONPATH is in the source
     store               directory for checkpoints that this instance can write, with one folder per
                         trial; empty: they go where `Grant`s say
     metric, mode        what trials report, and whether more ("max") or less ("min") of it is better
@@ -112,6 +112,8 @@ class Job:
                         `args`; without any, braces mean nothing there
     observed            for a script that does not import seerd: how it is observed
     id                  which of the jobs it is that share the run; empty: the run is one job
+    own                 large files of the source that attempts probably write to, so that each gets
+                        a copy of its own
     """
 
     source: str
@@ -134,6 +136,7 @@ class Job:
     names: List[str] = field(default_factory=list)
     observed: Optional[ObservedScript] = None
     id: str = ""
+    own: List[str] = field(default_factory=list)
 
 
 @record
@@ -526,7 +529,8 @@ class Complained:
 
     what  "output": a line of `out.jsonl` cannot be read; "not-stored": a checkpoint cannot be put
           into the store, now or ever; "untracked": its checkpoints hold no state; "warning": its
-          training side warns of something; "quiet": it has run for a while and not reported
+          training side warns of something; "quiet": it has run for a while and not reported;
+          "shared": it has written into what all trials share
     why   the reason, for people
     """
 

@@ -1,8 +1,9 @@
-"""The folder in which a script runs that does not import seerd: one for each attempt, so that
-trials beside each other do not write into each other's files.
+"""The folder in which an attempt's script runs: one for each attempt, so that trials never write
+into each other's files.
 
-The one rule: all of the source is there as links, but what the script saves, and the folders on the
-way to it, are the attempt's own. The source itself is never written to by what is done here.
+The one rule: what a script may write is the attempt's own. Folders are its own, and so are files up
+to `SMALL`, and larger ones that the job names; other large files, and folders of many files without
+code, are links to the source, which is never written to.
 """
 
 from __future__ import annotations
@@ -11,23 +12,86 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 from fnmatch import fnmatchcase
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath
-from typing import Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from seerd.agent import folders
 from seerd.agent.arguments import is_inside
 from seerd.agent.manifest import CheckpointError, small_file
 
+SMALL = 1 << 20
+"""Bytes of a file that is copied whatever it is."""
+COPIED = 64 << 20
+"""Bytes of such files in all; from there on they are links, too."""
+MOST = 2000
+"""Entries of folders with code that are laid out, each in about 50 us, and of others; folders with
+more than are left are links.
+"""
+WIDE = 500
+"""Entries of a folder that is a link, unless it has code: so many files are data."""
+CACHE = "__pycache__"
+Signature = Tuple[int, int]
 
-def lay_out(source: Path, work: Path, checkpoint: str) -> None:
-    """Make the folder `work` anew. `checkpoint` is the path or pattern of what the script saves."""
+
+class Laid(NamedTuple):
+    """What was laid out in the folder of an attempt, by paths relative to it.
+
+    folders  its own folders, each before those in it
+    copies   size and time of each file that is a copy
+    links    size and time of what each link leads to; None: it leads out of the source
+    """
+
+    folders: List[str]
+    copies: Dict[str, Signature]
+    links: Dict[str, Optional[Signature]]
+
+
+def lay_out(source: Path, work: Path, checkpoint: str = "", own: Sequence[str] = ()) -> Laid:
+    """Make the folder `work` anew, and return what is in it.
+
+    checkpoint  the path or pattern of what the script saves, which is not taken from the source
+    own         files that are copied whatever their size, the script among them
+
+    Raises `OSError`.
+    """
     shutil.rmtree(work, ignore_errors=True)
+    layout = _Layout(source, work, own)
     parts = PurePosixPath(checkpoint).parts
-    _link(source, work, parts)
+    level = [_Folder("", parts)]
+    while level:
+        listed = sorted(map(layout.listed, level), key=lambda one: layout.rank(*one))
+        level = [inner for one in listed for inner in layout.make(*one)]
     fixed = list(takewhile(lambda part: not set("*?[") & set(part), parts[:-1]))
     work.joinpath(*fixed).mkdir(parents=True, exist_ok=True)
+    return layout.laid
+
+
+def tidy(source: Path, work: Path, laid: Laid) -> List[str]:
+    """Remove from `work` all that is still as it was laid out, so that what the script has written
+    stays. Return what of the source has changed although trials share it.
+
+    What Python has compiled goes to the source, so that later attempts need not compile it again.
+    """
+    changed = [path for path, was in laid.links.items() if was and _signature(source / path) != was]
+    with contextlib.suppress(OSError):
+        for folder in laid.folders:
+            if (work / folder / CACHE).is_dir():
+                _keep_compiled(work / folder / CACHE, source / folder / CACHE)
+    for path in laid.links:
+        with contextlib.suppress(OSError):
+            if (work / path).is_symlink():
+                (work / path).unlink()
+    for path, was in laid.copies.items():
+        with contextlib.suppress(OSError):
+            if _signature(work / path) == was:
+                (work / path).unlink()
+    for folder in reversed(laid.folders):
+        with contextlib.suppress(OSError):  # what the script has written is in it
+            (work / folder).rmdir()
+    return changed
 
 
 def put_back(checkpoints: Path, name: Optional[str], work: Path) -> str:
@@ -68,14 +132,113 @@ def _restore(packed: Path, to: Path) -> None:
     os.replace(part, to)
 
 
-def _link(source: Path, work: Path, own: Sequence[str]) -> None:
-    """Link all of a folder. `own` are the parts of the path, or pattern, of what is not linked."""
-    work.mkdir(parents=True, exist_ok=True)
-    with os.scandir(source) as entries:
-        for entry in entries:
-            to = work / entry.name
-            is_way = bool(own) and fnmatchcase(entry.name, own[0])
-            if not is_way or (len(own) > 1 and not entry.is_dir()):
-                to.symlink_to(entry.path)
-            elif len(own) > 1:
-                _link(Path(entry.path), to, own[1:])
+class _Folder(NamedTuple):
+    """A folder of the source.
+
+    path   relative to the source
+    saved  the parts of the path, or pattern, of what the script saves in it
+    """
+
+    path: str
+    saved: Sequence[str]
+
+
+class _Layout:
+    """Lays out folders, one after the other."""
+
+    def __init__(self, source: Path, work: Path, own: Sequence[str]) -> None:
+        self._source = source
+        self._work = work
+        self._own = {str(PurePosixPath(path)) for path in own}
+        self._ways = {str(above) for path in own for above in PurePosixPath(path).parents}
+        self._left = {True: MOST, False: MOST}  # entries of folders with code, and of others
+        self._bytes = COPIED
+        self.laid = Laid([], {}, {})
+
+    def listed(self, folder: _Folder) -> Tuple[_Folder, "List[os.DirEntry[str]]"]:
+        """Return a folder and its entries, or so many that there are too many."""
+        most = None if self._is_way(folder) else MOST + 1
+        with os.scandir(self._source / folder.path) as entries:
+            return folder, list(islice(entries, most))
+
+    def rank(self, folder: _Folder, entries: "List[os.DirEntry[str]]") -> Tuple[bool, bool, int]:
+        """Say which of several folders comes first: one that must be the attempt's own, one that
+        has code, a small one.
+        """
+        return not self._is_way(folder), not _has_code(entries), len(entries)
+
+    def make(self, folder: _Folder, entries: "List[os.DirEntry[str]]") -> List[_Folder]:
+        """Make a folder, or a link to it; return the folders in it that are still to be made."""
+        has_code = _has_code(entries)
+        if not self._is_way(folder):
+            if len(entries) > (self._left[True] if has_code else min(WIDE, self._left[False])):
+                self._link(folder.path)
+                return []
+            self._left[has_code] -= len(entries)
+        self.laid.folders.append(folder.path)
+        (self._work / folder.path).mkdir(parents=True, exist_ok=True)
+        return [inner for entry in entries for inner in self._place(folder, entry)]
+
+    def _is_way(self, folder: _Folder) -> bool:
+        return bool(folder.saved) or (folder.path or ".") in self._ways | {"."}
+
+    def _place(self, folder: _Folder, entry: "os.DirEntry[str]") -> List[_Folder]:
+        path, saved = os.path.join(folder.path, entry.name), folder.saved
+        is_saved = bool(saved) and fnmatchcase(entry.name, saved[0])
+        if entry.is_dir(follow_symlinks=False):
+            inner = _Folder(path, saved[1:] if is_saved else ())
+            return [] if is_saved and len(saved) == 1 else [inner]
+        if is_saved and len(saved) == 1:
+            return []
+        if entry.is_symlink():
+            self._link_again(path)
+        elif entry.is_file():
+            self._copy_or_link(path, entry.stat())
+        return []
+
+    def _copy_or_link(self, path: str, found: os.stat_result) -> None:
+        is_small = found.st_size <= min(SMALL, self._bytes)
+        if path not in self._own and not is_small:
+            if found.st_nlink == 1 and found.st_mode & 0o222:  # no other name of it loses its mode
+                with contextlib.suppress(OSError):  # it is somebody else's
+                    os.chmod(self._source / path, stat.S_IMODE(found.st_mode) & ~0o222)
+            self._link(path)
+            return
+        self._bytes -= found.st_size if is_small else 0
+        to = self._work / path
+        shutil.copyfile(self._source / path, to)
+        os.chmod(to, stat.S_IMODE(found.st_mode) | stat.S_IWUSR)
+        os.utime(to, ns=(found.st_atime_ns, found.st_mtime_ns))
+        self.laid.copies[path] = (found.st_size, found.st_mtime_ns)
+
+    def _link(self, path: str) -> None:
+        (self._work / path).symlink_to(self._source / path)
+        self.laid.links[path] = _signature(self._source / path)
+
+    def _link_again(self, path: str) -> None:
+        """Link to what a link leads to: if that is in the source, to the attempt's own."""
+        to = os.readlink(self._source / path)
+        inside = is_inside(os.path.normpath(os.path.join(os.path.dirname(path), to)))
+        (self._work / path).symlink_to(to if inside else os.path.realpath(self._source / path))
+        self.laid.links[path] = None
+
+
+def _has_code(entries: "List[os.DirEntry[str]]") -> bool:
+    return any(entry.name.endswith(".py") for entry in entries)
+
+
+def _signature(path: Path) -> Signature:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def _keep_compiled(made: Path, kept: Path) -> None:
+    """Move what is compiled to the source's own; Python compares each with its module."""
+    kept.mkdir(exist_ok=True)
+    for path in made.glob("*.pyc"):
+        if not (kept / path.name).exists():
+            os.replace(path, kept / path.name)
+    shutil.rmtree(made)

@@ -112,7 +112,7 @@ def test_who_cancels_it_ends_the_run_in_order(project: Seerd) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_it_in_order_and_it_can_be_resumed(
-    project: Seerd, number: signal.Signals
+    project: Seerd, number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     process = begun(project, LONGER)
     process.send_signal(number)
@@ -122,7 +122,13 @@ def test_signals_end_it_in_order_and_it_can_be_resumed(
     run = api.load()
     assert run.state == "interrupted"
     before = int(run.trials()["reports"].max())
+    capfd.readouterr()
+    script = project.spec.with_name("trainer.py")
+    script.write_text(f"{script.read_text()}\n# edited")
     assert run.resume(show=False).state == "done"
+    assert (
+        "trainer.py has changed since the run began; it goes on as it was" in capfd.readouterr().err
+    )
     assert run.trials()["reports"].max() == 15 > before, "what is read follows the run"
 
 

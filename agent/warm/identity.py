@@ -106,6 +106,7 @@ def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
     """Take these arguments and this environment, and random numbers that no other fork has; those
     of `random` are seeded anew by themselves.
     """
+    _take_path(os.environ.get("PYTHONPATH", ""), env.get("PYTHONPATH", ""))
     os.environ.clear()
     os.environ.update(env)
     show(argv, env)
@@ -117,3 +118,11 @@ def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.current_process().authkey = os.urandom(32)
+        vars(processes)["ORIGINAL_DIR"] = os.getcwd()  # which children learn of
+
+
+def _take_path(old: str, new: str) -> None:
+    """Have the entries of the new PYTHONPATH on the path of modules, in the place of the old."""
+    if new != old:
+        entries = [entry for entry in new.split(":") if entry]
+        sys.path[:] = [*entries, *(entry for entry in sys.path if entry not in old.split(":"))]

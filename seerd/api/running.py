@@ -22,7 +22,7 @@ from seerd.api.spec_call import Money, SpecCall, SpecLike, Time
 from seerd.commands import beginning, on_end
 from seerd.commands.common import Minimize
 from seerd.commands.exporting import exporting
-from seerd.runs import runs
+from seerd.runs import edits, runs
 from seerd.runs.runs import Ended
 from seerd.shell.daemon import ENDING_SIGNALS, Watcher
 from seerd.shell.home import RunFolder, takes_signals
@@ -216,6 +216,8 @@ def _resumed(folder: RunFolder, *, show: bool) -> Callable[[Worker], None]:
     def work(worker: Worker) -> None:
         on_end.catch_up(folder)
         worker.check()
+        if edited := edits.note(folder):
+            _say(edited)
         worker.made(folder)
         with exporting(folder):
             ended = runs.resume(folder, _watcher(folder, show=show))

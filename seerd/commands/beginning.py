@@ -6,6 +6,7 @@ at once, only what looks for it is imported before.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
     Raises `SeerdError` if it cannot be run.
     """
     from seerd.runs import clusters, earlier
+    from seerd.spec import project_paths
     from seerd.spec.clusters import Ec2Cluster
     from seerd.spec.doubts import doubts
 
@@ -38,7 +40,8 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
 
         exporting.check(spec.export)
     spec = earlier.informed(spec, home)
-    for line in (*doubts(spec.metric), *offered(spec, home)):
+    notes = [*doubts(spec.metric), *project_paths.doubts(spec, os.environ)]
+    for line in (*notes, *offered(spec, home)):
         say(line)
     with working("looking at where it will run"):
         place = clusters.quoted(spec, home)
@@ -94,12 +97,13 @@ def placed_group(group: JobGroup, home: Home, say: Say) -> tuple[JobGroup, Place
     Raises `SeerdError` if it cannot be run.
     """
     from seerd.runs import clusters, earlier
+    from seerd.spec import project_paths
     from seerd.spec.doubts import doubts
 
     jobs = []
     for job in group.jobs:
         spec = earlier.informed(job.spec, home)
-        for line in doubts(spec.metric):
+        for line in (*doubts(spec.metric), *project_paths.doubts(spec, os.environ)):
             say(f"{job.id}: {line}")
         clusters.of(spec).check(spec)
         jobs.append(replace(job, spec=spec))

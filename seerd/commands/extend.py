@@ -6,6 +6,7 @@ the run only says whether it holds.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from seerd.core.state import State
 from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.model import Limits
-from seerd.runs import reading
+from seerd.runs import edits, reading
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import ExtendRequest
 from seerd.units import (
@@ -78,6 +79,8 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
         "replanned": found.outline is not None,
     }
     tell(told, lambda _: "\n".join(_lines(state, limits, told)), json=json)
+    if edited := edits.note(folder):
+        print(edited, file=sys.stderr)
 
 
 def _check(folder: RunFolder, denied: DenyCause | None) -> None:

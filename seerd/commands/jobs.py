@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
+
 from seerd.agent.protocol import Job
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import tell
@@ -27,6 +29,7 @@ from seerd.planner.job_problems import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.groups import job_facts, planner_job
 from seerd.runs import added, clusters, reading, runs, wiring
+from seerd.shell.bundle import outputs
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
 from seerd.spec.group import JOB, GroupJob, job_of
@@ -89,6 +92,10 @@ def _add(folder: RunFolder, new: NewJob) -> str:
     try:
         added.keep(folder, request.starts, job.spec.train.data)
         runs.copy_job(folder, job)
+        own = outputs(folder.source / job.id, job.spec.train.script)
+        starts = dataclasses.replace(request.starts, own=own)
+        request = msgspec.structs.replace(request, starts=starts)
+        added.keep(folder, starts, job.spec.train.data)
     except BaseException as error:
         _remove(folder, job.id)
         if isinstance(error, OSError):

@@ -95,9 +95,11 @@ def _intended_group(group: JobGroup, place: Place) -> Intended:
 def resume(folder: RunFolder, shown: Shown) -> None:
     """Continue a run. Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on."""
     from seerd.commands import on_end
-    from seerd.runs import runs
+    from seerd.runs import edits, runs
 
     on_end.catch_up(folder)
+    if edited := edits.note(folder):
+        print(edited, file=sys.stderr)
     _follow(folder, shown, lambda watcher: runs.resume(folder, watcher))
 
 

@@ -475,7 +475,8 @@ class TrialComplained(AgentFact, frozen=True, kw_only=True, tag="trial-complaine
     attempt  number of the attempt
     what     "output": a line that it wrote for seerd cannot be read; "not-stored": a checkpoint
              could not be stored; "untracked": its checkpoints hold no state; "warning": its
-             training side warns of something; "quiet": it has run for a while and not reported
+             training side warns of something; "quiet": it has run for a while and not reported;
+             "shared": it has written into what all trials share
     why      text for people
     """
 

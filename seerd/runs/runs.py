@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
@@ -18,7 +20,7 @@ from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planning.facts import Intended, Quote
 from seerd.planning.groups import job_facts
-from seerd.runs import clusters, wiring
+from seerd.runs import clusters, edits, wiring
 from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent, copy_source
 from seerd.shell.clock import wall
@@ -63,7 +65,9 @@ def create(
         facts = facts_of(spec, folder.run, intended, jobs)
         until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
         sizes, specs = intended.outline.allocations, {job.id: job.spec for job in jobs}
-        wiring.save(wiring.setup_of(spec, folder, sizes, quote, until, specs), folder)
+        setup = wiring.setup_of(spec, folder, sizes, quote, until, specs)
+        made_from = edits.origins(specs or {"": spec})
+        wiring.save(msgspec.structs.replace(setup, made_from=made_from), folder)
         with Journal.create(folder.journal, origin):
             return folder, new_state(facts)
     except (OSError, JournalError):

@@ -7,6 +7,7 @@ nobody.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from seerd.errors import JournalError
 from seerd.planning.facts import Quote
 from seerd.runs import added, clusters
 from seerd.runs.clusters import PYTHON
-from seerd.shell.bundle import agent_for
+from seerd.shell.bundle import agent_for, outputs
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox
@@ -30,6 +31,7 @@ from seerd.shell.providers.base import Provider
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
+from seerd.spec import project_paths
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
 
@@ -63,6 +65,7 @@ class Setup(msgspec.Struct, frozen=True):
     on_end       the shell command that is run here when the run is over; empty: none
     spec_folder  where it is run: the folder of the spec
     export       tracker -> where the run is exported to as it goes on
+    made_from    see `edits.origins`
     """
 
     job: Job
@@ -75,6 +78,7 @@ class Setup(msgspec.Struct, frozen=True):
     spec_folder: str = ""
     export: dict[str, str] = {}
     jobs: tuple[Job, ...] = ()
+    made_from: dict[str, str] = {}
 
 
 class OverSsh(Provider, Protocol):
@@ -188,11 +192,22 @@ def setup_of(
         "threads": quote.threads,
     }
     starts = {
-        name: replace(started_as(its, kind.python), **common, source=f"{source}/{name}", id=name)
+        name: replace(
+            started_as(its, kind.python),
+            **common,
+            source=f"{source}/{name}",
+            id=name,
+            own=outputs(folder.source / name, its.train.script),
+        )
         for name, its in several.items()
     }
     return Setup(
-        job=replace(started_as(spec, kind.python), **common, source=source),
+        job=replace(
+            started_as(spec, kind.python),
+            **common,
+            source=source,
+            own=[] if several else outputs(folder.source, spec.train.script),
+        ),
         store=store,
         until=until,
         kind=spec.cluster.provider,
@@ -211,14 +226,14 @@ def started_as(spec: Spec, python: str) -> Job:
 
     python  the interpreter, if the spec names none
     """
-    train = spec.train
+    train, path = spec.train, project_paths.python_path(spec, os.environ)
     return Job(
         source="",
         script=train.script,
-        args=list(train.args),
+        args=project_paths.arguments(spec),
         launcher=train.launcher,
         python=train.python or python,
-        env=dict(train.env),
+        env={**train.env, **({} if path is None else {"PYTHONPATH": path})},
         setup=list(train.setup),
         store="",
         metric=spec.metric.name,

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import importlib.util
 import marshal
+import math
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from pathlib import Path
 import seerd
 from seerd import agent
 from seerd.agent.protocol import VERSION
+from seerd.agent.workplace import SMALL
 from seerd.errors import UsageError
 
 ALWAYS_IGNORED = (
@@ -33,6 +35,7 @@ ALWAYS_IGNORED = (
     ".ruff_cache/",
     ".pytest_cache/",
 )
+OUTPUT_BYTES = 64 << 20
 UNCHECKED = 0b01
 WITHOUT_REFERENCES = 2
 """The version of marshal whose bytes do not depend on what else is in memory."""
@@ -209,3 +212,29 @@ def _ignored(
         return ignored(f"{relative}/" if path.is_dir() else relative)
 
     return {name for name in names if excluded(name)}
+
+
+def outputs(copy: Path, script: str) -> list[str]:
+    """Return the large files of a run's source, relative to it, that its script probably writes to:
+    its `.gitignore` names them, or they are newer than the script. Each attempt gets a copy of
+    them, so they are at most `OUTPUT_BYTES` in all, the smallest first.
+    """
+    large = sorted(
+        (path.stat().st_size, path)
+        for path in copy.rglob("*")
+        if path.is_file() and not path.is_symlink() and path.stat().st_size > SMALL
+    )
+    if not large:
+        return []
+    ignored, since = _ignoring(copy / ".gitignore"), _changed_ns(copy / script)
+    found, left = [], OUTPUT_BYTES
+    for size, path in large:
+        name = path.relative_to(copy).as_posix()
+        if size <= left and (_changed_ns(path) > since or ignored(name)):
+            found.append(name)
+            left -= size
+    return found
+
+
+def _changed_ns(path: Path) -> float:
+    return path.stat().st_mtime_ns if path.is_file() else math.inf

@@ -110,6 +110,7 @@ class Spec:
     text     the text of its file, or, if something else was given beside it, it as TOML with that
     on_end   the shell command that is run here when the run is over; empty: none
     export   tracker -> where the run is exported to as it goes on
+    file     its file; None if it is a dict
     """
 
     name: str
@@ -125,6 +126,7 @@ class Spec:
     text: str
     on_end: str = ""
     export: dict[str, str] = field(default_factory=dict)
+    file: Path | None = None
 
     def exported(self) -> frozenset[Path]:
         """Return the files and folders that runs are exported to, which are none of the source; a
@@ -141,7 +143,8 @@ def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
     Raises `SpecError` with all mistakes.
     """
     text = text_of(path)
-    return _read(Reader(path, text), path.resolve().parent, text, overrides)
+    spec = _read(Reader(path, text), path.resolve().parent, text, overrides)
+    return replace(spec, file=path.resolve())
 
 
 def spec_of(document: Mapping[str, Any], overrides: Sequence[Override] = ()) -> Spec:

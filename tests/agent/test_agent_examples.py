@@ -90,4 +90,6 @@ def test_ranks_end_as_their_script_says_and_what_they_wrote_is_there(
     client = rig.ready(rig.job(ENDS + last, launcher="torchrun"))
     client.start(gpus=TWO_GPUS)
     assert client.exit_of().cause == cause
-    assert [(rig.source / f"notes-{rank}.txt").read_text() for rank in (0, 1)] == ["written\n"] * 2
+    assert [(rig.attempt() / f"work/notes-{rank}.txt").read_text() for rank in (0, 1)] == [
+        "written\n"
+    ] * 2

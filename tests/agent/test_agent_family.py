@@ -51,7 +51,8 @@ EXECS = '"sh", "-c", "exec sh -c \\"$0\\" \\"$0\\"", "exec sh -c \\"$0\\" \\"$0\
 
 def left(rig: Rig) -> list[int]:
     """The ids of the daemons that the trials have started."""
-    return [int(line) for line in (rig.source / "left").read_text().split()]
+    files = rig.folder.glob("trials/*/*/work/left")
+    return [int(line) for path in files for line in path.read_text().split()]
 
 
 def lives(pid: int) -> bool:
@@ -152,7 +153,7 @@ def test_a_nameless_orphan_ends_with_the_last_attempt_that_may_have_started_it(r
     for gpu, trial in enumerate(order):
         client.start(trial, gpus=(gpu,))
         client.until(Reported, lambda fact, trial=trial: fact.trial == trial)
-    (rig.source / "go").touch()
+    (rig.attempt() / "work" / "go").touch()
     client.exit_of("t1")
     (orphan,) = left(rig)
     assert lives(orphan) is before

@@ -100,9 +100,9 @@ def test_a_part_that_cannot_be_is_said_to_be_one(wrong):
     assert "cannot be" in why_not_nodes(JOB, replace(NODE, **wrong))
 
 
-def test_a_trial_runs_in_the_source_and_knows_where_its_files_are():
+def test_a_trial_runs_in_its_own_folder_and_knows_where_its_files_are():
     made = plan()
-    assert (made.cwd, made.log) == ("/src", Path("/i/trials/t1/2/logs/launcher.log"))
+    assert (made.cwd, made.log) == (str(PLACES.work), Path("/i/trials/t1/2/logs/launcher.log"))
     assert made.env["SEERD_DIR"] == "/i/trials/t1/2"
     assert made.env["SEERD_ATTEMPT"] == "run-1/t1/2"
     assert made.env["SEERD_AGENT_LOCK"] == "/i/agent.lock"
@@ -154,6 +154,7 @@ def test_gpus_are_the_nth_of_those_that_the_agent_may_see(cuda, visible, devices
         ({}, {}, "/i/lib"),
         ({"PYTHONPATH": "/mine"}, {}, "/i/lib:/mine"),
         ({"PYTHONPATH": "/mine"}, {"PYTHONPATH": "/spec"}, "/i/lib:/spec"),
+        ({}, {"PYTHONPATH": "src:/spec:."}, f"/i/lib:{PLACES.work}/src:/spec:{PLACES.work}"),
     ],
 )
 def test_the_training_side_comes_first_on_the_users_path(outside, env, path):
@@ -182,6 +183,15 @@ def test_the_specs_environment_wins_over_the_machines():
     assert plan({"DATA": "/a"}, env={"DATA": "/b"}).env["DATA"] == "/b"
 
 
+def test_what_the_spec_sets_holds_but_for_what_makes_the_process_group_or_pins_gpus():
+    env = {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "5", "PYTHONUNBUFFERED": "", "OTHER": "x"}
+    made = plan({"OMP_NUM_THREADS": "9"}, env=env).env
+    assert {name: made[name] for name in env} == env
+    assert plan({"OMP_NUM_THREADS": "9"}).env["OMP_NUM_THREADS"] == "3"
+    assert plan(env={"CUDA_VISIBLE_DEVICES": "5"}).env["CUDA_VISIBLE_DEVICES"] == ""
+    assert plan(env={"SEERD_DIR": "/"}).env["SEERD_DIR"] == "/i/trials/t1/2"
+
+
 def test_a_command_is_found_on_the_path_or_in_the_source():
-    assert plan({"PATH": "/bin"}, launcher="command").env["PATH"] == "/bin:/src"
+    assert plan({"PATH": "/bin"}, launcher="command").env["PATH"] == f"/bin:{PLACES.work}"
     assert plan({"PATH": "/bin"}).env["PATH"] == "/bin"

@@ -586,4 +586,5 @@ def test_a_relative_source_is_in_the_agents_own_folder(rig):
     client = rig.ready(job)
     client.start()
     assert client.exit_of().cause == "finished"
-    assert (rig.attempt() / "logs" / "launcher.log").read_text() == f"{rig.source}\nhere\n"
+    work = rig.attempt() / "work"
+    assert (rig.attempt() / "logs" / "launcher.log").read_text() == f"{work}\nhere\n"

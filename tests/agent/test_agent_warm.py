@@ -114,7 +114,8 @@ def test_a_script_sees_the_same_however_it_was_started(
     args = ["--option", "a b", "-x"]
     seen = {}
     for preload in ([], None):
-        job = rig.job(IMPORTS[launcher] + PICTURE, launcher=launcher, args=args, preload=preload)
+        script, env = IMPORTS[launcher] + PICTURE, {"PYTHONPATH": "lib:/elsewhere:."}
+        job = rig.job(script, launcher=launcher, args=args, preload=preload, env=env)
         client = rig.ready(job)
         seen[str(preload)] = pictures(rig, client, "t1", gpus)
         assert bool(warm_processes(rig)) == (preload is None)

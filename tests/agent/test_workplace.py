@@ -1,4 +1,4 @@
-"""The folder of one attempt of a script that does not import seerd."""
+"""The folder of one attempt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seerd.agent.folders import pack
-from seerd.agent.workplace import lay_out, put_back, remove_saved
+from seerd.agent.workplace import MOST, SMALL, WIDE, lay_out, put_back, remove_saved, tidy
 
 
 @pytest.fixture
@@ -53,6 +53,92 @@ def test_an_earlier_folder_is_replaced_and_the_source_is_not_touched(
     assert not (work / "left").exists()
     remove_saved(work, "*")
     assert (source / "data" / "train.csv").exists()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_what_is_written_into_stays_in_the_folder(source: Path, tmp_path: Path) -> None:
+    (source / "large.db").write_bytes(b"x" * (SMALL + 1))
+    before = contents(source)
+    laid = lay_out(source, tmp_path / "work", own=["train.py", "large.db"])
+    for name in before:
+        with (tmp_path / "work" / name).open("ab") as file:
+            file.write(b"of this attempt")
+    for folder in ("data", "out/sub"):
+        (tmp_path / "work" / folder / "new").write_text("of this attempt")
+    assert (tmp_path / "work" / "train.py").resolve() == tmp_path / "work" / "train.py"
+    assert tidy(source, tmp_path / "work", laid) == []
+    assert contents(source) == before
+    assert contents(tmp_path / "work").keys() == {*before, "data/new", "out/sub/new"}
+
+
+def test_large_data_is_shared_and_nobody_can_write_to_it(source: Path, tmp_path: Path) -> None:
+    (source / "data" / "large.bin").write_bytes(b"x" * (SMALL + 1))
+    (source / "images").mkdir()
+    for number in range(WIDE + 1):
+        (source / "images" / f"{number}.png").touch()
+    laid = lay_out(source, tmp_path / "work")
+    assert (tmp_path / "work" / "data" / "large.bin").readlink() == source / "data" / "large.bin"
+    assert (source / "data" / "large.bin").stat().st_mode & 0o222 == 0
+    assert (tmp_path / "work" / "images").readlink() == source / "images"
+    assert not (tmp_path / "work" / "data").is_symlink()
+    (tmp_path / "work" / "images" / "labels.cache").write_text("written")
+    assert tidy(source, tmp_path / "work", laid) == ["images"]
+
+
+def test_what_a_script_has_not_written_is_removed_at_its_end(source: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    laid = lay_out(source, work, "runs/*/last.pt", ["train.py"])
+    tidy(source, work, laid)
+    assert contents(work) == {}
+    assert [path.name for path in work.iterdir()] == ["runs"]
+
+
+def test_what_python_has_compiled_is_kept_for_later_attempts(source: Path, tmp_path: Path) -> None:
+    (source / "lib").mkdir()
+    (source / "lib" / "tool.py").write_text("")
+    laid = lay_out(source, tmp_path / "1")
+    (tmp_path / "1" / "lib" / "__pycache__").mkdir()
+    (tmp_path / "1" / "lib" / "__pycache__" / "tool.cpython-311.pyc").write_text("compiled")
+    tidy(source, tmp_path / "1", laid)
+    lay_out(source, tmp_path / "2")
+    pycache = tmp_path / "2" / "lib" / "__pycache__"
+    assert (pycache / "tool.cpython-311.pyc").read_text() == "compiled"
+    assert (tmp_path / "2/lib/tool.py").stat().st_mtime == (source / "lib/tool.py").stat().st_mtime
+
+
+def test_links_stay_inside_where_they_are_inside(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (source / "out" / "latest").symlink_to("sub")
+    (source / "more").symlink_to(tmp_path / "elsewhere")
+    (source / "gone").symlink_to("nowhere")
+    laid = lay_out(source, tmp_path / "work")
+    assert (tmp_path / "work" / "out" / "latest").resolve() == tmp_path / "work" / "out" / "sub"
+    assert (tmp_path / "work" / "more").resolve() == tmp_path / "elsewhere"
+    tidy(source, tmp_path / "work", laid)
+    assert not (tmp_path / "work").exists()
+
+
+def test_many_files_make_no_start_slow_and_code_comes_first(source: Path, tmp_path: Path) -> None:
+    for folder in range(120):
+        (source / "a" / str(folder)).mkdir(parents=True)
+        for number in range(40):
+            (source / "a" / str(folder) / f"{number}.png").touch()
+    (source / "z" / "models").mkdir(parents=True)
+    (source / "z" / "models" / "net.py").touch()
+    (source / "z" / "train.py").touch()
+    laid = lay_out(source, tmp_path / "work", own=["z/train.py"])
+    assert len(laid.copies) + len(laid.links) + len(laid.folders) < 2 * MOST
+    assert not (tmp_path / "work" / "z" / "models" / "net.py").is_symlink()
+    shared = [path for path in (tmp_path / "work" / "a").iterdir() if path.is_symlink()]
+    assert 0 < len(shared) < 120
+    assert sum(1 for path in (tmp_path / "work").glob("a/*/*")) == 4800
 
 
 def checkpoint(folder: Path, name: str, content: bytes, at: object) -> None:

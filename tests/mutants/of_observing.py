@@ -19,9 +19,17 @@ OBSERVING = (
     Mutant(
         "a pattern for folders takes files out of the source",
         "a script finds its own files",
-        "workplace._link",
-        "len(own) > 1 and not entry.is_dir()",
-        "False",
+        "workplace._Layout._place",
+        "if is_saved and len(saved) == 1:",
+        "if is_saved:",
         (f"{WORKPLACE}::test_a_pattern_for_folders_leaves_files_where_they_are",),
+    ),
+    Mutant(
+        "small files of the source are shared",
+        "trials never read each other's files by a relative path",
+        "workplace._Layout._copy_or_link",
+        "if path not in self._own and not is_small:",
+        "if path not in self._own:",
+        (f"{WORKPLACE}::test_what_is_written_into_stays_in_the_folder",),
     ),
 )

@@ -1,0 +1,120 @@
+"""What of a spec, or of the environment of `seerd run`, leads to the live project: trials run in a
+copy of it.
+
+The one rule: a path into the source means the copy; one into the rest of the project is a doubt.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import seerd
+from seerd.spec.clusters import LocalCluster
+from seerd.spec.spec import Spec
+
+MAPPED = re.compile(r"'(/[^'\n]+)'")
+"""A path in the module that setuptools writes for an editable installation."""
+
+
+def python_path(spec: Spec, around: Mapping[str, str]) -> str | None:
+    """Return PYTHONPATH for trials, with what lies in the source relative to it; None: as it is.
+
+    around  the environment of `seerd run`, which trials on this machine have, too
+    """
+    paths = {folder: _in_copy(folder, spec.train.source) for folder in _searched(spec, around)}
+    if "PYTHONPATH" not in spec.train.env and not any(paths.values()):
+        return None
+    return ":".join(inside or str(folder) for folder, inside in paths.items())
+
+
+def arguments(spec: Spec) -> list[str]:
+    """Return the script's arguments, with paths that are relative to the spec relative to the
+    source, in which trials run.
+    """
+    return [_argument(argument, spec) for argument in spec.train.args]
+
+
+def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
+    """Yield what trials would use of the live project, one sentence each."""
+    source = spec.train.source
+    for argument in spec.train.args:
+        path = argument.rpartition("=")[2]
+        inside = _in_copy(Path(path), source) if path.startswith("/") else None
+        if inside:
+            yield (
+                f"train.args has {path}, which is in the live project: an edit there changes the "
+                f"trials that start later; {inside} is the same in the copy that they run in"
+            )
+    project = next((one for one in (source, *source.parents) if (one / ".git").exists()), source)
+    for folder in dict.fromkeys(_searched(spec, around)):
+        if not folder.is_relative_to(source) and folder.is_relative_to(project):
+            for name in _imported(source / spec.train.script, folder):
+                yield (
+                    f"trials import {name} from {folder}, which is not in train.source, so an edit "
+                    "there changes the trials that start later"
+                )
+
+
+def _in_copy(path: Path, source: Path) -> str | None:
+    """Return a path relative to the source that it lies in; None if it lies elsewhere."""
+    path = path.resolve()
+    return path.relative_to(source).as_posix() if path.is_relative_to(source) else None
+
+
+def _argument(argument: str, spec: Spec) -> str:
+    before, is_option, path = argument.rpartition("=")
+    if "/" not in path or (spec.train.source / path).exists() or not (spec.folder / path).exists():
+        return argument
+    return f"{before}{is_option}{_in_copy(spec.folder / path, spec.train.source) or path}"
+
+
+def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
+    """Return the folders in which trials look for modules, as far as that can be seen here: those
+    of PYTHONPATH, which in the spec is relative to it, and of editable installations.
+    """
+    base, entries = spec.folder, spec.train.env.get("PYTHONPATH")
+    here = isinstance(spec.cluster, LocalCluster)
+    if entries is None and here:
+        base, entries = Path.cwd(), around.get("PYTHONPATH")
+    folders = [(base / entry).resolve() for entry in (entries or "").split(":") if entry]
+    if here and spec.train.launcher != "command":
+        beside = (spec.train.source / spec.train.script).parent
+        python = shutil.which(spec.train.python or sys.executable)
+        folders += [folder for folder in _editable(python) if folder != beside]
+    return folders
+
+
+def _editable(python: str | None) -> Iterator[Path]:
+    """Yield the folders that a Python imports from since they were installed with `pip install -e`.
+
+    pip writes a `.pth` file that has the folder, or one that imports a module that has it.
+    """
+    if python is None:
+        return
+    own = Path(seerd.__file__).parents[1]
+    for packages in Path(python).parent.parent.glob("lib/python3*/site-packages"):
+        for file in (*packages.glob("*.pth"), *packages.glob("__editable__*.py")):
+            text = file.read_text(errors="replace")
+            if file.suffix == ".pth":
+                found = [Path(line) for line in text.splitlines() if line.startswith("/")]
+            else:
+                found = [Path(path).parent for path in MAPPED.findall(text)]
+            yield from (path.resolve() for path in found if path.is_dir() and path != own)
+
+
+def _imported(script: Path, folder: Path) -> list[str]:
+    """Return what of this folder the script imports by its text."""
+    try:
+        text = script.read_text(errors="replace")
+    except OSError:
+        return []
+    names = dict.fromkeys(re.findall(r"^\s*(?:from|import)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
+    return [
+        name
+        for name in names
+        if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+    ]
