@@ -25,7 +25,7 @@ LONGEST_LISTING = 16 << 20
 BLOCK = 1 << 20
 
 
-class Contents(NamedTuple):
+class FolderContents(NamedTuple):
     """What is in a folder and below it, by paths relative to it.
 
     files  files, sorted; a link that leads out of the folder to a file counts as that file
@@ -38,9 +38,9 @@ class Contents(NamedTuple):
     out: List[str]
 
 
-def contents(folder: Path) -> Contents:
+def contents(folder: Path) -> FolderContents:
     """List a folder. What is neither file nor folder nor link is left out."""
-    found, top = Contents([], {}, []), os.path.realpath(folder)
+    found, top = FolderContents([], {}, []), os.path.realpath(folder)
     for above, folders, names in os.walk(folder):
         for path in (os.path.join(above, name) for name in [*folders, *names]):
             name = os.path.relpath(path, folder)
@@ -56,7 +56,7 @@ def contents(folder: Path) -> Contents:
     return found
 
 
-def pack(folder: Path, out: BinaryIO) -> Contents:
+def pack(folder: Path, out: BinaryIO) -> FolderContents:
     """Write the folder into this file, and return what is in it. Raises `OSError` if one of its
     files cannot be read, or changes meanwhile.
     """

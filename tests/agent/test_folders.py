@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.agent.folders import LISTING, Contents, is_packed, pack, unpack
+from seerd.agent.folders import LISTING, FolderContents, is_packed, pack, unpack
 from seerd.agent.folders import contents as contents_of
 from seerd.agent.manifest import CheckpointError
 
@@ -47,7 +47,7 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path, packed: Path) -> None:
     assert copy.stat().st_mtime == source.stat().st_mtime
 
 
-def packed_links(tmp_path: Path, links: dict[str, str | Path]) -> Contents:
+def packed_links(tmp_path: Path, links: dict[str, str | Path]) -> FolderContents:
     """What is in a folder with these links and one file, also after it was packed and unpacked."""
     write(tmp_path / "folder", {"step_5/deep/state": b"five"})
     for name, to in links.items():
