@@ -173,12 +173,14 @@ GUARDED = {
         "_exists: /proc/",  # of a machine that is logged in to
         "_command: /proc/",
     },
+    "agent/copying.py": {"_copy_piece: os.copy_file_range"},  # where there is one
     "agent/host.py": {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
         "_adopts_orphans: ctypes",
         "_prctl: ctypes",  # both called where the system is Linux
         "ticks: time.CLOCK_BOOTTIME",  # elsewhere there are none
     },
+    "seerd/shell/clock.py": {"process_began: /proc/self/stat"},  # its absence is an answer
     "agent/nvml.py": {"the module: ctypes"},  # where GPUs are CUDA devices
     "agent/gpu_leases.py": {"the module: /proc/driver/nvidia/gpus"},  # its absence is an answer
     "agent/warm/ending.py": {"_flush_c: ctypes"},  # of a fork, on Linux alone

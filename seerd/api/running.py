@@ -203,7 +203,7 @@ def _work_of(spec: SpecLike, **given: Any) -> Worker:
         spec, place = beginning.placed(asked.load(), where, say)
         intended = beginning.intended(spec, place, ideal=ideal, minimize=minimize)
         worker.check()
-        folder, state = beginning.create(spec, where, place, intended, origin)
+        folder, state = beginning.create(spec, where, place, intended, origin, say)
         worker.made(folder)
         with exporting(folder):
             ended = runs.begin(folder, state, _watcher(folder, show=show))

@@ -77,18 +77,19 @@ def intended(spec: Spec, place: Place, *, ideal: bool, minimize: Minimize | None
 
 
 def create(
-    spec: Spec, home: Home, place: Place, intended: Intended, origin: float
+    spec: Spec, home: Home, place: Place, intended: Intended, origin: float, say: Say
 ) -> tuple[RunFolder, State]:
     """Make the run's folder, ready to begin.
 
     origin  when the run began, wall clock, seconds since 1970
 
-    Raises `CloudError` if the cloud does not allow the plan's peak.
+    Raises `CloudError` if the cloud does not allow the plan's peak, and `LimitsError` if the
+    deadline leaves too little time to copy the source.
     """
     from seerd.runs import clusters, runs
 
     clusters.of(spec).check_quota(intended)
-    return runs.create(spec, intended, home, origin, place.quote)
+    return runs.create(spec, intended, home, origin, place.quote, say=say)
 
 
 def placed_group(group: JobGroup, home: Home, say: Say) -> tuple[JobGroup, Place]:
@@ -121,10 +122,10 @@ def intended_group(group: JobGroup, place: Place) -> Intended:
 
 
 def create_group(
-    group: JobGroup, home: Home, place: Place, intended: Intended, origin: float
+    group: JobGroup, home: Home, place: Place, intended: Intended, origin: float, say: Say
 ) -> tuple[RunFolder, State]:
     """Make the folder of a run that jobs share, ready to begin. Raises what `create` raises."""
     from seerd.runs import clusters, runs
 
     clusters.of(group.lead).check_quota(intended)
-    return runs.create(group.lead, intended, home, origin, place.quote, group.jobs)
+    return runs.create(group.lead, intended, home, origin, place.quote, group.jobs, say)

@@ -13,7 +13,6 @@ import io
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from json import dumps
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
+from seerd.shell.clock import process_began
 from seerd.view.harmless import Harmless, harmless
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from seerd.spec.reader import Override
     from seerd.spec.spec import Spec
 
-STARTED = time.time() - time.process_time()
-"""When this command began, as exactly as can be told, in seconds since 1970: deadlines count from
-here.
-"""
+STARTED = process_began()
+"""When this command began, in seconds since 1970: deadlines count from here."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """The errors of a disk that is full or write-protected."""
 KEYS = {
@@ -166,6 +164,11 @@ def seconds(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(f"{text}: {error}") from error
+
+
+def say(line: str) -> None:
+    """Print one line that is not a mistake, on stderr."""
+    print(harmless(line), file=sys.stderr)
 
 
 def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:

@@ -36,10 +36,11 @@ from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.aws import imaging, types
 from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.instances import NAME, OWNER, RUN
-from seerd.shell.bundle import build_agent, copy_source
+from seerd.shell.bundle import build_agent
 from seerd.shell.clock import wall
 from seerd.shell.providers.base import Leftovers, Span
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
+from seerd.shell.source_copy import CopyTerms, copy_source
 from seerd.shell.ssh.workbench import Workbench
 from seerd.shell.stores.s3 import S3Store
 from seerd.spec.clusters import Ec2Cluster
@@ -283,7 +284,8 @@ class _Build:
         source, archive = self.folder / "build" / "source", self.folder / "source.tar"
         source.parent.mkdir()
         spec = self.planned.spec
-        await asyncio.to_thread(copy_source, spec.train.source, source, spec.exported())
+        terms = CopyTerms(self.tell, elsewhere=True)
+        await asyncio.to_thread(copy_source, spec.train.source, source, spec.exported(), terms)
         await asyncio.to_thread(_pack, source, archive)
         sending = Sending("source", archive.stat().st_size, self.tell)
         await self.bench.send(self.instance, archive, WORK, sending.sent)

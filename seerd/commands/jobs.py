@@ -19,7 +19,7 @@ import msgspec
 
 from seerd.agent.protocol import Job
 from seerd.commands.asking import ask, check_running
-from seerd.commands.common import tell
+from seerd.commands.common import say, tell
 from seerd.core.jobs import open_jobs
 from seerd.core.state import GONE, State
 from seerd.core.verdicts import DenyCause
@@ -29,9 +29,9 @@ from seerd.planner.job_problems import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.groups import job_facts, planner_job
 from seerd.runs import added, clusters, reading, runs, wiring
-from seerd.shell.bundle import outputs
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
+from seerd.shell.source_copy import outputs
 from seerd.spec.group import JOB, GroupJob, job_of
 from seerd.view.working import working
 
@@ -91,7 +91,7 @@ def _add(folder: RunFolder, new: NewJob) -> str:
     request, job = _request(folder, state, new)
     try:
         added.keep(folder, request.starts, job.spec.train.data)
-        runs.copy_job(folder, job)
+        runs.copy_job(folder, job, runs.copy_terms(folder, wiring.load(folder).kind, say))
         own = outputs(folder.source / job.id, job.spec.train.script)
         starts = dataclasses.replace(request.starts, own=own)
         request = msgspec.structs.replace(request, starts=starts)

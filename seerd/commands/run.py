@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from seerd.commands import beginning
-from seerd.commands.common import STARTED, SpecOptions, quickly, tell
+from seerd.commands.common import STARTED, SpecOptions, quickly, say, tell
 from seerd.view.harmless import harmless
 
 if TYPE_CHECKING:
@@ -73,18 +73,16 @@ def _run(asked: SpecOptions, home: Home, shown: Shown) -> None:
     if asked.is_group:
         _run_group(asked.group(), home, shown)
         return
-    spec, place = beginning.placed(
-        asked.complete(), home, lambda line: print(line, file=sys.stderr)
-    )
+    spec, place = beginning.placed(asked.complete(), home, say)
     _begin(*_create(spec, home, place, asked), shown)
 
 
 def _run_group(group: JobGroup, home: Home, shown: Shown) -> None:
     from seerd.shell.aside import aside
 
-    group, place = beginning.placed_group(group, home, lambda line: print(line, file=sys.stderr))
+    group, place = beginning.placed_group(group, home, say)
     intended = aside(lambda: _intended_group(group, place))
-    _begin(*beginning.create_group(group, home, place, intended, STARTED), shown)
+    _begin(*beginning.create_group(group, home, place, intended, STARTED, say), shown)
 
 
 def _intended_group(group: JobGroup, place: Place) -> Intended:
@@ -127,7 +125,7 @@ def _create(
     from seerd.shell.aside import aside
 
     intended = aside(lambda: _intended(spec, place, asked))
-    return beginning.create(spec, home, place, intended, STARTED)
+    return beginning.create(spec, home, place, intended, STARTED, say)
 
 
 def _intended(spec: Spec, place: Place, asked: SpecOptions) -> Intended:

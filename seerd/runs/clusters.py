@@ -55,10 +55,12 @@ class ClusterKind(ABC, Generic[C]):
     The methods stand in the order in which a run that begins calls them; a resumed one calls only
     the last two, and `why_not` is for a job that comes while a run goes on, too.
 
-    python  the interpreter of its trials, if the spec names none
+    python     the interpreter of its trials, if the spec names none
+    elsewhere  whether they run on other machines, where links of the source lead nowhere
     """
 
     python: ClassVar[str] = PYTHON
+    elsewhere: ClassVar[bool] = True
     cluster: C
 
     @abstractmethod
@@ -122,6 +124,7 @@ class Local(ClusterKind[LocalCluster]):
     """This machine: its CUDA devices if it has any, else CPU slots."""
 
     python = sys.executable
+    elsewhere = False
 
     def check(self, spec: Spec) -> None:
         """Check that data and checkpoints are on this machine. Raises `UsageError` if not."""

@@ -6,31 +6,45 @@ The one rule: everything that a resumed run needs is written into its folder bef
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from seerd.core.closing import closing_s
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
+from seerd.core.rules import RULES
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planning.facts import Intended, Quote
 from seerd.planning.groups import job_facts
 from seerd.runs import clusters, edits, wiring
 from seerd.runs.reading import replay
-from seerd.shell.bundle import build_agent, copy_source
+from seerd.shell.bundle import build_agent
 from seerd.shell.clock import wall
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.source_copy import CopyTerms, Say, copy_source
 from seerd.spec.group import GroupJob
 from seerd.spec.spec import Spec
+
+COPY_SHARE = 1 / 6
+"""Copying the source takes at most this share of the time until the run must close."""
+COPY_S = 0.5
+"""Seconds that it may take however short the run is."""
+START_S = 1.0
+"""Seconds from the copy to the first trial's start."""
+NEWEST = 20
+"""How many of the newest runs may share their copies of large files with a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +66,24 @@ def create(
     origin: float,
     quote: Quote,
     jobs: Sequence[GroupJob] = (),
+    say: Say = lambda line: None,
 ) -> tuple[RunFolder, State]:
     """Make a new run's folder, ready to begin; if that fails, no folder is left.
 
     origin  when the run began, wall clock, seconds since 1970
     quote   what its cluster offers; `clusters.quoted` has checked that all can be run
     jobs    the jobs that share the run, of which the spec is what they share; empty: it is one job
+    say     prints one line for the person
+
+    Raises `LimitsError` if the deadline leaves too little time to copy the source.
     """
     folder = home.new(spec.name)
     try:
-        _copy(folder, spec, jobs)
+        deadline_s = intended.problem.limits.deadline_s
+        closes_s = origin + deadline_s - closing_s(deadline_s, 0.0, intended.cluster)
+        terms = copy_terms(folder, spec.cluster.provider, say)
+        terms = replace(terms, most_s=_most_s(closes_s - wall()), deadline_s=deadline_s)
+        _copy(folder, spec, jobs, terms)
         facts = facts_of(spec, folder.run, intended, jobs)
         until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
         sizes, specs = intended.outline.allocations, {job.id: job.spec for job in jobs}
@@ -70,22 +92,37 @@ def create(
         wiring.save(msgspec.structs.replace(setup, made_from=made_from), folder)
         with Journal.create(folder.journal, origin):
             return folder, new_state(facts)
-    except (OSError, JournalError):
+    except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
 
 
-def _copy(folder: RunFolder, spec: Spec, jobs: Sequence[GroupJob]) -> None:
+def copy_terms(folder: RunFolder, provider: str, say: Say) -> CopyTerms:
+    """Return the terms of copying a source that no deadline limits."""
+    records = sorted(folder.path.parent.glob(f"*/{folder.record.name}"), key=os.path.getmtime)
+    elsewhere = clusters.KINDS[provider].elsewhere
+    return CopyTerms(say, elsewhere=elsewhere, record=folder.record, earlier=records[-NEWEST:])
+
+
+def _most_s(left_s: float) -> float:
+    """Return how many seconds copying the source may take where so many are left until the run must
+    close: most of them are for training, and a trial must have the time to start.
+    """
+    return max(COPY_S, min(left_s * COPY_SHARE, left_s - RULES.shortest_s - START_S))
+
+
+def _copy(folder: RunFolder, spec: Spec, jobs: Sequence[GroupJob], terms: CopyTerms) -> None:
     """Put into the run's folder what it is made from."""
     folder.spec.write_text(spec.text)
+    ends = time.monotonic() + terms.most_s
     if not jobs:
-        copy_source(spec.train.source, folder.source, spec.exported())
+        copy_source(spec.train.source, folder.source, spec.exported(), terms)
     for job in jobs:
-        copy_job(folder, job)
+        copy_job(folder, job, replace(terms, most_s=ends - time.monotonic()))
     build_agent(folder.agent)
 
 
-def copy_job(folder: RunFolder, job: GroupJob) -> None:
+def copy_job(folder: RunFolder, job: GroupJob, terms: CopyTerms) -> None:
     """Copy the source and the spec of one of the jobs that share a run into the run's folder.
 
     Raises what `copy_source` raises, and `OSError`.
@@ -94,7 +131,7 @@ def copy_job(folder: RunFolder, job: GroupJob) -> None:
     (folder.specs / f"{job.id}.toml").write_text(job.spec.text)
     folder.source.mkdir(exist_ok=True)
     without = {*job.spec.exported(), folder.path.parent.resolve()}
-    copy_source(job.spec.train.source, folder.source / job.id, without)
+    copy_source(job.spec.train.source, folder.source / job.id, without, terms)
 
 
 def facts_of(spec: Spec, run: str, intended: Intended, jobs: Sequence[GroupJob] = ()) -> RunFacts:

@@ -22,13 +22,14 @@ from seerd.errors import JournalError
 from seerd.planning.facts import Quote
 from seerd.runs import added, clusters
 from seerd.runs.clusters import PYTHON
-from seerd.shell.bundle import agent_for, outputs
+from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Provider
 from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.source_copy import outputs
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.spec import project_paths

@@ -1,5 +1,4 @@
-"""Makes what is sent to instances: the agent and the training side as one zip, and a copy of the
-user's source.
+"""Makes what is sent to instances: the agent and the training side as one zip.
 
 The one rule: the same content gives the same bytes, so that an instance can tell by a checksum
 whether it has them.
@@ -11,38 +10,21 @@ import contextlib
 import hashlib
 import importlib.util
 import marshal
-import math
 import os
 import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Collection
 from pathlib import Path
 
 import seerd
 from seerd import agent
 from seerd.agent.protocol import VERSION
-from seerd.agent.workplace import SMALL
-from seerd.errors import UsageError
 
-ALWAYS_IGNORED = (
-    ".git/",
-    "__pycache__/",
-    "*.pyc",
-    ".venv/",
-    ".mypy_cache/",
-    ".ruff_cache/",
-    ".pytest_cache/",
-)
-OUTPUT_BYTES = 64 << 20
 UNCHECKED = 0b01
 WITHOUT_REFERENCES = 2
 """The version of marshal whose bytes do not depend on what else is in memory."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
-
-Ignored = Callable[[str], bool]
-"""Tells whether a path, relative to the source, is not sent; a folder's ends with a slash."""
 
 
 def agent_for(path: Path) -> Path:
@@ -147,94 +129,3 @@ def _compiled(source: bytes, name: str) -> bytes:
 
 def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
     bundle.writestr(zipfile.ZipInfo(name, EPOCH), content, zipfile.ZIP_DEFLATED)
-
-
-def copy_source(source: Path, to: Path, without: Collection[Path]) -> None:
-    """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, not
-    the home folder, and not these absolute paths. Raises `UsageError` if a file cannot be copied,
-    or if all of them would not fit on the disk.
-    """
-    ignored = _ignoring(source / ".seerdignore")
-    out = {*without, to.parent.parent.resolve()}
-    _check_size(ignored, source, out, to.parent)
-    try:
-        shutil.copytree(
-            source,
-            to,
-            ignore=lambda folder, names: _ignored(ignored, source, out, Path(folder), names),
-        )
-    except shutil.Error as error:
-        what = "; ".join(f"{path}: {why}" for path, _, why in error.args[0][:5])
-        raise UsageError(f"the source {source} cannot be copied: {what}") from error
-
-
-def _check_size(ignored: Ignored, source: Path, out: Collection[Path], to: Path) -> None:
-    """Raise `UsageError` if what is to be copied is larger than what is free where it goes."""
-    free, size = shutil.disk_usage(to).free, 0
-    for top, folders, files in os.walk(source, followlinks=True):
-        left_out = _ignored(ignored, source, out, Path(top), [*folders, *files])
-        folders[:] = [name for name in folders if name not in left_out]
-        with contextlib.suppress(OSError):  # a file that cannot be read is told when it is copied
-            size += sum(Path(top, name).stat().st_size for name in files if name not in left_out)
-        if size > free:
-            raise UsageError(
-                f"the source {source} has more than the {free / 1e9:.3g} GB that are free in {to}, "
-                "where each run keeps a copy; name data and results in .seerdignore, or put "
-                "train.source on the scripts alone"
-            )
-
-
-def _ignoring(ignore: Path) -> Ignored:
-    if not ignore.is_file():
-        return _is_always_ignored
-    import pathspec
-
-    lines = [*ALWAYS_IGNORED, *ignore.read_text().splitlines()]
-    return pathspec.GitIgnoreSpec.from_lines(lines).match_file
-
-
-def _is_always_ignored(path: str) -> bool:
-    """Tell what a .gitignore of `ALWAYS_IGNORED` alone says, without importing its rules."""
-    name = path.rstrip("/").rpartition("/")[2]
-    return name.endswith(".pyc") or (path.endswith("/") and f"{name}/" in ALWAYS_IGNORED)
-
-
-def _ignored(
-    ignored: Ignored, source: Path, out: Collection[Path], folder: Path, names: list[str]
-) -> set[str]:
-    def excluded(name: str) -> bool:
-        path = folder / name
-        if path.resolve() in out or not (path.is_file() or path.is_dir()):
-            return True
-        if path.is_symlink() and path.is_dir() and folder.resolve().is_relative_to(path.resolve()):
-            return True  # it would be copied into itself
-        relative = path.relative_to(source).as_posix()
-        return ignored(f"{relative}/" if path.is_dir() else relative)
-
-    return {name for name in names if excluded(name)}
-
-
-def outputs(copy: Path, script: str) -> list[str]:
-    """Return the large files of a run's source, relative to it, that its script probably writes to:
-    its `.gitignore` names them, or they are newer than the script. Each attempt gets a copy of
-    them, so they are at most `OUTPUT_BYTES` in all, the smallest first.
-    """
-    large = sorted(
-        (path.stat().st_size, path)
-        for path in copy.rglob("*")
-        if path.is_file() and not path.is_symlink() and path.stat().st_size > SMALL
-    )
-    if not large:
-        return []
-    ignored, since = _ignoring(copy / ".gitignore"), _changed_ns(copy / script)
-    found, left = [], OUTPUT_BYTES
-    for size, path in large:
-        name = path.relative_to(copy).as_posix()
-        if size <= left and (_changed_ns(path) > since or ignored(name)):
-            found.append(name)
-            left -= size
-    return found
-
-
-def _changed_ns(path: Path) -> float:
-    return path.stat().st_mtime_ns if path.is_file() else math.inf

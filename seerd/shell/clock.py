@@ -8,7 +8,9 @@ searched for an instance whose launch was never answered.
 from __future__ import annotations
 
 import math
+import os
 import time
+from pathlib import Path
 from typing import overload
 
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -27,6 +29,17 @@ def wall() -> float:
     began.
     """
     return time.clock_gettime(STEADY) + began_at
+
+
+def process_began() -> float:
+    """Return when this process was started, in seconds since 1970, however long a busy machine took
+    to come this far.
+    """
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:  # no Linux
+        return wall() - time.process_time()
+    return began_at + ticks / os.sysconf("SC_CLK_TCK")  # of the time since boot (proc_pid_stat(5))
 
 
 class RunClock:

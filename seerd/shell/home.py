@@ -62,6 +62,11 @@ class RunFolder:
         return self.path / "source"
 
     @property
+    def record(self) -> Path:
+        """The large files of the source, which later runs may share (JSON)."""
+        return self.path / "large-files.json"
+
+    @property
     def specs(self) -> Path:
         """The specs of the jobs that share the run, a file each."""
         return self.path / "specs"

@@ -19,7 +19,7 @@ from seerd.core.events import TrialCheckpointed
 from seerd.core.hints import HINTS, OF_SIGNALS, Hint, hint
 from seerd.core.verdicts import Warned
 from seerd.errors import UsageError
-from seerd.shell.bundle import copy_source
+from seerd.shell.source_copy import copy_source
 from tests.conftest import small_facts
 from tests.core.test_answers import FIRST, Run
 from tests.mistakes import kit, page
@@ -203,21 +203,25 @@ def test_a_disk_that_will_be_too_small_is_told_after_the_first_checkpoint(shown:
     shown(title, page.command_section(title, "seerd run spec.toml", warning.detail))
 
 
-def test_a_source_that_is_larger_than_the_disk_is_not_copied(tmp_path: Path, shown: Shown) -> None:
+def test_a_source_that_is_larger_than_the_disk_is_not_copied(
+    tmp_path: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, run = tmp_path / "project", tmp_path / "home" / "mine"
-    source.mkdir()
+    (source / "data").mkdir(parents=True)
     run.mkdir(parents=True)
-    with (source / "train.bin").open("wb") as data:
-        data.truncate(2 * shutil.disk_usage(tmp_path).total)
+    (source / "data" / "train.bin").write_bytes(bytes(2_000_000))
+    (source / "train.py").write_text("")
+    disk = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk._replace(free=1_000_000))
     with pytest.raises(UsageError) as refused:
         copy_source(source, run / "source", set())
     assert not (run / "source").exists()
-    free = f"{shutil.disk_usage(tmp_path).free / 1e9:.3g}"
     answered = kit.settled(f"seerd: {refused.value}", tmp_path)
-    answered = answered.replace(f"{answered.split(' GB')[0].split()[-1]} GB", "21.5 GB")
-    assert ".seerdignore" in answered, free
-    (source / ".seerdignore").write_text("*.bin\n")
+    answered = answered.replace("1MB", "21.5GB").replace("2MB", "70.4GB")
+    ignore = str(refused.value).split("do not read: ")[1].split("; what they")[0]
+    subprocess.run(["/bin/sh", "-c", ignore], check=True)
     copy_source(source, run / "source", set())
+    assert (run / "source" / "train.py").exists()
     title = page.COMMANDS[7]
     shown(title, page.command_section(title, "seerd run spec.toml", answered))
 

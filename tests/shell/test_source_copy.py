@@ -1,0 +1,167 @@
+"""The copy of a source costs no more than it must, and no more time than the run can spare."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seerd.errors import LimitsError, UsageError
+from seerd.shell.source_copy import LARGE, CopyTerms, copy_source
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    source = tmp_path / "project"
+    source.mkdir()
+    (source / "train.py").write_text("print()")
+    return source
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> Path:
+    run = tmp_path / "home" / "run-1"
+    run.mkdir(parents=True)
+    return run / "source"
+
+
+def test_the_source_is_copied_without_what_is_ignored(tmp_path: Path) -> None:
+    source = tmp_path / "project"
+    for name in (
+        "train.py",
+        "big/data.bin",
+        ".git/config",
+        "a/__pycache__/x.pyc",
+        "a/keep.txt",
+        "notes.log",
+    ):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    os.mkfifo(source / "pipe")
+    (source / ".seerdignore").write_text("big/\n*.log\n")
+    to = source / "runs" / "run-1" / "source"
+    to.parent.mkdir(parents=True)
+    copy_source(source, to, set())
+    copied = {path.relative_to(to).as_posix() for path in to.rglob("*") if path.is_file()}
+    assert copied == {"train.py", "a/keep.txt", ".seerdignore"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere filesystems may fill holes at once")
+def test_holes_stay_holes(source: Path, to: Path) -> None:
+    with (source / "memmap.bin").open("wb") as file:
+        file.seek(1 << 30)
+        file.write(b"in the middle")
+        file.truncate(40 << 30)
+    copy_source(source, to, set())
+    copied = (to / "memmap.bin").stat()
+    assert copied.st_size == 40 << 30
+    assert copied.st_blocks * 512 < 1 << 20
+    with (to / "memmap.bin").open("rb") as file:
+        file.seek((1 << 30) - 2)
+        assert file.read(17) == b"\0\0in the middle\0\0"
+
+
+def test_links_inside_stay_links_and_those_that_lead_out_are_not_followed(
+    source: Path, to: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "data"
+    outside.mkdir()
+    (outside / "big.bin").write_text("data")
+    for name in ("a/versions/v2", "kept-out"):
+        (source / name).mkdir(parents=True)
+        (source / name / "x").write_text(name)
+    (source / ".seerdignore").write_text("kept-out/\n")
+    (source / "a" / "latest").symlink_to(source / "a" / "versions" / "v2")
+    (source / "round").symlink_to(".")
+    (source / "a" / "up").symlink_to("../..")
+    (source / "data").symlink_to(outside)
+    (source / "held").symlink_to("kept-out")
+    (source / "nothing").symlink_to("nowhere")
+    (source / "circle").symlink_to("circle")
+    lines: list[str] = []
+    copy_source(source, to, set(), CopyTerms(say=lines.append))
+    assert (to / "a" / "latest").readlink() == Path("versions/v2")
+    assert (to / "a" / "latest" / "x").resolve().is_relative_to(to)
+    assert (to / "round").resolve() == to
+    assert (to / "data").readlink() == outside
+    assert (to / "held" / "x").resolve() == source / "kept-out" / "x", "it is in no copy"
+    assert not {"nothing", "circle", "kept-out"} & {path.name for path in to.iterdir()}
+    (line,) = lines
+    assert line.startswith("links lead out of the source and are not copied: a/up, data, held;")
+
+
+def test_links_are_followed_for_other_machines_but_not_in_circles(
+    source: Path, to: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "common"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "tools.py").write_text("tools")
+    (outside / "deep" / "back").symlink_to(outside)
+    (source / "common").symlink_to(outside)
+    (source / "up").symlink_to(source)
+    copy_source(source, to, set(), CopyTerms(elsewhere=True))
+    files = {path.relative_to(to).as_posix() for path in to.rglob("*") if path.is_file()}
+    assert files == {"train.py", "common/tools.py"}
+    assert not any(path.is_symlink() for path in to.rglob("*"))
+
+
+def runs_of(source: Path, home: Path) -> Iterator[Path]:
+    """Copy the source into one run after the other; yield the copies."""
+    for number in range(9):
+        run = home / f"run-{number}"
+        run.mkdir(parents=True)
+        record, earlier = run / "large.json", sorted(home.glob("*/large.json"))
+        copy_source(source, run / "source", set(), CopyTerms(record=record, earlier=earlier))
+        yield run / "source"
+
+
+def test_a_large_file_that_has_not_changed_has_one_copy_for_all_runs(
+    source: Path, tmp_path: Path
+) -> None:
+    data = source / "data.bin"
+    data.write_bytes(bytes(LARGE))
+    os.link(data, source / "same.bin")
+    runs = runs_of(source, tmp_path / "home")
+
+    first, second = next(runs), next(runs)
+    assert (first / "same.bin").samefile(first / "data.bin"), "a link in the source stays one"
+    assert (second / "data.bin").samefile(first / "data.bin")
+    assert not (second / "data.bin").samefile(data), "the person goes on with it"
+    assert not (second / "train.py").samefile(first / "train.py"), "small files are code"
+
+    about = data.stat()
+    with data.open("r+b") as file:
+        file.write(b"new")
+    os.utime(data, ns=(about.st_atime_ns, about.st_mtime_ns))
+    third = next(runs)
+    assert (third / "data.bin").read_bytes()[:3] == b"new", "whatever its time says"
+    assert (second / "data.bin").read_bytes()[:3] == bytes(3)
+
+    with (third / "data.bin").open("r+b") as file:
+        file.write(b"a trial")
+    assert (next(runs) / "data.bin").read_bytes()[:7] == b"new" + bytes(4)
+
+
+def test_a_copy_that_takes_too_long_ends_the_command(source: Path, to: Path) -> None:
+    (source / "data").mkdir()
+    for number in range(64):
+        (source / "data" / f"{number}.bin").write_bytes(bytes(1 << 22))
+    with pytest.raises(LimitsError) as refused:
+        copy_source(source, to, set(), CopyTerms(most_s=0.02, deadline_s=18.0))
+    text = str(refused.value)
+    assert text.startswith("nothing was started: ")
+    assert "of a deadline of 18s" in text
+    assert "data/ (268MB in 64 files)" in text
+    assert "--deadline" not in text
+    assert f"printf '%s\\n' /data/ >> {source / '.seerdignore'}" in text
+
+
+def test_what_cannot_be_read_is_named(source: Path, to: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "half")
+    (to.parent / "source").write_text("in the way")
+    with pytest.raises(UsageError, match=f"source {source} cannot be copied: {to}: File exists"):
+        copy_source(source, to, set())
