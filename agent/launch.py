@@ -36,7 +36,8 @@ DROPPED = {
 TRAINING_SIDE = (
     *("seerd/__init__.py", "seerd/lightning.py", "seerd/transformers.py", "seerd/training/"),
     *("seerd/agent/__init__.py", "seerd/agent/warm/"),
-    *("seerd/agent/folders.py", "seerd/agent/manifest.py", "seerd/agent/plainfile.py"),
+    *("seerd/agent/folders.py", "seerd/agent/manifest.py", "seerd/agent/patterns.py"),
+    "seerd/agent/plainfile.py",
     *("seerd/agent/protocol.py", "seerd/agent/record.py"),
 )
 """What runs in the processes of trials: how the names of these files in the agent's zip begin."""

@@ -453,6 +453,7 @@ class Reported:
     metrics  what it reported; None: not a finite number
     unit_s   seconds of the longest recent unit of work between two calls of `running()`, which is
              how long a stop may take to be noticed
+    line     the line of output that the first report of an attempt was read from; else empty
     """
 
     kind: ClassVar[str] = "reported"
@@ -463,6 +464,7 @@ class Reported:
     epoch: int
     metrics: Dict[str, Optional[float]]
     unit_s: float
+    line: str = ""
 
 
 @record
@@ -529,7 +531,8 @@ class Complained:
 
     what  "output": a line of `out.jsonl` cannot be read; "not-stored": a checkpoint cannot be put
           into the store, now or ever; "untracked": its checkpoints hold no state; "warning": its
-          training side warns of something; "quiet": it has run for a while and not reported;
+          training side warns of something; "number", "constraint": a pattern may not find what it
+          should; "quiet": it has run for a while and not reported;
           "shared": it has written into what all trials share
     why   the reason, for people
     """

@@ -49,6 +49,8 @@ FAILURES_TOLD = 3
 SHOWN = 60
 """Characters of a line that are told."""
 LONGEST_COMPLAINT = 1000
+ABOUT = ("number", "constraint")
+"""What a warning may be about, each of which is told once."""
 NEVER_AGAIN = 1 << 62
 log = logging.getLogger("agent")
 
@@ -262,7 +264,8 @@ class TrialOutput:
                 self._tell_once("untracked", "")
             return None
         if kind == "warning":
-            self._tell_once("warning", str(told["why"]))
+            about = told.get("about")
+            self._tell_once(about if about in ABOUT else "warning", str(told["why"]))
             return None
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
@@ -295,6 +298,7 @@ class TrialOutput:
             epoch=epoch,
             metrics=metrics,
             unit_s=unit_s,
+            line=str(told.get("line", ""))[:LONGEST_COMPLAINT],
         )
 
     def _saved(self, name: str, save_s: float) -> None:

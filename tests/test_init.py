@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seerd import cli
+from seerd.agent.patterns import NumberPattern
 from seerd.commands.init.guessing import dimension
 from seerd.commands.init.options import ScriptOption
 from seerd.spec.spec import Spec, load_spec
@@ -95,14 +95,14 @@ def test_what_is_printed_is_found_by_its_pattern(
     tmp_path: Path, printed: str, line: str, number: str
 ) -> None:
     spec, _ = spec_for(tmp_path, printed)
-    assert read_by(spec, line) == number
+    assert read_by(spec, line) == float(number)
 
 
-def read_by(spec: Spec, line: str) -> str:
-    """The number that the spec's pattern reads from this line; empty: none."""
+def read_by(spec: Spec, line: str) -> float | None:
+    """The number that the spec's pattern reads from this line."""
     assert spec.train.observed is not None
-    found = re.search(spec.train.observed.report[spec.metric.name], line)
-    return found[1] if found else ""
+    found = NumberPattern(spec.train.observed.report[spec.metric.name]).read(line)
+    return found[0] if found else None
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
@@ -125,7 +125,7 @@ def test_public_scripts_are_read(tmp_path: Path, shape: Shape) -> None:
         spec.train.args
     )
     for line, number in shape.lines.items():
-        assert read_by(spec, line) == number, line
+        assert read_by(spec, line) == (float(number) if number else None), line
     if spec.train.observed is not None:
         assert spec.train.observed.checkpoint == shape.checkpoint
         assert tuple(spec.train.observed.resume) == shape.resume

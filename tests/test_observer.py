@@ -6,19 +6,31 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from seerd.training.attempt import Attempt
+from seerd.training.observer import printed as printed_module
 from seerd.training.observer import saved as saved_module
-from seerd.training.observer.printed import Lines, Reports
+from seerd.training.observer.printed import Line, Lines, Reports
 from seerd.training.observer.saved import Saved, Watch, is_sound
 
 
-def reports(*lines: str, smooth: int = 1, **patterns: str) -> Reports:
-    made = Reports(patterns or {"accuracy": r"accuracy[=: ]+([0-9.]+|nan)"}, "accuracy", smooth)
+def attempt(smooth: int = 1, constraints: Sequence[str] = ()) -> Attempt:
+    return Attempt(
+        Path(), "t1", {}, "accuracy", "max", 0, 1, [1], Path(), 10.0, None, smooth,
+        list(constraints), learns=False,
+    )  # fmt: skip
+
+
+def reports(
+    *lines: str, smooth: int = 1, constraints: Sequence[str] = (), **patterns: str
+) -> Reports:
+    made = Reports(patterns or {"accuracy": "accuracy[=: ]+{number}"}, attempt(smooth, constraints))
     for line in lines:
-        made.take(line)
+        list(made.take(Line(line), 0.0))
     return made
 
 
@@ -37,7 +49,7 @@ def test_other_metrics_count_with_their_newest_value() -> None:
 
 
 def test_what_is_no_number_makes_no_report_and_nan_is_one() -> None:
-    assert reports("accuracy: 0.5.1").epoch == 0
+    assert reports("accuracy: 0.5.1", accuracy=r"accuracy: (\S+)").epoch == 0
     assert reports("accuracy: nan").metrics == {"accuracy": None}
 
 
@@ -51,17 +63,142 @@ def test_what_we_print_ourselves_is_no_report() -> None:
     assert reports("seerd: accuracy 0.5").epoch == 0
 
 
+# ---------------------------------------------------------------- reports with constraints
+
+BOTH = {"accuracy": "accuracy {number}", "latency": "latency {number}"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "made"),
+    [
+        (("accuracy 0.5", "latency 5", "accuracy 0.6", "latency 6"), [(0.5, 5), (0.6, 6)]),
+        (("latency 5", "accuracy 0.5", "latency 6", "accuracy 0.6"), [(0.5, 5), (0.6, 6)]),
+        (("accuracy 0.5, latency 5", "accuracy 0.6, latency 6"), [(0.5, 5), (0.6, 6)]),
+        (("accuracy 0.5", "latency 5", "accuracy 0.6", "accuracy 0.7", "latency 7"),
+         [(0.5, 5), (0.6, 5), (0.7, 7)]),
+    ],
+)  # fmt: skip
+def test_a_report_has_the_constrained_metrics_of_its_epoch_in_either_order(
+    lines: Sequence[str], made: list[tuple[float, float]]
+) -> None:
+    taken = Reports(BOTH, attempt(constraints=["latency < 20"]))
+    found = [dict(taken.metrics) for line in lines for _ in taken.take(Line(line), 0.0)]
+    assert [(one["accuracy"], one["latency"]) for one in found] == made
+    assert not taken.waits
+
+
+def test_a_constrained_metric_that_is_not_printed_is_waited_for_and_missed_then() -> None:
+    made = reports("accuracy 0.5", constraints=["latency < 20"], **BOTH)
+    assert made.waits
+    assert list(made.late(printed_module.COMPLETE_S - 0.1)) == []
+    assert len(list(made.late(printed_module.COMPLETE_S))) == 1
+    assert (made.metrics, made.unprinted) == ({"accuracy": 0.5}, ["latency"])
+    assert made.saved_metrics == {"accuracy": 0.5}
+
+
+def test_what_violates_a_constraint_is_no_checkpoints_metric() -> None:
+    made = reports("accuracy 0.5 latency 25", constraints=["latency < 20"], **BOTH)
+    assert made.metrics == {"accuracy": 0.5, "latency": 25.0}
+    assert made.saved_metrics["accuracy"] is None
+
+
+# ---------------------------------------------------------------- lines
+
+
 def test_lines_come_whole_and_once(tmp_path: Path) -> None:
     path = tmp_path / "log"
     lines = Lines(lambda: [path])
     assert list(lines.new()) == []
     with path.open("ab", buffering=0) as out:
         out.write(b"one\ntw")
-        assert list(lines.new()) == ["one"]
-        out.write(b"o\r 50%\rthree")
-        assert list(lines.new()) == ["two", " 50%"]
-        assert list(lines.rest()) == ["three"]
+        assert list(lines.new()) == [Line("one", True, path)]
+        out.write(b"o\r 50%\rthree\r\n")
+        assert list(lines.new()) == [
+            Line("two", False, path), Line(" 50%", False, path), Line("three", True, path),
+        ]  # fmt: skip
+        out.write(b"\r 60%")
+        assert list(lines.new()) == [Line("", False, path)]
+        assert list(lines.new()) == [Line(" 60%", False, path)]  # it stands still
+        assert list(lines.rest())[-1] == Line(" 60%", True, path)
         assert list(lines.rest()) == []
+
+
+def test_of_several_bars_none_ends_when_the_cursor_moves_to_another(tmp_path: Path) -> None:
+    """As tqdm writes two bars, the inner one below."""
+    path = tmp_path / "log"
+    path.write_bytes(b"\router 1\n\rinner 1\x1b[A\n\rinner 2\x1b[A\router 2\n\r   \x1b[A\n")
+    ends = {line.text: line.ends for line in Lines(lambda: [path]).new() if line.text.strip()}
+    assert ends == {"outer 1": False, "inner 1": False, "inner 2": False, "outer 2": False}
+
+
+# ---------------------------------------------------------------- lines that are rewritten
+
+
+def counted(*shown: tuple[float, str]) -> list[tuple[float, float | None]]:
+    """Show texts at moments, as they are written: a carriage return before each, a line feed where
+    it has one; return when which numbers were reports.
+    """
+    taken, found = Reports({"accuracy": "acc={number}"}, attempt()), []
+    for at, text in shown:
+        line = Line(text.rstrip("\n"), text.endswith("\n"))
+        found += [(at, taken.metrics["accuracy"]) for _ in taken.take(line, at)]
+    return found
+
+
+def bar(at: float, seconds: float, *texts: str, each_s: float = 0.1) -> list[tuple[float, str]]:
+    """Show one text after the other, each refreshed for so many seconds."""
+    count = round(seconds / each_s)
+    return [
+        (at + (number * count + tick) * each_s, f"{number} {tick}: {text}")
+        for number, text in enumerate(texts)
+        for tick in range(count)
+    ]
+
+
+def test_a_number_that_refreshes_repeat_is_a_report_when_it_changes() -> None:
+    found = counted(*bar(0, 2, "acc=0.0", "acc=0.4", "acc=0.6"))
+    assert found == [(pytest.approx(2.0), 0.4), (pytest.approx(4.0), 0.6)]
+
+
+def test_a_number_that_comes_into_a_bar_is_a_report_once_it_stands() -> None:
+    found = counted(*bar(0, 2, "", "acc=0.4", "acc=nan"))
+    assert found == [(pytest.approx(3.0), 0.4), (pytest.approx(4.0), None)]
+
+
+def test_a_running_mean_is_a_report_when_its_bar_ends() -> None:
+    one = [f"acc=0.{number:02}" for number in range(40)]
+    first = [*bar(0, 0.1, *one), (4.0, "acc=0.5\n")]
+    second = [*bar(60, 0.1, *one * 3), (72.0, "acc=0.6\n")]
+    assert counted(*first, *second) == [(4.0, 0.5), (72.0, 0.6)]
+
+
+def test_a_running_mean_without_an_end_is_a_report_now_and_then() -> None:
+    found = counted(*bar(0, 0.1, *(f"acc={number}" for number in range(200))))
+    assert [round(at) for at, _ in found] == [5, 10, 15]
+
+
+def test_each_bar_of_an_epoch_is_one_report_though_the_number_is_the_same() -> None:
+    """As Keras writes it: the number of the validation comes with the end."""
+    epoch = [*bar(0, 1, "loss 3", "loss 2"), (2.0, "loss 2 acc=0.5\n")]
+    later = [(at + 10, text) for at, text in epoch]
+    assert counted(*epoch, *later) == [(2.0, 0.5), (12.0, 0.5)]
+
+
+def test_a_number_that_was_in_a_bar_from_the_start_is_none_when_it_ends() -> None:
+    """As in `tqdm(..., postfix={"acc": last})`: it is that of the epoch before."""
+    found = counted(
+        *bar(0, 2, "acc=0.0"), (2.0, "acc=0.0\n"), *bar(3, 2, "acc=0.4"), (5.0, "acc=0.4\n")
+    )
+    assert found == [(pytest.approx(4.0), 0.4)]
+
+
+def test_a_line_that_is_printed_while_a_bar_is_cleared_is_a_report() -> None:
+    """As `tqdm.write` does, and where each line begins with a carriage return."""
+    cleared = [(2.0, " " * 20), (2.0, "acc=0.5\n"), (2.0, "acc=0.0")]
+    assert counted(*bar(0, 2, "acc=0.0"), *cleared, *bar(3, 3, "acc=0.0")) == [(2.0, 0.5)]
+    assert counted((0.0, ""), (0.0, "acc=0.5\n"), (1.0, ""), (1.0, "acc=0.5\n")) == [
+        (0.0, 0.5), (1.0, 0.5),
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- whole files

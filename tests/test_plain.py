@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +126,21 @@ def test_the_least_is_best_where_less_is_better(facts: MakeFacts) -> None:
     first = next(line for line in lines if "report" in line and "accuracy" in line)
     assert first.endswith("(best)")
     assert not any(line.endswith("(best)") for line in lines if "report 4:" in line)
+
+
+def test_the_first_report_of_a_run_is_shown_with_its_line(facts: MakeFacts) -> None:
+    world = slow(facts())
+    world.run()
+    state, lines = new_state(world.facts), []
+    for event, decided in world.journal:
+        is_first = isinstance(event, TrialReported) and event.reports == 1
+        read = {"line": 'epoch 1:\x1baccuracy "0.5"'} if is_first else {}
+        lined = msgspec.structs.replace(event, **read)
+        follow(state, lined, decided)
+        lines += [line_of(lined, state, decided) or ""]
+    (shown,) = (line for line in lines if "read from" in line)
+    assert shown.endswith(', read from "epoch 1: accuracy "0.5""  (best)')
+    assert " report 1: accuracy " in shown
 
 
 def test_nan_is_said_in_words(facts: MakeFacts) -> None:

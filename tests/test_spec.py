@@ -540,7 +540,7 @@ def test_a_script_that_does_not_import_seerd(folder: Path) -> None:
         ("args", '["{l_r}"]', "did you mean lr"),
         ("args", '["{checkpoint}"]', "only `resume` may have {checkpoint}"),
         ("resume", '["{checkpont}"]', "did you mean checkpoint"),
-        ("report", '"accuracy [0-9]+"', "needs a group in ( ) around the number"),
+        ("report", '"accuracy [0-9]+"', "needs {number} where the number stands"),
         ("report", '"accuracy ("', "is no regular expression"),
         ("report", "[1]", "a pattern, or a table of patterns"),
         ("report", '{ accurracy = "(.*)" }', "has no pattern for the spec's metric 'accuracy'"),

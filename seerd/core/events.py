@@ -430,6 +430,7 @@ class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", 
     others   all other metrics that it reported, None where they were NaN or infinite
     named    False: the metric was not among what it reported
     unit_s   seconds for one unit of work, see `seerd.agent.protocol.Reported`
+    line     the line of output that the first report of an attempt was read from; else empty
     """
 
     trial: str
@@ -439,6 +440,7 @@ class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", 
     unit_s: float
     others: dict[str, float | None] = {}
     named: bool = True
+    line: str = ""
 
 
 class TrialCheckpointed(
@@ -475,7 +477,8 @@ class TrialComplained(AgentFact, frozen=True, kw_only=True, tag="trial-complaine
     attempt  number of the attempt
     what     "output": a line that it wrote for seerd cannot be read; "not-stored": a checkpoint
              could not be stored; "untracked": its checkpoints hold no state; "warning": its
-             training side warns of something; "quiet": it has run for a while and not reported;
+             training side warns of something; "number", "constraint": a pattern may not find what
+             it should; "quiet": it has run for a while and not reported;
              "shared": it has written into what all trials share
     why      text for people
     """

@@ -7,20 +7,23 @@ finite. What was reported is shown as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from seerd.core.events import Checkpoint, TrialReported
+from seerd.core.events import Checkpoint, Objective, TrialReported
 from seerd.core.state import State, Trial
 from seerd.planner.model import MetricConstraint, Report
 
 
-def violated_by(
-    metrics: Mapping[str, float | None], constraints: Sequence[MetricConstraint]
-) -> list[MetricConstraint]:
-    """Return the constraints that do not hold for these metrics; one of which the metric is missing
-    or not finite does not.
+def violated_by(metrics: Mapping[str, float | None], goal: Objective) -> list[MetricConstraint]:
+    """Return the constraints that do not hold for these metrics; one of which the metric is not
+    finite does not, nor one of which it is missing. But where a script's output is read, a metric
+    that has not been printed yet violates nothing.
     """
-    return [one for one in constraints if not one.holds(metrics)]
+    return [
+        one
+        for one in goal.constraints
+        if not one.holds(metrics) and not (goal.patterns and one.metric not in metrics)
+    ]
 
 
 def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
@@ -31,7 +34,7 @@ def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
     state.signs.names.update(dict.fromkeys(event.others))
     goal = state.facts.goal_of(trial.id)
     others, name = dict(event.others), goal.metric
-    broken = violated_by({**others, name: event.metric}, goal.constraints)
+    broken = violated_by({**others, name: event.metric}, goal)
     if broken and event.metric is not None:
         others[name] = event.metric
     if others:
@@ -44,11 +47,10 @@ def as_it_counts(state: State, checkpoint: Checkpoint) -> float | None:
     known to violate a constraint.
     """
     trial, goal = state.trials[checkpoint.trial], state.facts.goal_of(checkpoint.trial)
-    constraints = goal.constraints
-    first = checkpoint.reports - goal.smooth + 1 if constraints else checkpoint.reports + 1
+    first = checkpoint.reports - goal.smooth + 1 if goal.constraints else checkpoint.reports + 1
     for reports in range(max(1, first), checkpoint.reports + 1):
         metrics = metrics_of(state, trial, reports)
-        if metrics and violated_by(metrics, constraints):
+        if metrics and violated_by(metrics, goal):
             return None
     return checkpoint.metric
 
@@ -89,4 +91,4 @@ def violations_of(state: State, trial: Trial) -> list[str]:
     if not trial.history:
         return []
     metrics = metrics_of(state, trial, trial.reports)
-    return [str(one) for one in violated_by(metrics, state.facts.goal_of(trial.id).constraints)]
+    return [str(one) for one in violated_by(metrics, state.facts.goal_of(trial.id))]

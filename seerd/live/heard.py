@@ -82,7 +82,7 @@ class Heard:
     def _beats(self, event: TrialReported, state: State) -> bool:
         goal = state.facts.goal_of(event.trial)
         metrics = {**event.others, goal.metric: event.metric}
-        if event.metric is None or violated_by(metrics, goal.constraints):
+        if event.metric is None or violated_by(metrics, goal):
             return False
         worth = sign_of(goal) * event.metric
         job = job_of(event.trial)

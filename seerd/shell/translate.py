@@ -106,6 +106,7 @@ def _of_attempt(fact: FactOfAttempt, common: dict[str, Any], metric: str) -> Any
                 others={name: value for name, value in fact.metrics.items() if name != metric},
                 unit_s=fact.unit_s,
                 named=metric in fact.metrics,
+                line=fact.line,
             )
         case Checkpointed():
             return TrialCheckpointed(

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from seerd.agent.arguments import is_inside
+from seerd.agent.patterns import NUMBER_PLACE, NumberPattern
 from seerd.planner.model import MetricConstraint
 from seerd.planner.parameter import Condition, Parameter, Value, ends
 from seerd.units import parse_duration, parse_gpu_time, parse_money, parse_size
@@ -170,12 +171,13 @@ def reports(value: Any) -> dict[str, str]:
         try:
             with warnings.catch_warnings():  # of what may mean something else in a later Python
                 warnings.simplefilter("ignore", FutureWarning)
-                groups = re.compile(text(pattern)).groups
+                groups = NumberPattern(text(pattern)).groups
         except re.error as error:
             raise ValueError(f"{pattern!r:.80} is no regular expression: {error}") from None
         if groups < 1:
             raise ValueError(
-                f"{pattern!r:.80} needs a group in ( ) around the number, as in 'acc=([0-9.]+)'"
+                f"{pattern!r:.80} needs {NUMBER_PLACE} where the number stands, "
+                f"as in 'acc={NUMBER_PLACE}'"
             )
     return dict(found)
 

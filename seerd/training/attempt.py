@@ -83,8 +83,11 @@ class Attempt:
         return [text.split()[0] for text in self.constraints]
 
     def allows(self, metrics: Dict[str, Optional[float]]) -> bool:
-        """Tell whether all constraints hold for these metrics."""
-        return all(_holds(metrics, *text.split()) for text in self.constraints)
+        """Tell whether all constraints hold for these metrics; a metric that is missing violates
+        nothing yet.
+        """
+        split = (text.split() for text in self.constraints)
+        return all(_holds(metrics, *parts) for parts in split if parts[0] in metrics)
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""

@@ -319,13 +319,17 @@ def _(event: TrialReported, state: State) -> str:
         for name, other in list(event.others.items())[:MOST_OTHERS]
     )
     metric = state.facts.goal_of(event.trial).metric
-    return f"{event.trial} report {event.reports}: {metric} {value}{others}{_mark(event, state)}"
+    is_first = sum(len(trial.history) for trial in _of_its_job(event, state)) == 1
+    read = f', read from "{event.line}"' if event.line and is_first else ""
+    return (
+        f"{event.trial} report {event.reports}: {metric} {value}{others}{read}{_mark(event, state)}"
+    )
 
 
 def _mark(event: TrialReported, state: State) -> str:
     """Write what is worth knowing of a report beside its metrics."""
     goal = state.facts.goal_of(event.trial)
-    broken = violated_by({**event.others, goal.metric: event.metric}, goal.constraints)
+    broken = violated_by({**event.others, goal.metric: event.metric}, goal)
     if broken:
         return f"  (not {' and '.join(map(str, broken))})"
     whose = f" of {job_of(event.trial)}" if state.facts.jobs else ""

@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 from bench.testbed.agents import Client, Rig
-from seerd.agent.protocol import Checkpointed, ObservedScript, Refused, Reported, Training
+from seerd.agent.protocol import (
+    Checkpointed,
+    Complained,
+    ObservedScript,
+    Refused,
+    Reported,
+    Training,
+)
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "argparse" / "train.py"
 ACCURACY = {"accuracy": r"accuracy ([0-9.]+)"}
@@ -270,3 +277,70 @@ def test_what_a_script_saved_last_is_kept_though_it_crashes_under_torchrun(rig: 
     client.start()
     assert client.exit_of().cause == "crashed"
     assert last_saved(client, 1).epoch == 3
+
+
+GOES_SILENT = """
+import json, os, time
+def save(epoch):
+    json.dump({"epoch": epoch}, open(".last", "w"))
+    os.replace(".last", "last.json")
+for epoch in range(1, 20):
+    if epoch < 3:
+        print(f"epoch {epoch}: accuracy 0.{epoch}", flush=True)
+    save(epoch)
+    time.sleep(0.8)
+"""
+
+
+def test_a_save_without_a_report_since_the_last_one_has_no_metric(rig: Rig) -> None:
+    client = rig.ready(rig.job(GOES_SILENT, observed=ObservedScript(ACCURACY, "last.json", [])))
+    client.start()
+    assert client.exit_of().cause == "finished"
+    last = last_saved(client, 1)
+    assert (last.epoch, last.metrics) == (2, {"accuracy": None})
+    for manifest in (rig.store / "t1").glob("*.json"):
+        told = json.loads(manifest.read_text())
+        state = json.loads(manifest.with_suffix(".pt").read_text())
+        assert told["metrics"] == {"accuracy": state["epoch"] / 10 if state["epoch"] < 3 else None}
+    assert any(fact.metrics["accuracy"] for fact in client.facts if isinstance(fact, Checkpointed))
+
+
+TWICE = """
+import json, time
+for epoch in range(1, 4):
+    print(f"epoch {epoch}: accuracy 0.{epoch}", flush=True)
+    for name in ("last", "best"):
+        json.dump({"epoch": epoch}, open(f"{name}.json", "w"))
+    time.sleep(0.6)
+"""
+
+
+def test_files_that_are_saved_at_once_have_one_metric(rig: Rig) -> None:
+    client = rig.ready(rig.job(TWICE, observed=ObservedScript(ACCURACY, "*t.json", [])))
+    client.start()
+    assert client.exit_of().cause == "finished"
+    assert last_saved(client, 1).metrics == {"accuracy": 0.3}
+
+
+def test_the_first_report_of_an_attempt_has_its_line(rig: Rig) -> None:
+    script = "print('epoch 1:  accuracy 0.5,', 'x' * 300)\nprint('epoch 2:  accuracy 0.6')"
+    client = rig.ready(rig.job(script, observed=ObservedScript(ACCURACY)))
+    client.start()
+    assert client.exit_of().cause == "finished"
+    first, second = (fact for fact in client.facts if isinstance(fact, Reported))
+    assert first.line.startswith("epoch 1:  accuracy 0.5, xxx")
+    assert (len(first.line), second.line) == (200, "")
+
+
+def test_what_may_be_wrong_with_patterns_is_told_once_each(rig: Rig) -> None:
+    script = "for _ in range(2): print('accuracy 0,93')"
+    observed = ObservedScript({"accuracy": "accuracy {number}", "latency": "latency {number}"})
+    client = rig.ready(replace(rig.job(script, observed=observed), constraints=["latency < 20"]))
+    client.start()
+    assert client.exit_of().cause == "finished"
+    told = {fact.what: fact.why for fact in client.facts if isinstance(fact, Complained)}
+    assert "'0,93'" in told["number"]
+    assert told["constraint"].startswith("latency is constrained")
+    assert [fact.metrics for fact in client.facts if isinstance(fact, Reported)] == [
+        {"accuracy": 0.0}
+    ] * 2

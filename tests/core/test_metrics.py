@@ -125,3 +125,16 @@ def test_a_run_without_constraints_is_as_it_was() -> None:
     assert best is not None
     assert best.metric == 0.9
     assert run.read().trials["a"].others == run.state.trials["a"].others
+
+
+def test_a_metric_that_an_observed_script_has_not_printed_yet_violates_nothing() -> None:
+    run = run_of(FAST)
+    run.state.facts = replace(run.state.facts, patterns={"accuracy": "acc={number}"})
+    report(run, "a", 1, 0.5)
+    save(run, "a", 1, 0.5)
+    report(run, "b", 1, 0.9, latency_ms=None)
+    save(run, "b", 1, 0.9)
+    found = incumbent(run.state)
+    assert found is not None
+    assert (found.trial, found.metric) == ("a", 0.5)
+    assert violations_of(run.state, run.state.trials["a"]) == []

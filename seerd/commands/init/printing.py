@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from seerd.agent.patterns import NUMBER_PLACE, NumberPattern
 from seerd.commands.init.options import called, value_of
 
-NUMBER = "([-+.0-9eE]+)"
 METRICS = (
     *("accuracy", "acc", "f1", "auc", "map", "iou", "dice", "bleu", "rouge", "top1", "prec"),
     *("precision", "recall", "r2", "psnr", "ssim", "score", "reward", "return", "perplexity"),
@@ -81,11 +81,11 @@ class PrintedMetric:
 
 
 LOOPS = (
-    TrainingLoop(("keras", "tensorflow"), "fit", "val_{}: " + NUMBER),
-    TrainingLoop(("xgboost",), "train", r"eval\S*-{}:" + NUMBER, r"\w+"),
-    TrainingLoop(("lightgbm",), "train", r"'s {}: " + NUMBER, r"\w+"),
+    TrainingLoop(("keras", "tensorflow"), "fit", "val_{}: "),
+    TrainingLoop(("xgboost",), "train", r"eval\S*-{}:", r"\w+"),
+    TrainingLoop(("lightgbm",), "train", r"'s {}: ", r"\w+"),
 )
-TRAINER = PrintedMetric("eval_loss", "'eval_loss': '?" + NUMBER)
+TRAINER = PrintedMetric("eval_loss", "'eval_loss': '?" + NUMBER_PLACE)
 """What transformers' Trainer prints when it evaluates."""
 
 
@@ -123,7 +123,7 @@ def metrics_of_loops(tree: ast.Module, modules: set[str]) -> Iterator[PrintedMet
     named = OF_LOOP.search(ast.unparse(tree))
     for loop in LOOPS:
         if modules & set(loop.modules) and loop.call in calls:
-            pattern = loop.pattern.format(named[1] if named else loop.unnamed)
+            pattern = loop.pattern.format(named[1] if named else loop.unnamed) + NUMBER_PLACE
             yield PrintedMetric(f"val_{named[1] if named else 'loss'}", pattern)
 
 
@@ -249,7 +249,7 @@ def _metric(
     others += [re.sub(r"\s+", " ", one) for one in others]  # a value that needs all its room
     for text in (words + found[2], part.lstrip(" |,;\t"), part, before + part):
         pattern = _pattern(text)
-        if not any(re.search(pattern, other) for other in others):
+        if not any(NumberPattern(pattern).read(other) for other in others):
             twice = any(one.text == line.text and one != line for one in lines)
             return PrintedMetric(name, pattern, ambiguous=twice)
     return PrintedMetric(name, _pattern(words + found[2]), ambiguous=True)
@@ -259,7 +259,7 @@ def _pattern(text: str) -> str:
     """Return a pattern for this text, whatever its values are, and a number after it."""
     escaped = re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", text.lstrip())
     spaced = re.sub(r"[ \t]{2,}|\t", r"\\s*", escaped)
-    return spaced.replace(FIELD, r"\S+") + NUMBER
+    return spaced.replace(FIELD, r"\S+") + NUMBER_PLACE
 
 
 def _rank(metric: PrintedMetric, line: PrintedLine) -> tuple[float, ...]:

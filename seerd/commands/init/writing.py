@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from seerd.agent.patterns import NUMBER_PLACE
 from seerd.commands.init.guessing import LENGTHS, dimension, tuned_of
 from seerd.commands.init.options import ScriptOption
-from seerd.commands.init.printing import NUMBER, PrintedMetric
+from seerd.commands.init.printing import PrintedMetric
 from seerd.commands.init.reading import RESUMES, ScriptFacts
 from seerd.commands.init.saving import OUT, given_folder
 
@@ -143,7 +144,7 @@ def _launcher(found: ScriptFacts) -> str:
 
 def _report(found: ScriptFacts) -> list[str]:
     patterns = [_literal(one.pattern) for one in found.printed[:4]]
-    first = patterns[0] if patterns else _literal(f"accuracy[=: ]+{NUMBER}")
+    first = patterns[0] if patterns else _literal(f"accuracy[=: ]+{NUMBER_PLACE}")
     return [f"report   = {first}{GUESS}", *(f"# or {other}" for other in patterns[1:])]
 
 

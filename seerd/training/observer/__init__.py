@@ -14,6 +14,7 @@ The one rule: what the script saves is taken only when it is whole.
 
     __main__.py   what is done when
     printed.py    lines of logs, and the reports in them
+    rewritten.py  lines that are rewritten, as progress bars: when their number is a report
     saved.py      what the script saves: which is newest, and whether it is whole
     carried.py    checkpoints made of it
 """

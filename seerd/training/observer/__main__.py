@@ -5,18 +5,19 @@ It ends when the file `ended` appears in the attempt's folder, which has the exi
 
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from seerd.training.attempt import Attempt
 from seerd.training.observer.carried import Carrier, SoFar, read_manifest
-from seerd.training.observer.printed import Lines, Reports
-from seerd.training.observer.saved import BESIDE_PRINT_S, Saved, Watch
+from seerd.training.observer.printed import Line, Lines, Reports
+from seerd.training.observer.saved import BESIDE_PRINT_S, FILE_QUIET_S, Saved, Watch
 from seerd.training.pace import Pace
 
 POLL_S = 0.05
@@ -25,6 +26,13 @@ WORTH_WAITING_S = 14.0
 """A script that saves at least so often is given the time to save once more when it must end."""
 AGAIN_S = 2.0
 """Seconds after which a checkpoint that could not be written is tried again."""
+MOST_OF_LINE = 200
+"""Characters of the line of a report that are told."""
+PARTIAL = "only the beginning of {!r} is read as a number: print it as Python does"
+UNPRINTED = (
+    "{} is constrained, and train.report has found none yet in what is printed: "
+    "the constraint counts from its first value on"
+)
 
 
 def main() -> None:
@@ -49,14 +57,19 @@ class Ending:
 
 
 class Observer:
-    """Observes one attempt. `told` is what `trial.json` says under `observed`."""
+    """Observes one attempt. `told` is what `trial.json` says under `observed`.
+
+    _at_save      reports that were known just before the last save was seen, and once it stood
+    _used         reports that belong to the save before that
+    _before_read  reports that were known before the logs were last read
+    """
 
     def __init__(self, attempt: Attempt, told: Dict[str, Any], launcher: int) -> None:
         self._attempt = attempt
         self._launcher = launcher
         self._by_torchrun = bool(told["by_torchrun"])
         self._lines = Lines(lambda: _logs(Path(told["logs"]), self._by_torchrun))
-        self._reports = Reports(told["report"], attempt.metric, attempt.smooth)
+        self._reports = Reports(told["report"], attempt)
         work = Path(told["work"])
         self._watch = Watch(work, told["checkpoint"])
         self._watches = bool(told["checkpoint"])
@@ -65,6 +78,10 @@ class Observer:
         self._carried: Optional[Saved] = self._watch.look() if units else None
         self._seen = self._carried
         self._standing: Optional[SoFar] = None
+        self._used = self._reports.epoch
+        self._at_save = (self._used, self._used)
+        self._before_read = self._used
+        self._has_told = False
         self._pace = Pace()
         self._best: Optional[float] = attempt.worth(self._reports.metrics) if units else None
         self._saved_at: Optional[float] = None
@@ -83,6 +100,7 @@ class Observer:
             self._see_to_end()
             time.sleep(ENDING_POLL_S if self._ending and self._ending.told else POLL_S)
         self._read(self._lines.rest())
+        self._tell(self._reports.complete())
         with contextlib.suppress(OSError):
             self._look_last(ended.read_text().strip())
 
@@ -108,15 +126,33 @@ class Observer:
 
     # ------------------------------------------------------------ what is printed
 
-    def _read(self, lines: Any) -> None:
+    def _read(self, lines: Iterable[Line]) -> None:
+        self._before_read = self._reports.epoch
         for line in lines:
-            if self._reports.take(line):
-                self._attempt.tell(
-                    "report",
-                    epoch=self._reports.epoch,
-                    metrics=self._reports.metrics,
-                    unit_s=self._notices_after_s(),
-                )
+            self._tell(self._reports.take(line, time.monotonic()))
+        self._tell(self._reports.late(time.monotonic()))
+
+    def _tell(self, made: Iterable[None]) -> None:
+        """Tell of each report as it is made, and of the first one from which line it is."""
+        for _ in made:
+            first = {} if self._has_told else {"line": self._reports.text.strip()[:MOST_OF_LINE]}
+            self._has_told = True
+            self._attempt.tell(
+                "report",
+                epoch=self._reports.epoch,
+                metrics=self._reports.metrics,
+                unit_s=self._notices_after_s(),
+                **first,
+            )
+            self._doubt()
+
+    def _doubt(self) -> None:
+        """Tell of what may be wrong with the patterns; the agent tells each only once."""
+        if self._reports.partial:
+            self._attempt.tell("warning", about="number", why=PARTIAL.format(self._reports.partial))
+            self._reports.partial = ""
+        for name in self._reports.unprinted:
+            self._attempt.tell("warning", about="constraint", why=UNPRINTED.format(name))
 
     def _notices_after_s(self) -> float:
         """Return how long the script may take until it saves again, if it is given that time."""
@@ -124,8 +160,14 @@ class Observer:
         return between_s if between_s is not None and between_s <= WORTH_WAITING_S else 0.0
 
     def _now(self) -> SoFar:
+        """Return how far the trial has come. A save without a report since the one before has no
+        metric: what was reported is that of another model.
+        """
         reports = self._reports
-        return SoFar(reports.epoch, reports.saved_metrics, reports.recent)
+        metrics = reports.saved_metrics
+        if reports.epoch <= self._used:
+            metrics = {**metrics, self._attempt.metric: None}
+        return SoFar(reports.epoch, metrics, reports.recent)
 
     # ------------------------------------------------------------ what is saved
 
@@ -134,17 +176,39 @@ class Observer:
         if saved is None or self._is_carried(saved):
             return
         if saved is not self._seen:
-            hurries = self._standing is None and self._seen is not self._carried
-            self._seen, self._standing = saved, self._now() if hurries else None
-            self._note_save()
-        elif self._standing is None and saved.age_s() >= BESIDE_PRINT_S:
+            self._note_change(saved)
+        elif self._standing is None and self._stands_still(saved):
             self._standing = self._now()
+            self._at_save = (self._at_save[0], self._reports.epoch)
         if (
             self._standing is not None
             and self._is_wanted(self._standing)
             and self._watch.may_be_whole(saved)
         ):
             self._carry(saved, self._standing)
+
+    def _stands_still(self, saved: Saved) -> bool:
+        """Tell whether both this save and the report of the same model have come."""
+        waits = saved.age_s() < BESIDE_PRINT_S or self._reports.waits
+        return not waits and self._watch.is_closed(saved)
+
+    def _note_change(self, saved: Saved) -> None:
+        """Note that what the script saves has changed: another save, or more of the same.
+
+        Of two saves in quick succession nobody sees which reports came between them: then those
+        count for the second that were not seen before the first.
+        """
+        before, self._seen = self._seen, saved
+        is_fast = self._standing is None and before is not self._carried
+        if before is not None and self._watch.is_more_of(before, saved, self._standing is None):
+            self._standing = None
+            return
+        saved_at = -math.inf if self._saved_at is None else self._saved_at
+        is_quick = time.monotonic() - saved_at < FILE_QUIET_S
+        self._used = self._at_save[0 if is_quick else 1]
+        self._at_save = (self._before_read, self._reports.epoch)
+        self._standing = self._now() if is_fast else None
+        self._note_save()
 
     def _look_last(self, status: str) -> None:
         """Look at what was saved when the script has ended: if that was by itself and in order, all
@@ -153,6 +217,8 @@ class Observer:
         saved = self._watch.look() if self._watches else None
         if saved is None or self._is_carried(saved) or not self._reports.epoch:
             return
+        if saved is not self._seen:
+            self._note_change(saved)
         if status == "0" or self._watch.shows(saved):
             self._carry(saved, self._now())
         if not self._is_carried(saved):

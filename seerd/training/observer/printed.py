@@ -1,23 +1,46 @@
 """Lines that a script prints, and the reports in them.
 
-The one rule: a report is made when the spec's metric is printed. Other metrics count with the value
-that was printed last.
+The one rule: a report is made when the spec's metric is printed, and is complete when the metrics
+that the spec constrains have come too. Other metrics count with the value that was printed last.
 """
 
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from seerd.training.attempt import mean_of
+from seerd.agent.patterns import NumberPattern
+from seerd.training.attempt import Attempt, mean_of
+from seerd.training.observer.rewritten import NOTHING, RewrittenLine
 
 MOST_AT_ONCE = 1 << 20
 LONGEST_LINE = 1 << 14
 """The end of a longer line is not looked at: a pattern may take long on it."""
-COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-BREAK = re.compile(rb"[\r\n]")
+COMPLETE_S = 5.0
+"""Seconds that a report waits for the metrics that are constrained. Without them the values before
+count.
+"""
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+BREAK = re.compile(rb"([\r\x08]*\n|[\r\x08]+(?=[^\r\x08\n]))")
+OTHER_BAR = re.compile(rb"\n+\r([^\r\n]*?)(?:\x1b\[A)+")
+"""A line below the present one that is rewritten, as tqdm does for one of several bars: the line
+feeds before it only move the cursor, and it is moved back afterwards.
+"""
 OURS = "seerd: "
 """How lines begin that this process prints itself."""
+
+
+class Line(NamedTuple):
+    """A line that a script prints, or what a line shows that it rewrites.
+
+    text  what it shows, without colours
+    ends  whether a line feed follows; False: a carriage return, or nothing yet
+    path  the log
+    """
+
+    text: str
+    ends: bool = True
+    path: Path = Path()
 
 
 class Lines:
@@ -27,19 +50,29 @@ class Lines:
         self._find = find
         self._offsets: Dict[Path, int] = {}
         self._rests: Dict[Path, bytes] = {}
+        self._rewritten: Set[Path] = set()
 
-    def new(self) -> Iterator[str]:
-        """Yield the whole lines that have come since the last time."""
+    def new(self) -> Iterator[Line]:
+        """Yield the whole lines that have come since the last time, and what a line shows now that
+        is being rewritten, unless it has just been written to.
+        """
         for path in self._find():
-            data = self._rests.get(path, b"") + self._read(path)
-            *lines, self._rests[path] = BREAK.split(data)
-            yield from map(_text, lines)
+            new = self._read(path)
+            data = OTHER_BAR.sub(rb"\r\1\r", self._rests.get(path, b"") + new)
+            *parts, rest = BREAK.split(data)
+            for at in range(0, len(parts), 2):
+                ends = parts[at + 1].endswith(b"\n")
+                (self._rewritten.discard if ends else self._rewritten.add)(path)
+                yield Line(_text(parts[at]), ends, path)
+            self._rests[path] = rest
+            if rest and not new and (path in self._rewritten or rest.endswith((b"\r", b"\x08"))):
+                yield Line(_text(rest), False, path)
 
-    def rest(self) -> Iterator[str]:
+    def rest(self) -> Iterator[Line]:
         """Yield all that is left when nobody writes any more, also lines without an end."""
         while any(self._has_more(path) for path in self._find()):
             yield from self.new()
-        yield from (_text(rest) for rest in self._rests.values())
+        yield from (Line(_text(rest), True, path) for path, rest in self._rests.items())
         self._rests.clear()
 
     def _has_more(self, path: Path) -> bool:
@@ -64,36 +97,76 @@ class Reports:
 
     epoch    how many there were, over all attempts
     metrics  those of the last one, with None for numbers that are not finite
-    recent   the last `smooth` values of the metric that counts
+    recent   the last `smooth` values of the metric that counts, None where a constraint is violated
+    text     the line that the last one came from
+    partial  what was printed where a number was read that looks like a part of it
     """
 
-    def __init__(self, patterns: Dict[str, str], metric: str, smooth: int) -> None:
-        self._patterns = {name: re.compile(pattern) for name, pattern in patterns.items()}
-        self._metric = metric
-        self._smooth = smooth
+    def __init__(self, patterns: Dict[str, str], attempt: Attempt) -> None:
+        self._patterns = {name: NumberPattern(pattern) for name, pattern in patterns.items()}
+        self._metric = attempt.metric
+        self._attempt = attempt
+        self._constrained = set(attempt.constrained()) & set(patterns) - {attempt.metric}
         self._seen: Dict[str, Optional[float]] = {}
+        self._fresh: Set[str] = set()
+        self._rewritten: Dict[Path, RewrittenLine] = {}
+        self._waits_since: Optional[float] = None
+        self._next: Optional[float] = None
+        self._next_text = ""
         self.epoch = 0
         self.metrics: Dict[str, Optional[float]] = {}
         self.recent: List[Optional[float]] = []
+        self.text = ""
+        self.partial = ""
 
-    def take(self, line: str) -> bool:
-        """Look at a line; return whether it makes a report."""
-        if line.startswith(OURS):
-            return False
-        found = {
-            name: number
-            for name, pattern in self._patterns.items()
-            for number in _numbers(pattern, line)
-        }
-        self._seen.update(
-            (name, number if math.isfinite(number) else None) for name, number in found.items()
+    def take(self, line: Line, now: float) -> Iterator[None]:
+        """Look at a line; yield after each report that is complete by it.
+
+        now  seconds of the monotonic clock
+        """
+        if line.text.startswith(OURS):
+            return
+        found: Dict[str, Any] = dict(self._numbers(line.text))
+        rewritten = self._rewritten.setdefault(line.path, RewrittenLine())
+        number = found.pop(self._metric, NOTHING)
+        counts = (
+            rewritten.end(number, now) if line.ends else rewritten.refresh(line.text, number, now)
         )
-        if self._metric not in found:
-            return False
+        if counts:
+            yield from self.complete()
+        self._seen.update(found)
+        self._fresh.update(found)
+        if counts:
+            self._next, self._next_text, self._waits_since = number, line.text, now
+        if self._constrained <= self._fresh:
+            yield from self.complete()
+
+    def late(self, now: float) -> Iterator[None]:
+        """Yield after a report that has waited for `COMPLETE_S` is made as it is."""
+        if self._waits_since is not None and now - self._waits_since >= COMPLETE_S:
+            yield from self.complete()
+
+    def complete(self) -> Iterator[None]:
+        """Yield after the report that waits, if there is one, is made as it is."""
+        if self._waits_since is None:
+            return
         self.epoch += 1
-        self.metrics = dict(self._seen)
-        self.recent = [*self.recent, self._seen[self._metric]][-self._smooth :]
-        return True
+        self.metrics = {**self._seen, self._metric: self._next}
+        counts = self._next if self._attempt.allows(self.metrics) else None
+        self.recent = [*self.recent, counts][-self._attempt.smooth :]
+        self.text, self._waits_since = self._next_text, None
+        self._fresh.clear()
+        yield
+
+    @property
+    def waits(self) -> bool:
+        """Whether a report is not complete yet."""
+        return self._waits_since is not None
+
+    @property
+    def unprinted(self) -> List[str]:
+        """Constrained metrics that were not printed yet."""
+        return sorted(self._constrained.difference(self._seen))
 
     @property
     def saved_metrics(self) -> Dict[str, Optional[float]]:
@@ -102,17 +175,16 @@ class Reports:
         """
         return {**self.metrics, self._metric: mean_of(self.recent)} if self.recent else {}
 
-
-def _numbers(pattern: "re.Pattern[str]", line: str) -> Iterator[float]:
-    """Yield the number that the first group of the pattern has found, if it is one."""
-    found = pattern.search(line)
-    text = found[1] if found else None
-    if text is not None:
-        try:
-            yield float(text)
-        except ValueError:
-            return
+    def _numbers(self, text: str) -> Iterator[Tuple[str, Optional[float]]]:
+        """Yield what the patterns find: None for a number that is not finite."""
+        for name, pattern in self._patterns.items():
+            found = pattern.read(text)
+            if found is not None:
+                number, longer = found
+                self.partial = self.partial or longer
+                yield name, number if math.isfinite(number) else None
 
 
 def _text(line: bytes) -> str:
-    return COLOUR.sub("", line[:LONGEST_LINE].decode(errors="replace"))
+    shown = line[:LONGEST_LINE].rstrip(b"\r\x08")
+    return COLOUR.sub("", shown.decode(errors="replace"))

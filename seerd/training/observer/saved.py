@@ -77,7 +77,7 @@ class Watch:
         """
         if self.shows(saved):
             return True
-        return saved.age_s() >= self.quiet_s(saved) and self._is_closed(saved)
+        return saved.age_s() >= self.quiet_s(saved) and self.is_closed(saved)
 
     def shows(self, saved: Saved) -> bool:
         """Tell whether a copy of it shows by itself whether it is whole (`is_sound`)."""
@@ -88,9 +88,10 @@ class Watch:
         """Tell whether it is still as it was seen, and nobody has it open for writing."""
         path = self._work / saved.path
         same = (saved.path, saved.signature) == self._measured(path)
-        return same and (self.shows(saved) or self._is_closed(saved))
+        return same and (self.shows(saved) or self.is_closed(saved))
 
-    def _is_closed(self, saved: Saved) -> bool:
+    def is_closed(self, saved: Saved) -> bool:
+        """Tell whether nobody has it open for writing, and no zip in it is a part of one."""
         paths = [self._work / name for name, *_ in saved.signature]
         files = [path for path in paths if path.is_file()]
         try:
@@ -106,6 +107,19 @@ class Watch:
             return FILE_QUIET_S
         names = {os.path.basename(name) for name, *_ in saved.signature}
         return KNOWN_QUIET_S if names.intersection(LAST_FILES) else FOLDER_QUIET_S
+
+    def is_more_of(self, before: Saved, saved: Saved, is_young: bool) -> bool:
+        """Tell whether a change from the one to the other belongs to the same save: a file that is
+        still growing, or another one at once (`last.pt`, `best.pt`); a folder until it is quiet.
+
+        is_young: whether the one before had not stood still yet
+        """
+        if before.path != saved.path:
+            return before.age_s() < FILE_QUIET_S
+        if (self._work / saved.path).is_dir():
+            return before.age_s() < self.quiet_s(saved)
+        (_, old, shorter, _), (_, new, longer, _) = before.signature[0], saved.signature[0]
+        return is_young and old == new and shorter < longer
 
     def _matching(self) -> List[Path]:
         return list(self._work.glob(self._pattern)) if self._pattern else []

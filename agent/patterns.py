@@ -1,0 +1,113 @@
+"""Patterns for the numbers that a script prints.
+
+The one rule: a number is read whole. `{number}` in a pattern stands for it; of any other pattern a
+group says where it begins, and sign, exponent and all that belong to it count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import List, Optional, Tuple
+
+NUMBER_PLACE = "{number}"
+_DIGITS = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_WORD = r"(?i:nan|inf(?:inity)?)(?![A-Za-z0-9_])"
+_NUMBER = rf"[-+]?(?:{_DIGITS}|{_WORD})"
+WHOLE = re.compile(rf"(?:(?<!\w)[-+])?(?:{_DIGITS}|(?<![A-Za-z0-9_]){_WORD})")
+"""A number in a text. A sign directly after a letter or a digit is a dash: `acc-0.93`."""
+GOES_ON = re.compile(r"\.[0-9]+|[kKMG]\b")
+SEPARATED = re.compile(r"[,'_][0-9]+")
+"""What looks like more of a number and is not read: units; thousands and decimal commas, which
+follow digits alone.
+"""
+SAMPLES = ("5", "0.5", "12.3456")
+PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?P<\w+>|\?)?|\)")
+"""Parts of a pattern: escapes and sets of characters, which may hold parentheses, and these."""
+
+
+class NumberPattern:
+    """A pattern of `train.report`. Raises `re.error` if it is none.
+
+    groups   how many groups it has that can hold the number
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern.replace(NUMBER_PLACE, f"({_NUMBER}%?)"))
+        self.groups = self._pattern.groups
+        self._wider = None if NUMBER_PLACE in pattern else _wider(pattern)
+
+    def read(self, line: str) -> Optional[Tuple[float, str]]:
+        """Return the first number that the pattern finds in a line; with the text that it begins,
+        if that looks like one number (else empty). None: there is no number.
+        """
+        found = _first(self._pattern, line)
+        if self._wider is not None:
+            pattern, narrow = self._wider
+            other = _first(pattern, line)
+            is_first = other is not None and (found is None or other[0] < found[0])
+            if other is not None and is_first and _is_meant(other[1], narrow):
+                found = other
+        if found is None:
+            return None
+        return float(found[1]), found[2]
+
+
+def _first(pattern: re.Pattern[str], line: str) -> Optional[Tuple[int, str, str]]:
+    """Find the number in which a group of the pattern begins: where, the number, and the text that
+    it only begins.
+    """
+    match = pattern.search(line)
+    if match is None:
+        return None
+    wholes = list(WHOLE.finditer(line))
+    for group in range(1, pattern.groups + 1):
+        text = match[group] or ""
+        begins = match.start(group) + len(text) - len(text.lstrip())
+        for whole in wholes:
+            rest = line[whole.end() : match.end(group)]
+            if whole.start() <= begins < whole.end() and not re.search(r"[\w.]", rest):
+                more = GOES_ON.match(line, whole.end()) or (
+                    SEPARATED.match(line, whole.end()) if whole[0].isdigit() else None
+                )
+                begun = more is not None and match.end() <= whole.end()
+                return begins, whole[0], f"{whole[0]}{more[0]}" if more and begun else ""
+    return None
+
+
+def _is_meant(number: str, narrow: re.Pattern[str]) -> bool:
+    """Return whether a group that is made for plain numbers would take this one, but for its sign
+    or exponent, or because it is not finite.
+    """
+    bare = number.lstrip("+-")
+    return bare[0] in "nNiI" or "e" in bare.lower() or narrow.fullmatch(bare) is not None
+
+
+def _wider(pattern: str) -> Optional[Tuple[re.Pattern[str], re.Pattern[str]]]:
+    """Make of a pattern with a group for plain numbers one that finds any number there; return it
+    with the group alone. None: no group is for plain numbers.
+    """
+    for begin, end in _groups(pattern):
+        with contextlib.suppress(re.error):
+            narrow = re.compile(pattern[begin:end])
+            if narrow.fullmatch("nan"):
+                return None
+            if any(map(narrow.fullmatch, SAMPLES)):
+                within = f"{_NUMBER}{'()' * narrow.groups}"
+                return re.compile(pattern[:begin] + within + pattern[end:]), narrow
+    return None
+
+
+def _groups(pattern: str) -> List[Tuple[int, int]]:
+    """Find where the insides of groups begin and end, those alone that are none by `(?`."""
+    opened: List[Optional[int]] = []
+    found = []
+    for part in PARTS.finditer(pattern):
+        if part[0][0] == "(":
+            plain = part[0] == "(" or part[0].startswith("(?P<")
+            opened.append(part.end() if plain else None)
+        elif part[0] == ")" and opened:
+            begin = opened.pop()
+            if begin is not None:
+                found.append((begin, part.start()))
+    return sorted(found)
