@@ -1,30 +1,53 @@
 """How to get a package that is not installed because it is one of an extra of seerd's.
 
-The one rule: the line works as it is told, also where seerd is not from an index.
+The one rule: the line works as it is printed, by the tool and from the place that seerd was
+installed with.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-IN_A_CLONE = "pip install '.[{}]' in a clone of seerd"
+IN_A_CLONE = "{} '.[{}]' in a clone of seerd"
 
 
 def installing(extra: str) -> str:
     """Return the command that installs this extra beside seerd, as seerd itself was installed."""
     try:
-        told = distribution("seerd").read_text("direct_url.json")
+        installed = distribution("seerd")
     except PackageNotFoundError:  # it is imported from a folder that was never installed
-        return IN_A_CLONE.format(extra)
-    origin = json.loads(told or "{}")
-    if "dir_info" not in origin:
-        return f"pip install 'seerd[{extra}]'"
-    folder = Path(unquote(urlsplit(origin["url"]).path))
-    if not (folder / "pyproject.toml").is_file():
-        return IN_A_CLONE.format(extra)
-    editable = "-e " if origin["dir_info"].get("editable") else ""
-    return f"pip install {editable}{shlex.quote(f'{folder}[{extra}]')}"
+        return IN_A_CLONE.format(_installer(""), extra)
+    install = _installer((installed.read_text("INSTALLER") or "").strip())
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    path = Path(unquote(urlsplit(origin.get("url", "")).path))
+    if "dir_info" in origin:
+        if not (path / "pyproject.toml").is_file():
+            return IN_A_CLONE.format(install, extra)
+        editable = "-e " if origin["dir_info"].get("editable") else ""
+        return f"{install} {editable}{shlex.quote(f'{path}[{extra}]')}"
+    wheel = f" @ {origin['url']}" if "archive_info" in origin and path.is_file() else ""
+    return f"{install} {shlex.quote(f'seerd[{extra}]{wheel}')}"
+
+
+def _installer(by: str) -> str:
+    """Return the command that adds packages to this environment.
+
+    by  the tool that installed seerd, as it says itself; may be empty
+    """
+    prefix = Path(sys.prefix)
+    if (prefix / "uv-receipt.toml").is_file():
+        return "uv tool install"
+    if (prefix / "pipx_metadata.json").is_file():
+        return "pipx install --force"
+    if by == "uv":
+        return f"uv pip install --python {shlex.quote(sys.executable)}"
+    pip = shutil.which("pip")
+    if pip is not None and Path(pip).parent == Path(sys.executable).parent:
+        return "pip install"
+    return f"{shlex.quote(sys.executable)} -m pip install"

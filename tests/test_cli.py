@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +21,11 @@ import psutil
 import pytest
 
 from seerd.agent.gpu_leases import ELSEWHERE
+from seerd.commands import beginning
+from seerd.runs import runs
+from seerd.shell.home import Home
+from seerd.spec.group import GroupJob
+from seerd.spec.spec import load_spec
 
 PROGRAMS = Path(__file__).parent / "programs"
 SPEC = """
@@ -520,3 +526,38 @@ def test_a_profile_that_cannot_be_is_refused_before_anything_is_started(seerd: S
         "profile", str(seerd.spec), "--set", "policy.name=profile", code=2
     )
     assert not seerd.home.exists()
+
+
+def test_a_run_that_is_refused_before_it_begins_is_not_listed(seerd: Seerd) -> None:
+    seerd.write_spec()
+    (seerd.folder / "store").mkdir()
+    hosts = 'cluster.hosts=[{address="no.such.host.invalid",user="x",gpus=1}]'
+    cluster = (f'cluster.store="{seerd.folder / "store"}"', 'cluster.provider="hosts"', hosts)
+    seerd.spec.write_text(seerd.spec.read_text().replace("gpus = 8", ""))
+    said = seerd(
+        "run", str(seerd.spec), *(word for key in cluster for word in ("--set", key)), code=5
+    )
+    assert "none of the hosts can be used" in said
+    assert list(seerd.home.iterdir()) == []
+    assert seerd.json("list") == {"runs": []}
+
+
+def test_ctrl_c_while_the_source_is_copied_leaves_no_copy(seerd: Seerd) -> None:
+    seerd.write_spec()
+    home, spec = Home(seerd.home), load_spec(seerd.spec)
+    spec, place = beginning.placed(spec, home, print)
+    plan = beginning.intended(spec, place, ideal=False, minimize=None)
+
+    class Interrupted(tuple[GroupJob, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[GroupJob]:
+            assert len(list(home.path.iterdir())) == 1
+            raise KeyboardInterrupt
+
+        def __bool__(self) -> bool:
+            return True
+
+    with pytest.raises(KeyboardInterrupt):
+        runs.create(spec, plan, home, 0.0, place.quote, Interrupted())
+    assert list(home.path.iterdir()) == []

@@ -177,7 +177,7 @@ print("found")
 """
 
 
-def test_long_work_says_on_a_terminal_what_it_does_until_it_is_done(home: Path) -> None:
+def test_long_work_says_what_it_does_on_a_terminal_until_it_is_done(home: Path) -> None:
     with seen(home, code=WORKING) as command:
         command.until("looking for what is left")
         command.press("\n")
@@ -192,7 +192,22 @@ def test_long_work_says_on_a_terminal_what_it_does_until_it_is_done(home: Path) 
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert (told.stdout, told.stderr) == ("found\n", "")
+    assert told.stdout == "found\n"
+    assert told.stderr in ("", "seerd: looking for what is left ...\n"), "it may be over before"
+
+
+def test_long_work_is_one_line_without_a_terminal() -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-c", WORKING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert command.stderr is not None
+    assert command.stderr.readline() == "seerd: looking for what is left ...\n"
+    assert command.communicate("\n") == ("found\n", "")
 
 
 def test_without_a_terminal_there_are_lines_and_no_key_is_waited_for(home: Path) -> None:

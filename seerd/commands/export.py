@@ -19,6 +19,7 @@ from seerd.export.trackers import bring, opened
 from seerd.shell.home import RunFolder
 from seerd.spec.targets import without_password
 from seerd.view.harmless import harmless
+from seerd.view.working import working
 
 TABLES: dict[str, Callable[[ToldRun], Rows]] = {
     "trials": rows.trials,
@@ -51,10 +52,12 @@ def export(folder: RunFolder, targets: list[Destination]) -> None:
         )
     for target in targets:
         check_installed(target.kind, WRITERS.get(target.kind, ""))
-    run = told(folder)
+    with working(f"reading {folder.run}"):
+        run = told(folder)
     for target in targets:
         if target.kind in WRITERS:
-            _tables(run, target.kind, Path(target.where))
+            with working(f"writing {target.kind}"):
+                _tables(run, target.kind, Path(target.where))
         else:
             _tracker(run, folder, target)
         print(harmless(f"{folder.run}: {target.kind} in {without_password(target.where)}"))
@@ -64,7 +67,8 @@ def _tracker(run: ToldRun, folder: RunFolder, target: Destination) -> None:
     with alone(folder, target.kind, target.where) as had:
         if not had:
             raise UsageError(f"another process exports {folder.run} to this {target.kind} already")
-        bring(opened(target.kind, target.where), target.kind, run)
+        with working(f"adding {folder.run} to {target.kind}"):
+            bring(opened(target.kind, target.where), target.kind, run)
 
 
 def _tables(run: ToldRun, kind: str, where: Path) -> None:

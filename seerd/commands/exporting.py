@@ -65,6 +65,8 @@ class _Exporter:
             return f"has not answered within {END_S:g} s"
         finally:
             self.kill()
+        if not self.log.is_file():  # with the folder of a run that could not begin
+            return ""
         said = self.log.read_text(errors="replace").strip().splitlines() or ["has failed"]
         why = printable(WHEN.sub("", said[-1], count=1))
         return why if len(why) <= MOST_SAID else f"{why[:MOST_SAID]}..."

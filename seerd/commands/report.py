@@ -114,7 +114,8 @@ def _limits(limits: Limits) -> dict[str, str]:
 
 
 def _compare(folders: Sequence[RunFolder], to: Path) -> None:
-    found = [read(folder) for folder in folders]
+    with working("reading the runs"):
+        found = [read(folder) for folder in folders]
     shared = [one.state.facts.run for one in found if one.state.facts.jobs]
     if shared:
         raise UsageError(
@@ -125,7 +126,9 @@ def _compare(folders: Sequence[RunFolder], to: Path) -> None:
         raise UsageError(f"these runs have different metrics: {', '.join(sorted(metrics))}")
     if len({told.state.facts.mode for told in found}) > 1:
         raise UsageError(f"in some of these runs more {metrics.pop()} is better, in others less")
-    _write(to, comparison(found))
+    with working("drawing"):
+        page = comparison(found)
+    _write(to, page)
 
 
 def _page_of(to: Path | None, otherwise: str) -> Path:

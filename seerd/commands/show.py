@@ -16,6 +16,7 @@ from seerd.runs import reading
 from seerd.shell.home import Home, RunFolder
 from seerd.view import run_json
 from seerd.view.plan_json import Json
+from seerd.view.working import working
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 def list_runs(home: Home, *, json: bool) -> None:
     """Print all runs, the newest last; one whose journal cannot be read is listed as unreadable."""
-    rows = [_row(folder) for folder in home.runs()]
+    with working("reading all runs"):
+        rows = [_row(folder) for folder in home.runs()]
     tell({"runs": rows}, _runs, json=json)
 
 
@@ -45,7 +47,8 @@ def show(folder: RunFolder, *, every: bool, json: bool) -> None:
 
     every  all trials, not only the best ones
     """
-    state = reading.read(folder)
+    with working(f"reading {folder.run}"):
+        state = reading.read(folder)
     alive = folder.owner() is not None
     told = run_json.details(state, run_json.status_of(state, alive))
     tell(told, lambda _: _summary(state, alive=alive, every=every), json=json)
@@ -53,7 +56,8 @@ def show(folder: RunFolder, *, every: bool, json: bool) -> None:
 
 def ledger(folder: RunFolder, *, json: bool) -> None:
     """Print what a run has cost, and for what. Raises `JournalError`."""
-    state, origin = reading.read_with_origin(folder)
+    with working(f"reading {folder.run}"):
+        state, origin = reading.read_with_origin(folder)
     now_s = time.time() - origin if folder.owner() else state.now
     tell(run_json.ledger(state, now_s), _ledger, json=json)
 

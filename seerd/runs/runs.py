@@ -156,12 +156,17 @@ def facts_of(spec: Spec, run: str, intended: Intended, jobs: Sequence[GroupJob] 
 
 
 def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
-    """Run a run that `create` has made, until it is over."""
-    with folder.locked(), Journal.open(folder.journal) as journal:
-        daemon = Daemon(state, journal, _environment(folder, state), watcher)
-        first = RunStarted(at=daemon.clock.now(), facts=state.facts)
-        asyncio.run(daemon.begin(first))
-        return _ended(daemon)
+    """Run a run that `create` has made, until it is over; if it cannot begin, no folder is left."""
+    try:
+        with folder.locked(), Journal.open(folder.journal) as journal:
+            daemon = Daemon(state, journal, _environment(folder, state), watcher)
+            first = RunStarted(at=daemon.clock.now(), facts=state.facts)
+            asyncio.run(daemon.begin(first))
+            return _ended(daemon)
+    except BaseException:
+        if state.clock.seq == 0:  # nothing was recorded, so nothing was started
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
 
 
 def resume(folder: RunFolder, watcher: Watcher) -> Ended:

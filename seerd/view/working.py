@@ -1,7 +1,6 @@
-"""Says what a command is waiting for, where somebody looks.
+"""Says what a command is waiting for: on a terminal until it is done, elsewhere in one line.
 
-The one rule: only on a terminal, on stderr, and gone when it is done: what is printed is the same
-with and without it.
+The one rule: only on stderr, and only when it takes long: stdout is the same with and without it.
 """
 
 from __future__ import annotations
@@ -13,27 +12,31 @@ from collections.abc import Iterator
 
 AFTER_S = 1.0
 """What takes no longer is over before it could be read."""
+LINE_AFTER_S = 2.0
+"""A line stays in a log: it is written only about what takes longer than this."""
 
 
 @contextlib.contextmanager
-def working(what: str, after_s: float = AFTER_S) -> Iterator[None]:
-    """Say on a terminal's stderr what is done, from `after_s` seconds on until the block ends.
+def working(what: str, after_s: float | None = None) -> Iterator[None]:
+    """Write to stderr what is done, from `after_s` seconds on.
 
-    No process may be forked in the block, since a thread draws.
+    On a terminal that is shown until the block ends. No process may be forked in the block, since a
+    thread writes.
     """
-    if not sys.stderr.isatty():
-        yield
-        return
-    done = threading.Event()
+    terminal, done = sys.stderr.isatty(), threading.Event()
+    wait_s = (AFTER_S if terminal else LINE_AFTER_S) if after_s is None else after_s
 
     def show() -> None:
-        if done.wait(after_s):
+        if done.wait(wait_s):
             return
-        from rich.console import Console  # most commands are over before anything is drawn
+        with contextlib.suppress(OSError, ValueError):  # stderr may be closed
+            if not terminal:
+                print(f"seerd: {what} ...", file=sys.stderr, flush=True)
+                return
+            from rich.console import Console  # most commands are over before anything is drawn
 
-        console = Console(stderr=True)
-        with contextlib.suppress(OSError), console.status(what, spinner="line"):
-            done.wait()
+            with Console(stderr=True).status(what, spinner="line"):
+                done.wait()
 
     drawing = threading.Thread(target=show, name="working", daemon=True)
     drawing.start()
