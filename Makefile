@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+DEMO := $(VENV)/demo-installed
+UV := $(or $(shell command -v uv),$(BIN)/uv)
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+WHAT = --constraint constraints.txt --editable '.[$(1)]'
 SEEDS ?= 200
 FAULTS ?= 40
 LAUNCHES ?= 200
@@ -19,14 +23,28 @@ help:  ## this list
 
 setup: $(STAMP)  ## the environment in .venv, with everything that the demo and the tests need
 
-$(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit("seerd needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
-	@echo "setting up $(VENV), once: a minute or two, most of it torch"
-	@$(PYTHON) -m venv --clear $(VENV) || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit("seerd needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; another one: make demo PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	@rm -rf $(VENV)
+	@if command -v uv >/dev/null; then uv venv --quiet --seed --python $(PYTHON) $(VENV); \
+	else $(PYTHON) -m venv $(VENV) || { echo "type this, then make again: sudo apt-get install python3-venv"; exit 1; }; fi
+
+# uv chooses the build of torch that fits this machine. It reads no pip.conf, so pip has the last word.
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing into $(VENV), once: 1 GB; 5 GB where torch comes with CUDA"
+	@test -x $(UV) || $(PIP) install --constraint constraints.txt uv || true
+	@$(UV) pip install --python $(BIN)/python --torch-backend=auto $(call WHAT,demo) \
+	|| { echo "trying the build of torch that every machine gets: 5 GB in all on Linux"; \
+	$(UV) pip install --python $(BIN)/python $(call WHAT,demo); } \
+	|| { echo "trying pip, with its own settings"; $(PIP) install $(call WHAT,demo); }
+	@touch $(DEMO)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing what the tests need into $(VENV), once: 2 GB; 6 GB where torch comes with CUDA"
+	@$(PIP) install $(call WHAT,dev)
 	@touch $(STAMP)
 
-demo: setup  ## the main job on this machine: tunes a network on handwritten digits, about 3 minutes
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))  ## the main job on this machine: tunes a network on handwritten digits, about 3 minutes
 	@$(BIN)/seerd run examples/digits/spec.toml $(if $(filter-out 0,$(GPUS)),--set cluster.gpus=$(GPUS))
 	@rm -rf build/demo && $(BIN)/seerd best last --to build/demo >/dev/null && cd examples/digits && ../../$(BIN)/python evaluate.py ../../build/demo
 
@@ -72,7 +90,7 @@ soak: setup  ## the real daemon and the core among faults, from seeds: make soak
 	SEERD_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest tests/properties/test_core_properties.py tests/test_other_versions_for_real.py --timeout=0
 
 fuzz: setup  ## hostile input for SECONDS, guided by coverage, and the tests with it at length: make fuzz SECONDS=300
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+	$(PIP) install --quiet $(call WHAT,fuzz)
 	SEERD_FUZZ=20 $(BIN)/python -m pytest tests/fuzz --timeout=0
 	$(BIN)/python -m tests.fuzz.guided $(SECONDS)
 
@@ -92,7 +110,7 @@ wheel: setup  ## wheel and sdist in dist/, tried in an environment that has noth
 	.ci/wheel $(BIN)/python
 
 workflows: setup  ## the forge's workflows, with actionlint (which its installation fetches)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[workflows]'
+	$(PIP) install --quiet $(call WHAT,workflows)
 	$(BIN)/actionlint
 
 man: setup  ## the manual page, from the commands: man -l build/seerd.1
