@@ -168,7 +168,7 @@ class Orders:
         self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
         self._warm: Dict[str, WarmStarts] = {}
-        self._learning: Dict[str, Path] = {}
+        self._learning: Dict[str, List[Path]] = {}
 
     @property
     def attempts(self) -> List[str]:
@@ -241,8 +241,11 @@ class Orders:
         self._ours.look()
         for attempt in self._attempts.values():
             attempt.look()
-        for name in [name for name, told in self._learning.items() if told.exists()]:
-            self._beside(self._warm[name].learn(self._learning.pop(name)))
+        for name, files in list(self._learning.items()):
+            written = next(filter(Path.exists, files), None)
+            if written is not None:
+                del self._learning[name]
+                self._beside(self._warm[name].learn(written))
 
     async def end_all(self, cause: str, grace_s: float) -> None:
         """Have every attempt save and exit within `grace_s` seconds; return when none is left."""
@@ -378,10 +381,10 @@ class Orders:
         self._beside(self._run(attempt, plan, job, output.checkpoint_store))
 
     def _is_to_learn(self, job: Job, places: Places) -> bool:
-        """Have one attempt of a job at a time tell what it has imported, until that is known."""
+        """Have each attempt of a job tell what it has imported, until that is known of one."""
         if not self._warm_of(job).learns:
             return False
-        self._learning[job.id] = places.modules
+        self._learning.setdefault(job.id, []).append(places.modules)
         return True
 
     async def _run(

@@ -1,7 +1,9 @@
 """Starts attempts by forks of a process that has imported what they import (`warm/`).
 
 The one rule: it only ever saves time. Whatever is odd about a start, or about the warm process, has
-the attempt started in the usual way, and is told once.
+the attempt started in the usual way, and is told once. No start waits for an import of which it is
+not known whether it can be done beforehand, except that those after the first wait for what the
+script's text imports: several trials that import the same at once take longer.
 """
 
 from __future__ import annotations
@@ -11,21 +13,35 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Set
+from typing import (
+    Any,
+    Awaitable,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Union,
+)
 
 from seerd.agent import host
+from seerd.agent.import_memory import ImportMemory
 from seerd.agent.launch import LaunchPlan, WarmPlan
-from seerd.agent.warm import identity
+from seerd.agent.warm import identity, preload
 
 PATIENCE_S = 300.0
 """Seconds that imports may take: a cold disk takes minutes."""
 FORK_S = 20.0
 MOST_DEATHS, MOST_ODD = 3, 5
-"""So often the process may end by itself, and so many modules may be odd, until all starts are
-cold: starts wait while all is imported anew.
+"""So often the process may end by itself until all starts are cold, and so often may imports fail
+until nothing more is tried.
 """
 MOST_BYTES = 1 << 22
 """The longest line that it may write."""
@@ -47,14 +63,17 @@ class SlowError(ColdError):
 
 
 class OddImportError(Exception):
-    """The warm process has ended, since a module cannot be imported beforehand.
+    """The warm process has ended, since packages cannot be imported beforehand; the first of them
+    is why.
 
-    module  its name
+    good  the modules that it had imported before
     """
 
-    def __init__(self, module: str, why: str) -> None:
-        super().__init__(f"{module} is not imported beforehand: {why}")
-        self.module = module
+    def __init__(self, packages: List[str], why: str, good: List[str]) -> None:
+        others = ", nor is what imports it" if len(packages) > 1 else ""
+        super().__init__(f"{packages[0]} is not imported beforehand{others}: {why}")
+        self.packages = packages
+        self.good = good
 
 
 class ForkedProcess:
@@ -103,8 +122,13 @@ class WarmStarts:
         self._plan: Optional[WarmPlan] = None
         self._process: Optional[_Process] = None
         self._learned: List[str] = []
-        self._odd: Set[str] = set()
-        self._count = self._deaths = 0
+        self._changed: Set[str] = set()
+        self._memory = ImportMemory("")
+        self._growing: Optional[asyncio.Task[None]] = None
+        self._text_is_done = asyncio.Event()  # what it imports is imported, or left to the trials
+        self._text_is_done.set()
+        self._has_started = False
+        self._count = self._deaths = self._failures = 0
         self._is_off = False
 
     @property
@@ -118,16 +142,20 @@ class WarmStarts:
         """
         async with self._turn:
             if plan != self._plan:
-                self._drop()
-                self._plan, self._learned, self._odd = plan, [], set()
-                self._deaths, self._is_off = 0, False
+                self.close()
+                self._plan, self._learned, self._changed = plan, [], set()
+                self._deaths = self._failures = 0
+                self._is_off = self._has_started = False
+                self._text_is_done.clear()
             await self._is_ready()
+            self._grow()
 
     async def start(self, plan: LaunchPlan, stopped: asyncio.Event) -> Optional[ForkedProcess]:
         """Start an attempt, unless it is stopped while others have their turn. None: nothing of it
         is there; start it in the usual way.
         """
-        if not await _came_before(self._turn.acquire(), stopped):
+        is_first, self._has_started = not self._has_started, True
+        if not await _came_before(self._turn_came(is_first), stopped):
             return None
         try:
             if not self._may_be_warm() or not await self._is_ready():
@@ -150,26 +178,42 @@ class WarmStarts:
             return
         async with self._turn:
             self._learned = [name for name in modules if name not in STARTED]
-            if await self._is_ready() and self._process is not None:
-                why = self._process.conflicts(changed)
-                if why:
-                    self._turn_off(why)
+            self._changed = changed
+            self._look_for_conflicts()
+            self._grow()
 
     def close(self) -> None:
         """Have the process end."""
+        if self._growing is not None:
+            self._growing.cancel()
+            self._growing = None
         self._drop()
+
+    async def _turn_came(self, is_first: bool) -> None:
+        if not is_first:
+            await self._text_is_done.wait()
+        await self._turn.acquire()
 
     def _may_be_warm(self) -> bool:
         """Tell whether a start may be warm. A script that sets variables before it imports may mean
-        them for what it imports. So its first start, from which that is learned, is not.
+        them for what it imports. So its starts are not until that is known.
         """
         plan = self._plan
-        return plan is None or not self.learns or not _sets_variables(plan.path)
+        is_known = bool(self._learned) and (self._growing is None or self._growing.done())
+        return plan is None or not plan.learns or is_known or not _sets_variables(plan.path)
 
     def _wanted(self, plan: WarmPlan) -> List[str]:
         guessed = _imports(plan.path) if self.learns and self._may_be_warm() else []
         names = dict.fromkeys([*plan.modules, *guessed, *self._learned])
-        return [name for name in names if name not in self._odd]
+        return [name for name in names if preload.package(name) not in self._memory.odd]
+
+    def _safe(self, plan: WarmPlan) -> List[str]:
+        """List what starts wait for: what the plan names, and what has gone well before."""
+        return [
+            name
+            for name in self._wanted(plan)
+            if name in plan.modules or preload.package(name) in self._memory.good
+        ]
 
     async def _is_ready(self) -> bool:
         """See to it that the process is there and has imported what it should; return whether it
@@ -179,12 +223,12 @@ class WarmStarts:
             try:
                 if self._process is None or not self._process.lives():
                     self._process = await self._begun(self._plan)
-                await self._process.preload(self._wanted(self._plan))
+                    self._memory = ImportMemory(self._process.environment)
+                    await self._process.preload(self._safe(self._plan), self._memory.odd)
             except OddImportError as error:
-                self._odd.add(error.module)
                 self._drop()
-                self._tell(str(error))
-                if len(self._odd) > MOST_ODD:
+                self._leave_out(error)
+                if self._failures > MOST_ODD:
                     self._turn_off("too much of what they import cannot be imported beforehand")
             except SlowError as error:
                 self._turn_off(str(error))
@@ -195,9 +239,80 @@ class WarmStarts:
                 return True
         return False
 
+    def _grow(self) -> None:
+        """Have what else trials import imported by a fork of the process, in the background."""
+        if self._growing is None or self._growing.done():
+            self._growing = asyncio.ensure_future(self._grown())
+
+    async def _grown(self) -> None:
+        try:
+            while await self._has_grown():
+                pass
+        finally:
+            self._text_is_done.set()
+
+    async def _has_grown(self) -> bool:
+        """Have a fork import all that is wanted, and take the place of the process if that goes
+        well; return whether more is wanted then.
+        """
+        async with self._turn:
+            if not await self._is_ready() or self._plan is None or self._process is None:
+                return False
+            plan, names = self._plan, self._safe(self._plan)
+            if self._process.has(names):
+                names = self._wanted(plan)
+            if self._process.has(names):
+                return False
+            if self._failures > MOST_ODD:
+                self._tell("no more is imported beforehand: too much of it cannot be")
+                return False
+            fork = await self._forked_process(self._process)
+        if fork is None:
+            return False
+        try:
+            await fork.preload(names, self._memory.odd)
+            async with self._turn:
+                if plan == self._plan and not self._is_off:
+                    fork, self._process = self._process, fork
+                    self._memory.note(good=map(preload.package, names))
+                    self._look_for_conflicts()
+        except OddImportError as error:
+            self._leave_out(error)
+        except ColdError as error:
+            self._tell(f"no more is imported beforehand: {error}")
+            return False
+        finally:
+            if fork is not None:
+                fork.end()
+        return True
+
+    def _leave_out(self, error: OddImportError) -> None:
+        if error.packages[0] not in self._memory.odd:
+            self._failures += 1
+            self._tell(str(error))
+        self._memory.note(map(preload.package, error.good), error.packages)
+
+    def _look_for_conflicts(self) -> None:
+        why = "" if self._process is None else self._process.conflicts(self._changed)
+        if why:
+            self._turn_off(why)
+
+    async def _forked_process(self, process: "_Process") -> "Optional[_Process]":
+        self._count += 1
+        try:
+            return await process.forked(f"{self._mark}{self._count}")
+        except RefusedError as error:
+            self._tell(str(error))
+        except ColdError as error:
+            self._drop()
+            self._count_death(error)
+        except OSError as error:
+            self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
+        return None
+
     async def _forked(self, plan: LaunchPlan) -> Optional[ForkedProcess]:
         assert self._process is not None
-        process, mark = self._process, f"{self._mark}{self._count}"
+        process = self._process
         try:
             return ForkedProcess(await process.fork(plan))
         except RefusedError as error:
@@ -210,7 +325,7 @@ class WarmStarts:
             self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
         # Whether there is a fork is not known; and it is marked only when it has begun.
         attempt = plan.env[host.MARKER]
-        await asyncio.to_thread(host.kill, lambda: _marked(mark, attempt), {process.pid})
+        await asyncio.to_thread(host.kill, lambda: _marked(process.mark, attempt), {process.pid})
         return None
 
     async def _begun(self, plan: WarmPlan) -> "_Process":
@@ -242,18 +357,26 @@ class _Process:
     """One warm process, and the conversation with it (`warm/server.py`)."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, wire: socket.socket, log: Path, beside: Path
+        self,
+        process: Union[asyncio.subprocess.Process, ForkedProcess],
+        wire: socket.socket,
+        log: Path,
+        plan: WarmPlan,
+        mark: str,
     ) -> None:
+        self.mark = mark
+        self.environment = ""  # the name of where it imports from
         self._process = process
-        self._beside = beside  # the folder of the script, from which trials import first
+        self._plan = plan
+        self._beside = plan.path.parent  # the folder of the script, from which trials import first
         self._wire = wire
         self._log = log
         self._imported: Set[str] = set()
-        self._environment: Dict[str, List[str]] = {"asked": [], "made": []}
+        self._variables: Dict[str, List[str]] = {"asked": [], "made": []}
 
     @classmethod
     async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
-        """Start it. Raises `OSError` if it cannot be started."""
+        """Start it. Raises `OSError` or `ColdError` if it cannot be started."""
         here, there = socket.socketpair()
         here.setblocking(False)
         with open(log, "ab") as out, there:
@@ -268,7 +391,35 @@ class _Process:
                 start_new_session=True,
                 pass_fds=[there.fileno()],
             )
-        return cls(process, here, log, plan.path.parent)
+        begun = cls(process, here, log, plan, mark)
+        await begun.preload([], [])
+        return begun
+
+    async def forked(self, mark: str) -> "_Process":
+        """Fork it: the fork has imported the same, and serves as it does.
+
+        Raises `RefusedError`, `ColdError`, or `OSError` if its end cannot be watched.
+        """
+        here, there = socket.socketpair()
+        here.setblocking(False)
+        request = {
+            "agent": os.getpid(),
+            "argv": [self._plan.python, "-u", self._plan.program],
+            "env": {**self._plan.env, host.MARKER: mark},
+            "cwd": str(self._log.parent),
+            "log": str(self._log),
+            "beside": str(self._beside),
+        }
+        try:
+            with there:
+                process = ForkedProcess(await self._pid(request, [there.fileno()]))
+        except BaseException:
+            here.close()
+            raise
+        fork = _Process(process, here, self._log, self._plan, mark)
+        fork.environment, fork._imported = self.environment, set(self._imported)
+        fork._variables = self._variables
+        return fork
 
     @property
     def pid(self) -> int:
@@ -279,17 +430,22 @@ class _Process:
         """Tell whether it has not ended."""
         return self._process.returncode is None
 
-    async def preload(self, names: List[str]) -> None:
-        """Have it import these, if it has not, unless what lies beside the script has one of these
-        names. Raises `OddImportError`, `ColdError`.
+    def has(self, names: List[str]) -> bool:
+        """Tell whether it has been asked to import all of these."""
+        return self._imported.issuperset(names)
+
+    async def preload(self, names: List[str], odd: Iterable[str]) -> None:
+        """Have it import these, unless what lies beside the script has one of these names. `odd`
+        are packages that are known not to be fit for it. Raises `OddImportError`, `ColdError`.
         """
-        if self._imported.issuperset(names):
-            return
-        answer = await self._asked({"preload": names, "beside": str(self._beside)}, PATIENCE_S)
+        request = {"preload": names, "odd": sorted(odd), "beside": str(self._beside)}
+        answer = await self._asked(request, PATIENCE_S)
         if "odd" in answer:
-            raise OddImportError(str(answer["odd"]), str(answer.get("why")))
+            odd, good = (list(map(str, answer[name])) for name in ("odd", "good"))
+            raise OddImportError(odd, str(answer["why"]), good)
         self._imported.update(names)
-        self._environment = {name: list(map(str, answer[name])) for name in self._environment}
+        self._variables = {name: list(map(str, answer[name])) for name in self._variables}
+        self.environment = str(answer["environment"])
 
     async def fork(self, plan: LaunchPlan) -> int:
         """Start an attempt; return the id of its first process. Raises `RefusedError`,
@@ -302,7 +458,10 @@ class _Process:
             "log": str(plan.log),
             "beside": str(self._beside),
         }
-        answer = await self._asked(request, FORK_S)
+        return await self._pid(request)
+
+    async def _pid(self, request: Dict[str, Any], descriptors: Sequence[int] = ()) -> int:
+        answer = await self._asked(request, FORK_S, descriptors)
         if "pid" not in answer:
             raise RefusedError(f"trials start in the usual way: {answer.get('failed')}")
         return int(answer["pid"])
@@ -311,7 +470,7 @@ class _Process:
         """Say whether the script changes variables too late, as what reads them is imported
         beforehand; empty if it does not.
         """
-        asked, made = set(self._environment["asked"]), set(self._environment["made"])
+        asked, made = set(self._variables["asked"]), set(self._variables["made"])
         late = sorted(
             name for name in changed - made if name in asked or name.startswith(AT_IMPORT)
         )
@@ -320,14 +479,19 @@ class _Process:
     def end(self) -> None:
         """End it; its forks stay."""
         self._wire.close()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        if self.lives():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
-    async def _asked(self, request: Dict[str, Any], for_s: float) -> Dict[str, Any]:
+    async def _asked(
+        self, request: Dict[str, Any], for_s: float, descriptors: Sequence[int] = ()
+    ) -> Dict[str, Any]:
         """Send a request, and return the answer. Raises `ColdError` if there is none in time."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.sock_sendall(self._wire, json.dumps(request).encode() + b"\n")
+            data = json.dumps(request).encode() + b"\n"
+            sent = socket.send_fds(self._wire, [data[:1]], descriptors) if descriptors else 0
+            await loop.sock_sendall(self._wire, data[sent:])
             line = await asyncio.wait_for(self._line(loop), for_s)
             answer = json.loads(line)
         except asyncio.TimeoutError:

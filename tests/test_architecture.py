@@ -191,10 +191,9 @@ GUARDED = {
         "die_with: ctypes",
     },
     "agent/warm/preload.py": {
-        "_Traces: /proc/self/task",
+        "_count_threads: /proc/self/task",
         "_Traces: /proc/self/fd",
         "_is_gpu: /proc/self/fd/",
-        "_pools: /proc/self/maps",
     },
     "agent/warm_starts.py": {"ForkedProcess: os.pidfd_open"},  # of a warm process
     "seerd/training/imports.py": {"_changed: /proc/self/environ"},  # its absence is an answer

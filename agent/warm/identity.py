@@ -12,10 +12,12 @@ import importlib
 import os
 import signal
 import sys
+import time
 from typing import Any, Dict, List, Sequence
 
 MARKER = "SEERD_ATTEMPT"
 PR_SET_PDEATHSIG = 1
+ADOPTION_S = 5.0
 ARGUMENTS, VARIABLES = 4096, 65536
 """Bytes of padding."""
 ARG_START, ENV_START = 45, 47
@@ -47,10 +49,14 @@ _regions: List[_Region] = []
 
 def die_with(agent: int) -> None:
     """Have this process killed when its agent dies, in the middle of an import too. Forks do not
-    inherit that (prctl(2)).
+    inherit that (prctl(2)). A fork becomes the agent's child only when the process between them has
+    ended.
     """
     import ctypes
 
+    end = time.monotonic() + ADOPTION_S
+    while os.getppid() != agent and time.monotonic() < end:
+        time.sleep(0.001)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != agent:
         sys.exit()

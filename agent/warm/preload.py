@@ -7,11 +7,14 @@ asks for what is different in each rank, is named.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.machinery
 import os
 import sys
-from typing import Any, Dict, Iterable, List, Optional, Set
+import warnings
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 EACH_ITS_OWN = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"),
@@ -22,19 +25,21 @@ EACH_ITS_OWN = {
 
 KNOWN = ("torch", "seerd")
 """Packages of which it is known that they act upon such variables only later."""
-POOL = "openblas"
-"""A library whose threads are ended before a fork, and begun again after it (pthread_atfork)."""
 
 
-class OddModuleError(Exception):
-    """A module cannot be imported beforehand; the text says why.
+class OddModuleError(BaseException):
+    """A module cannot be imported beforehand; the text says why. Modules that are being imported
+    and catch every `Exception` do not catch this.
 
-    module  its name
+    packages  the packages that are left to the trials: the module's own comes first, then those
+              that import it
+    good      the modules that were imported before
     """
 
-    def __init__(self, module: str, why: str) -> None:
+    def __init__(self, packages: Iterable[str], why: str) -> None:
         super().__init__(why)
-        self.module = module
+        self.packages = list(dict.fromkeys(packages))
+        self.good: List[str] = []
 
 
 class Imports:
@@ -48,23 +53,26 @@ class Imports:
         self.asked: Set[str] = set()
         self.made: Dict[str, Optional[str]] = {}
 
-    def load(self, names: Iterable[str], beside: str) -> None:
+    def load(self, names: Sequence[str], odd: Iterable[str], beside: str) -> None:
         """Import these modules in this order, except those that trials would find in the folder
-        `beside` instead. What cannot be imported is left to the trials.
+        `beside` instead. What cannot be imported is left to the trials. `odd` are packages of which
+        it is known that they cannot be imported beforehand.
 
         Raises `OddModuleError`; then this process is of no use any more.
         """
         own, environment = _names_in(beside), dict(os.environ)
-        with _Spy() as spy:
+        with _Spy(odd) as spy:
             before = _Traces()
-            for name in names:
+            for at, name in enumerate(names):
                 if name in sys.modules or name.partition(".")[0] in own:
                     continue
                 _import(name)
                 now = _Traces()
-                why = _why_odd(before, now) or spy.why()
-                if why:
-                    raise OddModuleError(name, why)
+                why = _why_odd(before, now)
+                error = spy.error or (OddModuleError([package(name)], why) if why else None)
+                if error is not None:
+                    error.good = list(names[:at])
+                    raise error
                 before = now
         self.asked |= spy.asked
         changed = {name for name, _ in environment.items() ^ os.environ.items()}
@@ -74,6 +82,35 @@ class Imports:
         """Change an environment as imports would."""
         changed = {**environment, **self.made}
         return {name: value for name, value in changed.items() if value is not None}
+
+
+def package(name: str) -> str:
+    """Return what is left to the trials if this module cannot be imported beforehand: its whole
+    top-level package, or the module alone if it is one of `KNOWN` packages.
+    """
+    top = name.partition(".")[0]
+    return name if top in KNOWN else top
+
+
+def environment() -> str:
+    """Return a name for the interpreter with all that is installed: it changes when a package is
+    added, removed, or replaced by another version.
+    """
+    ours = Path(__file__).parents[3]  # the training side, which each run has in a folder of its own
+    folders = [
+        path for path in sys.path if path and os.path.realpath(path) != os.path.realpath(ours)
+    ]
+    installed = [(path, _entries(path)) for path in folders]
+    hides_gpus = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+    text = repr((sys.executable, sys.version, installed, hides_gpus))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _entries(folder: str) -> List[str]:
+    try:
+        return sorted(set(os.listdir(folder)) - {"__pycache__"})
+    except OSError:
+        return []
 
 
 def why_not(beside: str) -> str:
@@ -96,6 +133,8 @@ def _import(name: str) -> None:
     try:
         if not hasattr(sys.modules.get(parent), last):
             importlib.import_module(name)
+    except OddModuleError:
+        pass  # the spy has it
     except BaseException as error:  # noqa: BLE001
         # The trial that imports it sees the error, if there is one there too.
         print(f"{name}: {error!r}", file=sys.stderr)
@@ -123,18 +162,25 @@ class _Traces:
 
     threads  how many there are
     devices  whether a GPU's driver has been called
-    pool     how many libraries with such threads as survive a fork are there
     """
 
     def __init__(self) -> None:
-        self.threads = len(os.listdir("/proc/self/task"))
+        self.threads = _count_threads()
         self.devices = any(map(_is_gpu, os.listdir("/proc/self/fd")))
-        self.pool = _pools() if self.threads > 1 else 0
 
 
-def _pools() -> int:
-    with open("/proc/self/maps") as file:
-        return len({line.split()[-1] for line in file if POOL in line})
+def _count_threads() -> int:
+    """Count the threads that are there after a fork. Some libraries (OpenBLAS) end theirs before
+    it, and begin them again when they need them (pthread_atfork).
+    """
+    if len(os.listdir("/proc/self/task")) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python, about threads and forks
+            pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    return len(os.listdir("/proc/self/task"))
 
 
 def _is_gpu(descriptor: str) -> bool:
@@ -147,7 +193,7 @@ def _is_gpu(descriptor: str) -> bool:
 def _why_odd(before: _Traces, now: _Traces) -> str:
     if now.devices and not before.devices:
         return "it calls the GPU's driver when it is imported"
-    if now.threads > before.threads and now.pool <= before.pool:
+    if now.threads > before.threads:
         return "it leaves threads behind when it is imported"
     try:
         os.waitpid(-1, os.WNOHANG)
@@ -157,43 +203,63 @@ def _why_odd(before: _Traces, now: _Traces) -> str:
 
 
 class _Spy:
-    """Notes which variables are asked for in `os.environ`.
+    """Notes which variables are asked for in `os.environ`, and ends the import of a module that
+    asks for one that is different in each rank, or imports one of the packages `odd`.
 
     asked  their names
+    error  why an import was ended
     """
 
-    def __init__(self) -> None:
+    def __init__(self, odd: Iterable[str]) -> None:
         self.asked: Set[str] = set()
-        self._odd: Set[str] = set()
+        self.error: Optional[OddModuleError] = None
+        self._odd = frozenset(odd)
 
     def __enter__(self) -> "_Spy":  # noqa: PYI034
         kind: Any = type(os.environ)
         self._real = real = kind.__getitem__
-        odd = set(EACH_ITS_OWN)
+        own = set(EACH_ITS_OWN)
         if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # all trials have CPUs alone
-            odd.remove("CUDA_VISIBLE_DEVICES")
+            own.remove("CUDA_VISIBLE_DEVICES")
 
         def noted(environ: Any, name: Any) -> Any:
             self.asked.add(name)
-            if name in odd and _caller() not in KNOWN:
-                self._odd.add(name)
+            if name in own and _caller() not in KNOWN:
+                why = f"it asks for {name} when it is imported, which is another one in each rank"
+                self._end(_being_imported(), why)
             return real(environ, name)
 
         kind.__getitem__ = noted
+        sys.meta_path.insert(0, self)
         return self
 
     def __exit__(self, *_error: object) -> None:
         kind: Any = type(os.environ)
         kind.__getitem__ = self._real
+        sys.meta_path.remove(self)
 
-    def why(self) -> str:
-        """Say what was asked for, since the last time, that is different in each rank."""
-        asked, self._odd = sorted(self._odd), set()
-        return (
-            f"it asks for {asked[0]} when it is imported, which is another one in each rank"
-            if asked
-            else ""
-        )
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        """Find no module, as one of `sys.meta_path`; but end an import of what is odd. Who only
+        looks whether it is there may do so.
+        """
+        imports = sys._getframe(2).f_code.co_name == "_find_and_load_unlocked"  # noqa: SLF001
+        if imports and package(name) in self._odd:
+            self._end([name, *_being_imported()], "it cannot be imported beforehand")
+
+    def _end(self, modules: List[str], why: str) -> None:
+        self.error = OddModuleError(map(package, modules), why)
+        raise self.error
+
+
+def _being_imported() -> List[str]:
+    """List the modules whose import has led to the caller of this, the innermost first."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001
+    names = []
+    while frame is not None:
+        if frame.f_code.co_name == "<module>":
+            names.append(str(frame.f_globals.get("__name__")))
+        frame = frame.f_back
+    return [name for name in names if name != "__main__"]
 
 
 def _caller() -> str:

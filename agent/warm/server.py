@@ -5,13 +5,16 @@ has closed the other end of the socket.
 
 One JSON object per line travels. From the agent:
 
-    {"preload": [NAMES], "beside": FOLDER}     import these, unless what lies in the folder has one
-                                               of these names
+    {"preload": [NAMES], "odd": [PACKAGES], "beside": FOLDER}
+                                import these, unless what lies in the folder has one of these names;
+                                the packages are known not to be fit for it
     {"argv": [...], "env": {...}, "cwd": FOLDER, "log": FILE, "beside": FOLDER}      start this
+    the same with "agent": PID and a socket    fork a process that serves this socket likewise
 
-To the agent: after imports `{"asked": [VARIABLES], "made": [VARIABLES]}`, those of the environment
-that modules asked for, and changed; or `{"odd": NAME, "why": TEXT}` if a module cannot be imported
-beforehand, and the process ends. After a start `{"pid": N}` or `{"failed": TEXT}`.
+To the agent: after imports `{"asked": [VARIABLES], "made": [VARIABLES], "environment": NAME}`,
+variables that modules asked for, and changed; or `{"odd": [PACKAGES], "why": TEXT, "good":
+[NAMES]}` if these packages cannot be imported beforehand, and the process ends. After a start
+`{"pid": N}` or `{"failed": TEXT}`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import gc
 import json
 import os
 import socket
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from seerd.agent.warm import identity, preload, torchrun
 from seerd.agent.warm.script import Script
@@ -30,47 +33,67 @@ Work = Union[Script, torchrun.Launcher]
 
 def serve(control: socket.socket) -> Optional[Work]:
     """Serve requests until there are no more. Returns what a fork is to do; None in the process
-    itself.
+    itself, and in forks that serve as it does.
     """
     identity.remember()
-    imports, requests = preload.Imports(), control.makefile("rb")
-    for line in requests:
-        request = json.loads(line)
+    imports = preload.Imports()
+    while True:
+        request, descriptors = _received(control)
         if "preload" in request:
             if not _warmed(control, imports, request):
-                break
-            continue
-        request["env"] = imports.added_to(request["env"])
-        work = _started(control, request)
-        if work is not None:
-            requests.close()
-            control.close()
-            return work.begun()
-    return None
+                return None
+        elif "argv" in request:
+            request["env"] = imports.added_to(request["env"])
+            if _is_fork(control, request):
+                control.close()
+                if "agent" not in request:
+                    return _work(request["argv"])
+                control = socket.socket(fileno=descriptors.pop())
+                identity.die_with(request["agent"])
+        else:
+            return None
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _received(control: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
+    """Wait for a request, and return it with the descriptors that came with it; nothing if there
+    are no more.
+    """
+    line = b""
+    descriptors: List[int] = []
+    while not line.endswith(b"\n"):
+        part, more, _, _ = socket.recv_fds(control, 1 << 16, 1)
+        if not part:
+            return {}, descriptors
+        line += part
+        descriptors += more
+    return json.loads(line), descriptors
 
 
 def _warmed(control: socket.socket, imports: preload.Imports, request: Dict[str, Any]) -> bool:
     """Import; return whether forks may be made of this process."""
     try:
-        imports.load(request["preload"], request["beside"])
+        imports.load(request["preload"], request["odd"], request["beside"])
     except preload.OddModuleError as error:
-        _say(control, {"odd": error.module, "why": str(error)})
+        _say(control, {"odd": error.packages, "why": str(error), "good": error.good})
         return False
     gc.collect()
     gc.freeze()  # or the next collection of each fork would copy every page
-    _say(control, {"asked": sorted(imports.asked), "made": sorted(imports.made)})
+    learned = {"asked": sorted(imports.asked), "made": sorted(imports.made)}
+    _say(control, {**learned, "environment": preload.environment()})
     return True
 
 
-def _started(control: socket.socket, request: Dict[str, Any]) -> Optional[Work]:
-    """Fork, and return what the fork is to do; None in the process itself.
+def _is_fork(control: socket.socket, request: Dict[str, Any]) -> bool:
+    """Fork, if that is possible; return whether this is the fork.
 
     The fork's parent ends at once, so that the agent becomes its parent: it is their subreaper.
     """
     why = _why_not(request["argv"], request["beside"])
     if why:
         _say(control, {"failed": why})
-        return None
+        return False
     told, tells = os.pipe()
     try:
         middle = os.fork()
@@ -78,15 +101,16 @@ def _started(control: socket.socket, request: Dict[str, Any]) -> Optional[Work]:
         os.close(told)
         os.close(tells)
         _say(control, {"failed": f"no fork: {error.strerror}"})
-        return None
+        return False
     if middle == 0:
-        return _in_the_middle(told, tells, request)
+        _fork_in_the_middle(told, tells, request)
+        return True
     os.close(tells)
     with os.fdopen(told, "rb") as pipe:
         pid = pipe.read()
     os.waitpid(middle, 0)
     _say(control, {"pid": int(pid)} if pid else {"failed": "a fork has failed"})
-    return None
+    return False
 
 
 def _why_not(argv: List[str], beside: str) -> str:
@@ -96,8 +120,8 @@ def _why_not(argv: List[str], beside: str) -> str:
     return preload.why_not(beside)
 
 
-def _in_the_middle(told: int, tells: int, request: Dict[str, Any]) -> Work:
-    """Fork again, and end; the second fork tells its id and returns what it is to do."""
+def _fork_in_the_middle(told: int, tells: int, request: Dict[str, Any]) -> None:
+    """Fork again, and end; the second fork tells its id and returns."""
     os.close(told)
     try:
         if os.fork():
@@ -109,8 +133,11 @@ def _in_the_middle(told: int, tells: int, request: Dict[str, Any]) -> Work:
         # What the process itself would do next is not for a fork.
         os.write(2, f"{error!r}\n".encode())
         os._exit(1)
-    argv = request["argv"]
-    return torchrun.Launcher(argv) if torchrun.is_for(argv) else Script(argv)
+
+
+def _work(argv: List[str]) -> Work:
+    """Return what a fork with these arguments is to do."""
+    return (torchrun.Launcher(argv) if torchrun.is_for(argv) else Script(argv)).begun()
 
 
 def _say(control: socket.socket, answer: Dict[str, Any]) -> None:

@@ -360,7 +360,8 @@ class Trial:
         }
         folder = self._attempt.checkpoints
         write(folder, name, about, self._attempt.worth)
-        tracked = list(self._tracked)
+        # What a framework saves is its own.
+        tracked = None if self._framework else list(self._tracked)
         self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began), tracked=tracked)
 
     def _restore(self) -> Optional[Dict[str, Any]]:

@@ -31,6 +31,7 @@ def rig(bundle: Path) -> Iterator[Rig]:
     top = Path(tempfile.mkdtemp(prefix="agent-"))
     made = Rig(bundle, top / "i", top / "source", top / "store")
     made.source.mkdir()
+    made.env["XDG_CACHE_HOME"] = str(top / "cache")
     yield made
     made.end()
     shutil.rmtree(top)

@@ -16,7 +16,7 @@ import pytest
 
 from bench.testbed.agents import Client, Rig
 from seerd.agent import folders
-from seerd.agent.protocol import Checkpointed, Reported
+from seerd.agent.protocol import Checkpointed, Complained, Reported
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 
@@ -78,6 +78,8 @@ def both(
     assert end.cause == "finished", end.tail
     one, other = (logged(folder / f"log-{trial}") for trial in ("t1", "whole"))
     assert {line["world"] for line in one} == {1, 2}
+    # A framework's checkpoint has its model, though nothing was given to trial.track.
+    assert not [fact for fact in client.facts if isinstance(fact, Complained)]
     assert {line["world"] for line in other} == {1}
     return client, one, other
 
