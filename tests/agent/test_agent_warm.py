@@ -472,12 +472,17 @@ def test_variables_that_a_script_sets_before_it_imports_count(rig: Rig) -> None:
     (library / "reads.py").write_text(
         "import os\nVALUE = os.environ.get('READS_THIS', 'nothing')\n"
     )
+    env = {"PYTHONPATH": str(library)}
+    rig.ready(rig.job("import reads\n", env=env))
+    wait(lambda: "reads" in known(rig)["good"])  # so it would be imported before the first start
+    rig.end()
+    rig.folder.rename(rig.folder.with_name("before"))
     script = (
         "import os\nos.environ['READS_THIS'] = 'what was set'\nimport reads, seerd\n"
         "trial = seerd.trial()\nprint('up', reads.VALUE, flush=True)\n"
         "while trial.running():\n    trial.report(accuracy=1.0)\n    break\n"
     )
-    client = rig.ready(rig.job(script, env={"PYTHONPATH": str(library)}))
+    client = rig.ready(rig.job(script, env=env))
     for trial in ("t1", "t2"):
         client.start(trial)
         assert client.exit_of(trial).cause == "finished"
