@@ -1,18 +1,21 @@
 """Whether every trial fails in the same way, so that to go on would only cost time and money; and
 what is said while no trial has reported.
 
-The one rule: nothing is concluded from one configuration. A run ends for this only if several
+The one rule: nothing is concluded from one configuration. A job ends for this only if several
 trials, and all that were tried, have failed alike, and if one of them has failed again when it was
-started anew.
+started anew, or by an error that no configuration can avoid.
 """
 
 from __future__ import annotations
 
 import re
 
+from seerd.core.last_words import error_line, error_place, is_certain
 from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.obstacles import always_blocked
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Warned
+from seerd.planner.trial_ids import job_of
 from seerd.units import count
 
 LONGEST = 200
@@ -21,36 +24,86 @@ DIFFERS = re.compile(r"0x[0-9a-f]+|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", re.IGNOREC
 """What may differ between two failures that are alike: numbers and addresses."""
 
 
-def tried(state: State) -> list[Trial]:
-    """Return the trials that were started at least once."""
-    return [trial for trial in state.trials.values() if trial.attempt]
+def tried(state: State, job: str | None = None) -> list[Trial]:
+    """Return the trials that were started at least once; `job`: of this job, None: of all."""
+    trials = (trial for trial in state.trials.values() if trial.attempt)
+    return [trial for trial in trials if job is None or job_of(trial.id) == job]
 
 
-def alike(state: State) -> str | None:
-    """Say in which way all trials fail, for people; None if they do not."""
-    trials = tried(state)
-    if len(trials) < state.rules.alike_trials:
+def alike(state: State, job: str) -> str | None:
+    """Say in which way all trials of a job fail, for people; None if they do not."""
+    trials = tried(state, job)
+    if always_blocked(state, job):
+        return f"something was always in the way of the trials: {failure_text(trials[0])}"
+    same = _is_one_way(trials)
+    if _all_crash(state, job, trials, same=same):
+        how = f"failed{' alike' * same}: {failure_text(trials[0])}"
+        return f"all {len(trials)} trials that were tried {how}"
+    if state.jobs[job].finite or len(trials) < state.rules.alike_trials:
         return None
-    if _crash_alike(trials):
-        return f"all {len(trials)} trials that were tried failed alike: {failure_text(trials[0])}"
-    return None if state.signs.finite else _never_finite(state, trials)
+    return _never_finite(state, job, trials)
 
 
-def _crash_alike(trials: list[Trial]) -> bool:
-    again = any(trial.crashes > 1 or trial.phase is TrialPhase.FAILED for trial in trials)
-    return again and all(map(has_failed, trials)) and len(set(map(signature, trials))) == 1
+def hopeless_jobs(state: State) -> dict[str, str]:
+    """Return the jobs all trials of which fail, with the way in which they do."""
+    open_jobs = (name for name, job in state.jobs.items() if job.over is None)
+    return {name: text for name in open_jobs if (text := alike(state, name)) is not None}
 
 
-def _never_finite(state: State, trials: list[Trial]) -> str | None:
+def _all_crash(state: State, job: str, trials: list[Trial], *, same: bool) -> bool:
+    rules, again = state.rules, any(t.crashes > 1 or t.phase is TrialPhase.FAILED for t in trials)
+    if not all(map(has_failed, trials)):
+        return False
+    if same and is_certain(trials[0].tail) and not any(trial.history for trial in trials):
+        return len(trials) >= rules.certain_trials
+    certain = same and _differ(state, job, trials)
+    return again and len(trials) >= (rules.alike_trials if certain else rules.many_trials)
+
+
+def _is_one_way(trials: list[Trial]) -> bool:
+    """Return whether trials have crashed by the same error, or by the same kind in the same line of
+    code.
+    """
+    places = {error_place(trial.tail) for trial in trials}
+    return len(set(map(signature, trials))) == 1 or (len(places) == 1 and "" not in places)
+
+
+def _differ(state: State, job: str, trials: list[Trial]) -> bool:
+    """Return whether trials have little in common but that they fail: of each hyperparameter they
+    have values in both halves, so a half of the space that works would probably have been met.
+    """
+    problem = state.facts.problem
+    problem = next((one.problem for one in problem.jobs if one.id == job), problem)
+    for parameter in problem.space.parameters:
+        values = [one.config[parameter.name] for one in trials if parameter.name in one.config]
+        shares = [parameter.share(value) for value in values]
+        if len(parameter.choices) != 1 and shares and not min(shares) < 0.5 <= max(shares):
+            return False
+    return True
+
+
+def _never_finite(state: State, job: str, trials: list[Trial]) -> str | None:
     """Judge trials none of which has reported a finite metric.
 
     A trial counts when it has reported twice, or was eliminated after its first report.
     """
     if not all(trial.reports > 1 or (trial.out and trial.reports) for trial in trials):
         return None
-    name, reports = state.facts.metric, sum(len(trial.history) for trial in trials)
+    name, reports = state.facts.goals[job].metric, sum(len(trial.history) for trial in trials)
     made = f"{count(reports, 'report')} of {count(len(trials), 'trial')}"
     return f"none of the {made} had a finite {name}"
+
+
+def again_is_useless(state: State, trial: Trial) -> bool:
+    """Return whether a trial that has crashed would crash again: by an error that no attempt can
+    avoid, while no report says that the script works and nothing else runs that may tell more.
+    """
+    own = tried(state, job_of(trial.id))
+    return (
+        is_certain(trial.tail)
+        and not any(other.history for other in own)
+        and not any(other.held for other in own)
+    )
 
 
 def has_failed(trial: Trial) -> bool:
@@ -59,21 +112,14 @@ def has_failed(trial: Trial) -> bool:
 
 
 def signature(trial: Trial) -> tuple[str, str]:
-    """Return what two trials have in common that fail alike: how they ended, and their last
-    line.
-    """
-    return DIFFERS.sub("#", trial.why), DIFFERS.sub("#", last_line(trial))
+    """Return what two trials have in common that fail alike: how they ended, and by which error."""
+    return DIFFERS.sub("#", trial.why), DIFFERS.sub("#", error_line(trial.tail))
 
 
 def failure_text(trial: Trial) -> str:
-    """Write how the trial's last attempt failed, with the last line that it wrote."""
-    line = last_line(trial)
+    """Write how the trial's last attempt failed, with the line of its error."""
+    line = error_line(trial.tail)
     return f"{trial.why}: {line[:LONGEST]}" if line else trial.why
-
-
-def last_line(trial: Trial) -> str:
-    """Return the last line that is not empty of what its last attempt wrote; empty if none is."""
-    return next((line.strip() for line in reversed(trial.tail) if line.strip()), "")
 
 
 def in_words(seconds: float) -> str:

@@ -60,7 +60,8 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
         why = crash_text(event) + (f" on {event.instance}" if several else "")
     elif event.cause == "lost":
         why = "its agent had to be started again"
-    end = AttemptEnd(event.cause, _alone(trial), why, event.tail, event.silent)
+    told = (event.tail, event.silent, event.obstacle)
+    end = AttemptEnd(event.cause, _alone(trial), why, *told)
     node_ended(state, trial, event.instance, end, event.happened)
 
 
@@ -147,6 +148,7 @@ def _conclude(state: State, trial: Trial) -> None:
     """
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
+    on = tuple((slots.node, gpu) for slots in trial.held for gpu in slots.gpus)
     trial.held, trial.pid, trial.training = None, None, False
     trial.told, trial.ends = {}, {}
     trial.stalls, trial.hung = {}, False
@@ -165,6 +167,9 @@ def _conclude(state: State, trial: Trial) -> None:
         trial.go(TrialPhase.WAITING)
         if saved:
             state.agenda.judge[trial.id], state.agenda.doubt = "silent", True
+        elif guilty is not None and guilty.obstacle is not None:
+            trial.why, trial.fault = guilty.why, "blocked"
+            state.agenda.blocked[trial.id], state.agenda.doubt = (guilty.obstacle, on), True
         elif guilty is not None:
             _blame(state, trial, guilty)
 
@@ -176,6 +181,11 @@ def _blame(state: State, trial: Trial, guilty: AttemptEnd) -> None:
         state.agenda.judge[trial.id] = "losses"
     else:
         trial.crashes, trial.fault = trial.crashes + 1, "crashed"
+        trial.crashed_s.append(state.now)
+        saved = trial.checkpoints[0].reports if trial.checkpoints else 0
+        came_to = max(trial.reports, trial.came_to[0]), max(saved, trial.came_to[1])
+        trial.in_vain = 1 if came_to != trial.came_to else trial.in_vain + 1
+        trial.came_to = came_to
         state.agenda.judge[trial.id], state.agenda.doubt = "crashes", True
 
 

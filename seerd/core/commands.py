@@ -70,7 +70,9 @@ idle     fewer instances are needed now
 leaving  the cloud takes it away, and nothing runs there any more
 end      the run is over
 """
-StartCause = Literal["first", "resized", "moved", "went-on", "crashed", "lost", "unknown"]
+StartCause = Literal[
+    "first", "resized", "moved", "went-on", "crashed", "blocked", "lost", "unknown"
+]
 """Why an attempt is started.
 
 first    the trial has never run
@@ -78,6 +80,7 @@ resized  it has another number of GPUs now
 moved    it has other GPUs now
 went-on  it was paused
 crashed  its last attempt ended by its own fault
+blocked  something was in the way of its last attempt
 lost     its last attempt ended by a machine's fault
 """
 StopCause = Literal[

@@ -5,12 +5,32 @@ The one rule: each says what happened, what was done about it, and what to do.
 
 from __future__ import annotations
 
-from seerd.core.events import TrialComplained
+import math
+
+from seerd.core.events import Obstacle, TrialComplained
 from seerd.core.hints import hint
-from seerd.core.state import State
+from seerd.core.last_words import error_line
+from seerd.core.state import State, Trial
 from seerd.core.verdicts import Warned
+from seerd.planner.trial_ids import job_of
 
 SIDE = "docs/training-side.md"
+FEW = 3
+"""So many numbers, or trials beside one, are hardly the same by chance."""
+IN_THE_WAY: dict[Obstacle, str] = {
+    "address": "an address was in use",
+    "device": "a device was busy",
+    "lock": "a lock was held",
+    "network": "a server could not be reached",
+}
+"""What was in the way of an attempt -> how it is written."""
+ADVICE: dict[Obstacle, str] = {
+    "address": "have the script ask for port 0, so that each trial gets a port of its own",
+    "device": "nvidia-smi shows which process has it",
+    "lock": "give each trial a file of its own, or have train.setup write what all read",
+    "network": "have train.setup fetch what all trials need, or let the script work offline",
+}
+"""What was in the way of an attempt -> what to do, if the error says nothing more certain."""
 
 
 def complaint_text(event: TrialComplained) -> str:
@@ -28,6 +48,16 @@ def complaint_text(event: TrialComplained) -> str:
             "trial.track(model=..., optimizer=...)"
         )
     return f"{trial}: {why}" if why else f"{trial}: {event.what}"
+
+
+def blocked_text(state: State, trial: Trial, why: Obstacle) -> str:
+    """Write what was in the way of a trial that has crashed, what follows, and what to do."""
+    then = hint("", trial.tail, state.facts.run, tuple(trial.config)) or ADVICE[why]
+    return (
+        f"{IN_THE_WAY[why]} when {trial.id} began ({error_line(trial.tail)}), whatever its "
+        "configuration: such trials wait and count as not tried, and fewer train side by side; "
+        f"{then}"
+    )
 
 
 def disk_warning(state: State, trial: str) -> Warned | None:
@@ -53,6 +83,40 @@ def disk_warning(state: State, trial: str) -> Warned | None:
         detail=f"the disk may fill up: a checkpoint has {_bytes(size)}, up to {each} of each "
         f"of {trials} trials are kept, so {_bytes(more)} more may come, and "
         f"{_bytes(signs.free)} are free; free space, or name another disk in cluster.store",
+    )
+
+
+def identical_warning(state: State, name: str) -> Warned | None:
+    """Return the warning that a trial, which has just reported, reports what another one did of
+    another configuration, if chance is no explanation. It is given once.
+    """
+    trial, job = state.trials[name], job_of(name)
+    if "identical" in state.signs.warned or trial.metric is None:
+        return None
+    others = [
+        other
+        for other in state.trials.values()
+        if other.history and other.config != trial.config and job_of(other.id) == job
+    ]
+    same = [other for other in others if _report_alike(trial, other)]
+    numbers = list(dict.fromkeys(r.metric for r in trial.history if r.metric is not None))
+    if not same or (len(numbers) < FEW and (len(same) < len(others) or len(same) < FEW)):
+        return None
+    shown = ", ".join(f"{number:.6g}" for number in numbers[:FEW])
+    return Warned(
+        what="identical",
+        detail=f"{same[0].id} and {name} report the same ({shown}), and their configurations "
+        "differ: see whether the script uses all hyperparameters that it is given",
+    )
+
+
+def _report_alike(trial: Trial, other: Trial) -> bool:
+    """Return whether another trial has reported the same each time this one has."""
+    theirs = {report.reports: report.metric for report in other.history}
+    return all(
+        theirs.get(report.reports, math.nan) == report.metric
+        and trial.others.get(report.reports) == other.others.get(report.reports)
+        for report in trial.history
     )
 
 

@@ -8,10 +8,10 @@ The one rule: verdicts are yielded, and applied before the next is looked for. O
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from seerd.core.aiming import aim_all, drop, fill
-from seerd.core.alike import alike
+from seerd.core.alike import alike, hopeless_jobs
 from seerd.core.answers import judge
 from seerd.core.commands import AskPolicy, Status
 from seerd.core.jobs import ending_jobs, target_reached
@@ -38,11 +38,12 @@ def decide(state: State) -> Iterator[AnyVerdict]:
 
 
 def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
-    for over in ending_jobs(state):
+    failing = _failing(state)
+    for over in ending_jobs(state, failing):
         yield over
         state.agenda.ask, state.agenda.about = "jobs", None
     _drop_ended(state)
-    ending, answered = _ending(state, woken), state.plan.answer is not None
+    ending, answered = _ending(state, woken, failing), state.plan.answer is not None
     if ending is None and answered:
         verdict = judge(state)
         _look_ahead(state, verdict)
@@ -113,12 +114,12 @@ def _drop_ended(state: State) -> None:
         state.agenda.ask, state.agenda.about = "ended", next(iter(ended))
 
 
-def _ending(state: State, woken: bool) -> Ending | None:
+def _ending(state: State, woken: bool, failing: Collection[str]) -> Ending | None:
     if state.end.status is not None:
         return state.end.status, "person"
     if _targets_reached(state):
         return "target", "target"
-    if _fails_alike(state):
+    if "" in failing or all(job.over == "alike" for job in state.jobs.values()):
         return "failed", "alike"
     if woken and (found := _limit_reached(state)) is not None:
         return found
@@ -128,9 +129,10 @@ def _ending(state: State, woken: bool) -> Ending | None:
     return None if status is None else (status, _hopeless_cause(status))
 
 
-def _fails_alike(state: State) -> bool:
+def _failing(state: State) -> dict[str, str]:
+    """Return the jobs all trials of which fail alike, with the way, if something speaks for it."""
     doubt, state.agenda.doubt = state.agenda.doubt, False
-    return doubt and alike(state) is not None
+    return hopeless_jobs(state) if doubt else {}
 
 
 def _targets_reached(state: State) -> bool:
@@ -217,8 +219,10 @@ def _closing(state: State, status: Status, why: CloseCause) -> Closing:
 
 
 def _detail(state: State, why: CloseCause) -> str:
+    if why == "alike" and not state.facts.jobs:
+        return alike(state, "") or ""
     if why == "alike":
-        return alike(state) or ""
+        return "; ".join(f"{name}: {job.detail}" for name, job in state.jobs.items())
     if why == "target":
         found = (target_reached(state, name) for name in state.jobs)
         return "; ".join(text for text in found if text is not None)

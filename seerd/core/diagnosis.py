@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from seerd.core.alike import alike, failure_text, has_failed, in_words, signature, tried
+from seerd.core.alike import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
 from seerd.core.hints import hint
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import value_of
 from seerd.core.provisioning import refused
 from seerd.core.state import State, Trial
+from seerd.planner.trial_ids import job_of
 
 PAGE = "docs/mistakes.md"
 SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
@@ -26,6 +27,7 @@ Cause = Literal[
     "going-on",
     "no-instance",
     "crashes",
+    "blocked",
     "silent",
     "not-finite",
     "constraint",
@@ -42,6 +44,7 @@ Cause = Literal[
 going-on           the run is not over
 no-instance        no instance could be had
 crashes            all that were tried have crashed, and none has reported
+blocked            something was in the way of those that were tried, such as an address in use
 silent             all that were tried came to their end without a report
 not-finite         no report had a finite metric
 constraint         every report violates a constraint
@@ -117,12 +120,14 @@ def fate(state: State, trial: Trial) -> str:
         return str(trial.phase)
     if not trial.attempt:
         return "not-started"
-    failed = has_failed(trial) and (not trial.history or state.end.why == "alike")
+    job = state.jobs[job_of(trial.id)]
+    alike = "alike" in (state.end.why, job.over)
+    failed = has_failed(trial) and (not trial.history or alike)
     if trial.fault == "crashed" or failed:
         return "crashed"
     if not trial.history:
         return "no-report"
-    return "not-finite" if not state.signs.finite else "survived"
+    return "survived" if job.finite else "not-finite"
 
 
 def _not_tried(state: State) -> str:
@@ -136,10 +141,14 @@ def _not_tried(state: State) -> str:
 
 def _of_crashes(state: State, trials: Sequence[Trial]) -> Diagnosis | None:
     """Judge a run all trials of which have crashed or ended early; None if it is another one."""
-    if not all(map(has_failed, trials)):
+    blocked = [trial for trial in trials if trial.fault == "blocked" and not trial.history]
+    if not all(trial in blocked or has_failed(trial) for trial in trials):
         return None
     same = state.end.detail if state.end.why == "alike" else ""
-    same = same or alike(state) or f"{trials[0].id} failed: {failure_text(trials[0])}"
+    if blocked:
+        return Diagnosis("blocked", same or f"{blocked[0].id}: {failure_text(blocked[0])}")
+    same = same or next(iter(hopeless_jobs(state).values()), "")
+    same = same or f"{trials[0].id} failed: {failure_text(trials[0])}"
     silent = all(trial.crashes == 0 for trial in trials)
     return Diagnosis("silent" if silent else "crashes", same)
 

@@ -27,9 +27,11 @@ from seerd.core.commands import (
     StopTrial,
     Terminate,
 )
+from seerd.core.complaints import blocked_text
 from seerd.core.events import AddAsked, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.obstacles import is_extra
 from seerd.core.placement import Slots
 from seerd.core.plans import Order, PlanChange
 from seerd.core.record import leave, lose
@@ -39,6 +41,7 @@ from seerd.core.verdicts import (
     Again,
     AnyVerdict,
     Assumed,
+    Blocked,
     Closing,
     Declined,
     Denied,
@@ -174,10 +177,13 @@ def _start(state: State, command: StartTrial) -> None:
         trial = state.trials[command.trial] = Trial(command.trial, command.config, command.seed)
     trial.go(TrialPhase.STARTING)
     trial.attempt = command.attempt
-    trial.held = (
+    on = (
         Slots(command.instance, command.gpus),
         *(Slots(node, gpus) for node, gpus in command.beside),
     )
+    if is_extra(state, trial.id, on):
+        state.jobs[job_of(trial.id)].extra = trial.id
+    trial.held = on
     trial.had = sum(len(slots.gpus) for slots in trial.held)
     trial.start_command = command.id
     trial.stopped = None
@@ -216,6 +222,14 @@ def _failed(state: State, verdict: Failed) -> None:
     unwant(state, trial)
 
 
+def _blocked(state: State, verdict: Blocked) -> None:
+    job = state.jobs[job_of(verdict.trial)]
+    job.blocked_s = state.now if job.block is None else job.blocked_s
+    job.block, job.extra = verdict, None
+    text = blocked_text(state, state.trials[verdict.trial], verdict.why)
+    state.signs.complaints.setdefault(verdict.why, text)
+
+
 def _kept(state: State, verdict: Kept) -> None:
     trial = state.trials[verdict.trial]
     trial.checkpoints = tuple(
@@ -235,6 +249,8 @@ def _slow(state: State, verdict: Slow) -> None:
 def _warned(state: State, verdict: Warned) -> None:
     state.signs.warned[verdict.what] = state.now
     state.result.notes.append(verdict.detail)
+    if verdict.what == "identical":
+        state.signs.complaints[verdict.what] = verdict.detail
 
 
 def _eliminated(state: State, verdict: Eliminated) -> None:
@@ -458,6 +474,7 @@ _ENACT: dict[type, Callable[[State, Any], None]] = {
     Again: _again,
     AskPolicy: _ask,
     Assumed: _assumed,
+    Blocked: _blocked,
     Closing: _closing,
     Declined: _declined,
     Denied: _denied,

@@ -21,6 +21,14 @@ from seerd.planner.space import Value
 from seerd.planner.trial_ids import job_of
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
+Obstacle = Literal["address", "device", "lock", "network"]
+"""What was in the way of an attempt that has crashed, whatever its configuration.
+
+address  a network address that another process has
+device   a GPU, or another device, that another process has
+lock     a lock that another process holds
+network  a server that could not be reached, or asks for fewer requests
+"""
 Notice = Literal["interruption", "rebalance", "unhealthy", "cold"]
 """Why an instance cannot be used much longer, or what there is to know about it.
 
@@ -506,6 +514,7 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
     signal    signal that killed that rank, None if none did
     waited_s  seconds for which the others had waited for that rank, if the agent ended the attempt
               because the rank hung; else None
+    obstacle  what was in its way, if its last lines say so; else None
     """
 
     trial: str
@@ -517,6 +526,7 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
     silent: float | None = None
     signal: int | None = None
     waited_s: float | None = None
+    obstacle: Obstacle | None = None
 
 
 class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):

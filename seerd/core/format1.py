@@ -52,12 +52,15 @@ from seerd.core.verdicts import (
     Gone,
     Releasing,
     Since,
+    Warned,
 )
 
 RULES_1 = Rules(
     kept_checkpoints=2,
     keep_best=False,
     max_crashes=2,
+    max_burst=2,
+    burst_share=0.1,
     max_losses=10,
     grace_min_s=4.0,
     grace_max_s=30.0,
@@ -165,7 +168,7 @@ def _decisions(
 ) -> Iterator[AnyDecision]:
     if isinstance(event, RunResumed):
         yield from _missing(state)
-    yield from settle(state)
+    yield from (one for one in settle(state) if not isinstance(one, Warned))
     if state.phase is RunPhase.RUNNING and (end.closes or _closes(state, event)):
         yield _closing(state, end.status)
     for command in commands:

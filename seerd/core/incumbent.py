@@ -1,8 +1,8 @@
 """Which model would be handed back now.
 
 The one rule: only a confirmed checkpoint with a finite metric, all constraints of which hold, can
-win. A failed trial's wins only
-if there is no other. Of equal ones, the one with more reports wins, then the trial that is older.
+win, whatever became of its trial. Of equal ones, that of a trial that has not failed wins, then the
+one with more reports, then the trial that is older.
 
 The metric of a checkpoint is what whoever saved it says, so all who compare checkpoints compare the
 same: the last report's, or with `Objective.smooth` the mean of the last ones.
@@ -25,14 +25,14 @@ def incumbent(state: State, job: str | None = None) -> Incumbent | None:
     """
     name = next(iter(state.jobs)) if job is None else job
     sign = sign_of(state.facts.goals[name])
-    best: tuple[tuple[bool, float, int], Incumbent] | None = None
+    best: tuple[tuple[float, bool, int], Incumbent] | None = None
     for trial in state.trials.values():
         if job_of(trial.id) != name:
             continue
         found = best_checkpoint(state, trial)
         if found is None or found.metric is None:
             continue
-        worth = (trial.phase is not TrialPhase.FAILED, sign * found.metric, found.reports)
+        worth = (sign * found.metric, trial.phase is not TrialPhase.FAILED, found.reports)
         if best is None or worth > best[0]:
             best = (worth, Incumbent(trial.id, found, found.metric))
     return best[1] if best else None
@@ -68,7 +68,7 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
     """Return the trial and metric of the best report of this model's job, if it is better than that
     of the model; else None.
 
-    No checkpoint that was kept has such a model. With `Objective.smooth` it is None: its metric is
+    No checkpoint that was kept is of that report. With `Objective.smooth` it is None: its metric is
     a mean, and some report is better than every mean.
     """
     goal, job = state.facts.goal_of(best.trial), job_of(best.trial)
@@ -77,8 +77,11 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
     sign = sign_of(goal)
     most, found = sign * best.metric, None
     for trial in state.trials.values():
+        saved = {checkpoint.reports for checkpoint in trial.checkpoints}
         for report in trial.history if job_of(trial.id) == job else ():
-            if report.metric is not None and sign * report.metric > most:
+            if report.metric is None or report.reports in saved:
+                continue
+            if sign * report.metric > most:
                 most, found = sign * report.metric, (trial.id, report.metric)
     return found
 

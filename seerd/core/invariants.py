@@ -168,6 +168,19 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
             yield f"{best.trial} was handed back as the model of {job or 'the run'}"
 
 
+def nothing_better_is_kept(state: State) -> Iterator[str]:
+    """Check that no better model than the one that is handed back is kept when a run is over."""
+    for job, published in state.result.of_jobs.items() if state.finished else ():
+        sign = 1 if state.facts.goals[job].mode == "max" else -1
+        best = sign * published.incumbent.metric
+        its = (trial for trial in state.trials.values() if job_of(trial.id) == job)
+        for kept in (checkpoint for trial in its for checkpoint in trial.checkpoints):
+            name = f"{kept.trial}/{kept.name}"
+            better = kept.metric is not None and sign * kept.metric > best
+            if better and not {name, job} & (state.result.unreadable | state.result.no_model):
+                yield f"{name} is better than the model of {job or 'the run'}"
+
+
 def what_jobs_hold_is_counted(state: State) -> Iterator[str]:
     """Check that each job's GPUs are those that its trials hold, and that nobody else has any."""
     held = Counter[str]()
@@ -299,7 +312,7 @@ CHECKS_OF: dict[str, tuple[Check, ...]] = {
     "ledger": (what_is_held_is_paid, the_budget_is_kept),
     "plan": (what_is_wanted_may_run,),
     "jobs": (what_jobs_hold_is_counted, a_job_that_is_over_is_over_for_all),
-    "result": (the_result_is_confirmed, one_model_is_published_at_a_time),
+    "result": (the_result_is_confirmed, nothing_better_is_kept, one_model_is_published_at_a_time),
     "clock": (time_does_not_go_back,),
     "end": (the_end_is_known_when_it_begins, nothing_is_left_at_the_end),
     "under_way": (what_is_under_way_is_awaited,),

@@ -6,7 +6,7 @@ itself ends by its own limits, or when all its jobs are over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from seerd.core.incumbent import good_enough, incumbent, metric_name
 from seerd.core.limits import affordable_for_job, job_ends, least_s, release_s
@@ -17,13 +17,17 @@ from seerd.planner.trial_ids import job_of
 from seerd.units import count
 
 
-def ending_jobs(state: State) -> Iterator[JobOver]:
-    """Yield the jobs that are over now: by their target, or by limits of their own."""
+def ending_jobs(state: State, failing: Mapping[str, str]) -> Iterator[JobOver]:
+    """Yield the jobs that are over now: by their target, by limits of their own, or since they are
+    `failing`: job -> in which way all its trials fail.
+    """
     for job in state.facts.problem.jobs:
         if job.over:
             continue
         if (detail := target_reached(state, job.id)) is not None:
             yield JobOver(job=job.id, why="target", detail=detail)
+        elif job.id in failing:
+            yield JobOver(job=job.id, why="alike", detail=failing[job.id])
         elif (why := _own_limit(state, job)) is not None:
             yield JobOver(job=job.id, why=why)
 

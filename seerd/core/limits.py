@@ -318,7 +318,13 @@ def wake_at(state: State) -> float:
         if state.now < fleet.launch_at and fleet.live < state.aims.needed
         else math.inf
     )
-    return min(_ask_at(state), launch_at, limit_at(state), retire_at(state))
+    return min(_ask_at(state), launch_at, limit_at(state), retire_at(state), _unblocks_at(state))
+
+
+def _unblocks_at(state: State) -> float:
+    """Return when one more attempt of some job is tried in whose way something was."""
+    blocks = (job.block for job in state.jobs.values() if job.block is not None)
+    return min((one.again_s for one in blocks if one.again_s > state.now), default=math.inf)
 
 
 def retire_at(state: State) -> float:

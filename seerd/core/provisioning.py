@@ -59,10 +59,13 @@ def after_coming(state: State) -> Again | None:
 
 
 def _wait_s(state: State, refusals: int) -> float:
-    if state.facts.cluster.instant:
-        return 0.0
+    return 0.0 if state.facts.cluster.instant else doubling_s(state, refusals)
+
+
+def doubling_s(state: State, times: int) -> float:
+    """Return how many seconds to wait after so many refusals in a row, or anything like them."""
     rules = state.rules
-    doubled = rules.retry_s * 2.0 ** min(10, max(0, refusals - 1))
+    doubled = rules.retry_s * 2.0 ** min(10, max(0, times - 1))
     return min(
         doubled, rules.retry_most_s, state.facts.problem.limits.deadline_s / rules.retry_share
     )

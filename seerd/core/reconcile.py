@@ -36,6 +36,7 @@ from seerd.core.limits import (
     time_left,
     wake_at,
 )
+from seerd.core.obstacles import has_to_wait
 from seerd.core.placement import Assignment
 from seerd.core.provisioning import asked_together, held_back
 from seerd.core.state import Incumbent, Instance, State, Trial
@@ -49,13 +50,14 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
     While a plan is about to come, nothing is started or given back that it might undo.
     """
     agenda = state.agenda
-    touched, agenda.touched = agenda.touched, {}
+    touched, agenda.touched = state.aims.blocked | agenda.touched, {}
     for name in touched:
         yield from _stop_if_misplaced(state, state.trials[name])
     if agenda.hold:
         agenda.touched = touched | agenda.touched
         return
     waits: HeldBack | None = None
+    state.aims.blocked = {}
     for name in touched:
         yield from _start_if_possible(state, state.trials[name])
         waits = waits or _refused_start(state, state.trials[name])
@@ -170,6 +172,9 @@ def _start_if_possible(state: State, trial: Trial) -> Iterator[StartTrial]:
     """Start a waiting trial if all its GPUs are free and affordable, and if enough time is left."""
     if not _could_start(state, trial) or not _worthwhile(state, trial):
         return
+    if has_to_wait(state, trial):
+        state.aims.blocked[trial.id] = None
+        return
     first, *others = trial.target or ()
     yield StartTrial(
         id=state.next_id,
@@ -217,7 +222,7 @@ def _free(state: State, target: Assignment) -> bool:
 
 def _refused_start(state: State, trial: Trial) -> HeldBack | None:
     """Say why a trial whose GPUs are free is not started; None if it is not such a trial."""
-    if not _could_start(state, trial):
+    if not _could_start(state, trial) or trial.id in state.aims.blocked:
         return None
     why: HoldCause = "budget" if time_left(state) else "late"
     return HeldBack(why=why, trial=trial.id, needed=state.aims.needed, had=state.fleet.live)

@@ -444,11 +444,15 @@ def _(event: TrialReported, state: State) -> None:
     rewind(trial, event.reports - 1)
     metric = keep(state, trial, event)
     trial.history.append(Report(event.happened, event.reports, metric))
-    signs = state.signs
+    signs, state.agenda.reported = state.signs, trial.id
     signs.reported, signs.named = True, signs.named or event.named
     signs.finite = signs.finite or event.metric is not None
-    if not signs.finite:
+    job = state.jobs[job_of(trial.id)]
+    job.finite = job.finite or event.metric is not None
+    if not job.finite:
         state.agenda.doubt = state.agenda.stirred = True
+    if job.extra == trial.id:  # it trains beside the others: nothing is in the way any more
+        job.block, job.extra, state.agenda.stirred = None, None, True
     took(state, event.unit_s)
     if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None

@@ -16,9 +16,16 @@ class Rules:
     kept_checkpoints  how many of a trial's newest checkpoints stay in the store; if the newest is
                       damaged, the one before it is used
     keep_best         whether a trial's best checkpoint stays beside them, to be handed back
-    max_crashes       how many attempts of a trial may end by its own fault; with one more the trial
-                      has failed
-    alike_trials      the run ends if so many trials, and all that were tried, fail in the same way
+    max_crashes       how many attempts of a trial may end by its own fault in a row without having
+                      come further than before; with one more the trial has failed
+    max_burst         how many may do so, however far they come, within the deadline divided by
+    burst_share       `burst_share` (20: a twentieth); with one more the trial has failed
+    alike_trials      a job ends if so many trials, and all that were tried, fail in the same way
+    many_trials       the same if they fail in different ways, or their configurations may be why
+    certain_trials    the same, if they fail by an error that no configuration can avoid
+    blocked_times     a job that has never reported ends if one more attempt was tried so many times
+    blocked_s         in a row, and for the patience of refused launches, but no longer than
+                      `blocked_s`, and something was in the way each time
     max_losses        how many may end by a machine's fault; many, but a trial that takes its
                       machine down must not do so for ever
     grace_min_s       how long a trial may take to save and exit, at least
@@ -42,7 +49,7 @@ class Rules:
                       row, if its patience is over too
     patience_share    that patience is the deadline divided by this (10: a tenth)
     retry_s           from a refusal until launches are asked for again, at first; it doubles each
-                      time
+                      time; the same from a crash by what is in the way until one more is started
     retry_most_s      from a refusal until launches are asked for again, at most
     retry_share       no such wait is longer than the deadline divided by this (20: a twentieth), so
                       that a short run is not all waiting
@@ -57,7 +64,13 @@ class Rules:
     kept_checkpoints: int = 2
     keep_best: bool = True
     max_crashes: int = 2
+    max_burst: int = 20
+    burst_share: float = 20
     alike_trials: int = 3
+    many_trials: int = 6
+    certain_trials: int = 2
+    blocked_times: int = 3
+    blocked_s: float = 600.0
     max_losses: int = 10
     grace_min_s: float = 4.0
     grace_max_s: float = 30.0

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from seerd.core.alike import still_quiet
+from seerd.core.alike import again_is_useless, still_quiet
 from seerd.core.commands import Launch
-from seerd.core.complaints import disk_warning
+from seerd.core.complaints import disk_warning, identical_warning
 from seerd.core.extending import requested, retiring
 from seerd.core.hangs import newly_slow
 from seerd.core.incumbent import best_checkpoint
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by
+from seerd.core.obstacles import newly_blocked
 from seerd.core.provisioning import after_coming, after_refusal
-from seerd.core.state import Agenda, State
-from seerd.core.verdicts import AnyVerdict, FailCause, Failed, Gone, Kept, Since, Warned
+from seerd.core.state import Agenda, State, Trial
+from seerd.core.verdicts import AnyVerdict, Blocked, FailCause, Failed, Gone, Kept, Since, Warned
 
 
 def settle(state: State) -> Iterator[AnyVerdict]:
@@ -33,9 +34,9 @@ def settle(state: State) -> Iterator[AnyVerdict]:
         yield from retiring(state)
     if agenda.saved:
         yield from _checkpoints(state, agenda)
-    if agenda.quiet:
-        yield from _quiet(state, agenda)
-    if agenda.judge:
+    if agenda.quiet or agenda.reported is not None:
+        yield from _warnings(state, agenda)
+    if agenda.judge or agenda.blocked:
         yield from _failures(state, agenda)
     if agenda.waited:
         yield from _slow_ranks(state, agenda)
@@ -56,24 +57,40 @@ def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept | Warned]:
             yield warning
 
 
-def _quiet(state: State, agenda: Agenda) -> Iterator[Warned]:
-    agenda.quiet = False
-    if (warning := still_quiet(state)) is not None:
+def _warnings(state: State, agenda: Agenda) -> Iterator[Warned]:
+    quiet, agenda.quiet = agenda.quiet, False
+    reported, agenda.reported = agenda.reported, None
+    if quiet and (warning := still_quiet(state)) is not None:
+        yield warning
+    if reported is not None and (warning := identical_warning(state, reported)) is not None:
         yield warning
 
 
-def _failures(state: State, agenda: Agenda) -> Iterator[Failed]:
+def _failures(state: State, agenda: Agenda) -> Iterator[Failed | Blocked]:
     judge, agenda.judge = agenda.judge, {}
     for name, why in judge.items():
         if _for_good(state, name, why):
             yield Failed(trial=name, why=why)
+    yield from newly_blocked(state)
 
 
 def _for_good(state: State, name: str, why: FailCause) -> bool:
     trial = state.trials[name]
     if why == "crashes":
-        return trial.crashes > state.rules.max_crashes
+        in_vain = trial.in_vain > state.rules.max_crashes
+        return in_vain or _in_a_burst(state, trial) or again_is_useless(state, trial)
     return why == "silent" or trial.losses > state.rules.max_losses
+
+
+def _in_a_burst(state: State, trial: Trial) -> bool:
+    """Return whether the last crashes of a trial came in such a short time that it should not be
+    started again, even if it has come further by each attempt.
+    """
+    rules, crashed_s = state.rules, trial.crashed_s
+    within_s = state.facts.problem.limits.deadline_s / rules.burst_share
+    return (
+        len(crashed_s) > rules.max_burst and state.now - crashed_s[-rules.max_burst - 1] <= within_s
+    )
 
 
 def _slow_ranks(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:

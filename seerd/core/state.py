@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
-from seerd.core.events import AnyRequest, Checkpoint, ExitCause, InstanceShared, RunFacts
+from seerd.core.events import (
+    AnyRequest,
+    Checkpoint,
+    ExitCause,
+    InstanceShared,
+    Obstacle,
+    RunFacts,
+)
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import (
     INSTANCE_MOVES,
@@ -27,7 +34,15 @@ from seerd.core.lifecycle import (
 from seerd.core.placement import Assignment, Slots
 from seerd.core.plans import Order, PlanChange
 from seerd.core.rules import RULES, Rules
-from seerd.core.verdicts import CloseCause, DenyCause, FailCause, HeldBack, OverCause, Promised
+from seerd.core.verdicts import (
+    Blocked,
+    CloseCause,
+    DenyCause,
+    FailCause,
+    HeldBack,
+    OverCause,
+    Promised,
+)
 from seerd.core.waiting import Waiting
 from seerd.planner.memory import Json
 from seerd.planner.model import Allocation, Compared, Outline, Report, TrialStatus, View
@@ -57,6 +72,7 @@ class AttemptEnd:
     why     text for people; empty if there is nothing to say
     tail    last lines of the attempt's log there, None if there are none
     silent  since when that log was silent, in seconds since the run began; None if unknown
+    obstacle  what was in its way; None: nothing
     """
 
     cause: ExitCause | Literal["refused"]
@@ -64,6 +80,7 @@ class AttemptEnd:
     why: str = ""
     tail: tuple[str, ...] | None = None
     silent: float | None = None
+    obstacle: Obstacle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +132,14 @@ class Trial:
                    the report violates a constraint
     checkpoints    confirmed checkpoints that are still needed, newest first
     crashes        how many of its attempts ended by its own fault
+    crashed_s      when that was, in seconds since the run began
+    in_vain        how many of them there were in a row since it last came further than before
+    came_to        reports of the furthest it had come when it last crashed, and those in its newest
+                   checkpoint then
     losses         how many of its attempts ended by a machine's fault
     stopped        why its newest attempt was asked to end, None if it was not asked
-    fault          whose fault the end of its last attempt was, None if nobody's
+    fault          whose fault the end of its last attempt was, None if nobody's; "blocked":
+                   something was in its way
     out            True: eliminated; an attempt that still runs ends without a checkpoint
     judged         how it stood when it was compared last, while that decides whether it goes on;
                    else None
@@ -153,9 +175,12 @@ class Trial:
     others: dict[int, dict[str, float | None]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
     crashes: int = 0
+    crashed_s: list[float] = field(default_factory=list)
+    in_vain: int = 0
+    came_to: tuple[int, int] = (0, 0)
     losses: int = 0
     stopped: StopCause | None = None
-    fault: Literal["crashed", "lost"] | None = None
+    fault: Literal["crashed", "blocked", "lost"] | None = None
     out: bool = False
     judged: Compared | None = None
     why: str = ""
@@ -336,6 +361,11 @@ class JobState:
     since_s seconds since the run began
     over    why it gets nothing any more, None while it does
     detail  that in words, if there is more to say; else empty
+    finite  True: a report had a finite metric
+    block   what is in the way of its attempts, as it was judged last; None: nothing is
+    blocked_s  since when it is, in seconds since the run began
+    extra   trial that was started though `block` says that it may not go on beside the others;
+            None: there is none
     """
 
     gpus: int = 0
@@ -343,6 +373,10 @@ class JobState:
     since_s: float = 0.0
     over: OverCause | None = None
     detail: str = ""
+    finite: bool = False
+    block: Blocked | None = None
+    blocked_s: float = 0.0
+    extra: str | None = None
 
     def spent_gpu_s(self, now: float) -> float:
         """Return the GPU-seconds for which its trials have held GPUs so far."""
@@ -496,6 +530,8 @@ class Aims:
     needed   how many instances the wanted trials need
     most     the most GPUs that a trial gets, since instances are shared with other runs; None: as
              many as the plan gives it
+    blocked  trials that are not started on free GPUs since something is in the way of their job,
+             those first that have waited longest (an ordered set)
     """
 
     aimed: dict[str, None] = field(default_factory=dict)
@@ -503,6 +539,7 @@ class Aims:
     sizes: Counter[int] = field(default_factory=Counter)
     needed: int = 0
     most: int | None = None
+    blocked: dict[str, None] = field(default_factory=dict)
 
     def cut(self, gpus: int) -> int:
         """Return how many GPUs a trial gets to which the plan gives so many."""
@@ -547,7 +584,9 @@ class Agenda:
     touched  trials that may not be where they should be, for the next `reconcile` (an ordered set)
     saved    trials with a new checkpoint
     judge    trial -> cause, for trials whose attempt ended by a fault
+    blocked  trial -> what was in the way of its attempt, and on which GPUs, as (instance, GPU)
     doubt    True: something has gone wrong that may go wrong with every trial
+    reported trial that has just reported, None if none has
     quiet    True: an agent has told that a trial has not reported for a while
     waited   trials whose ranks wait for others
     missing  instance -> when it ended by its cloud's account (None: unknown), for instances that a
@@ -571,7 +610,9 @@ class Agenda:
     touched: dict[str, None] = field(default_factory=dict)
     saved: list[str] = field(default_factory=list)
     judge: dict[str, FailCause] = field(default_factory=dict)
+    blocked: dict[str, tuple[Obstacle, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
     doubt: bool = False
+    reported: str | None = None
     quiet: bool = False
     waited: list[str] = field(default_factory=list)
     missing: dict[str, float | None] | None = None

@@ -100,7 +100,7 @@ def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> Non
         state.agenda.saved.clear()
         state.agenda.waited.clear()
         state.agenda.doubt = state.agenda.quiet = False
-        state.agenda.ask = state.agenda.about = None
+        state.agenda.ask = state.agenda.about = state.agenda.reported = None
     else:
         state.agenda = Agenda()
 

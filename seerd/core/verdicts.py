@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from seerd.core.commands import Status
+from seerd.core.events import Obstacle
 from seerd.core.plans import Put
 
 FailCause = Literal["crashes", "losses", "silent"]
@@ -62,19 +63,21 @@ no-job  there is no such job, or it is over, or there is one already
 unready the machines could not be made ready for the job
 """
 
-OverCause = Literal["target", "person", "deadline", "budget"]
+OverCause = Literal["target", "person", "deadline", "budget", "alike"]
 """Why one of the jobs that share a run is over.
 
 target            a confirmed checkpoint of its is as good as its target
 person            the person asked for it
 deadline, budget  that limit of its own came near
+alike             every trial of it fails in the same way
 """
 
-WarnCause = Literal["no-report", "disk"]
+WarnCause = Literal["no-report", "disk", "identical"]
 """What people are warned of.
 
 no-report  trials have run for a while, and none has reported
 disk       the checkpoints to come may not fit on the disk
+identical  trials of different configurations report the same
 """
 
 HoldCause = Literal["budget", "late", "most"]
@@ -133,6 +136,27 @@ class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed
     trial: str
     why: FailCause
     detail: str = ""
+
+
+class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="blocked"):
+    """Something was in the way of an attempt that has crashed: the trials of its job wait, so that
+    fewer of them train side by side.
+
+    trial    trial of the attempt
+    why      what was in the way
+    most     how many attempts of the job may go on side by side, until one more is tried
+    times    how many times in a row one more was tried in vain, from 1
+    again_s  when one more is tried, in seconds since the run began
+    on       the GPUs, as (instance, GPU), that are not used until then, while others are; empty:
+             it may be in the way of an attempt anywhere
+    """
+
+    trial: str
+    why: Obstacle
+    most: int
+    times: int
+    again_s: float
+    on: tuple[tuple[str, int], ...] = ()
 
 
 class Kept(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="kept"):
@@ -344,6 +368,7 @@ AnyVerdict = (
     Adopted
     | Declined
     | Failed
+    | Blocked
     | Kept
     | Slow
     | Warned

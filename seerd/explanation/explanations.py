@@ -38,13 +38,16 @@ complete  it has made all reports of a training
 finished  its script had ended by itself; its model counts
 failed    it had failed for good
 """
-EndCause = Literal["saved", "killed", "finished", "crashed", "refused", "lost", "lease", "silent"]
+EndCause = Literal[
+    "saved", "killed", "finished", "crashed", "blocked", "refused", "lost", "lease", "silent"
+]
 """How an attempt ended.
 
 saved     it was asked to save and exit, and did
 killed    it ended without a checkpoint
 finished  its script ended by itself
 crashed   it ended by its own fault
+blocked   it crashed since something was in its way, whatever its configuration
 refused   its agent could not start it
 lost      its instance or agent was gone
 lease     its agent stopped it, since nobody had renewed the lease

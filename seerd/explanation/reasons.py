@@ -232,7 +232,7 @@ def _ends(step: Step) -> Explanations:
 def _ended(attempt: AttemptHistory, step: Step) -> Explanation:
     trial = step.state.trials[attempt.started.trial]
     how = _end_cause(attempt, trial, step.event)
-    told = how in ("crashed", "refused", "lost", "silent")
+    told = how in ("crashed", "blocked", "refused", "lost", "silent")
     return step.tell(
         "ended",
         attempt.started,
@@ -241,6 +241,7 @@ def _ended(attempt: AttemptHistory, step: Step) -> Explanation:
         then=_then(attempt, trial),
         detail=trial.why if told and trial.phase is not TrialPhase.ELIMINATED else "",
         failures=trial.crashes,
+        in_vain=trial.in_vain,
         most_failures=step.state.rules.max_crashes,
         losses=trial.losses,
         reports=trial.reports,

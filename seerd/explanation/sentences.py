@@ -91,6 +91,7 @@ REASONS: dict[str, dict[str, str]] = {
         "person": ": the person asked for it",
         "deadline": ": its own deadline is near",
         "budget": ": its own budget is used up",
+        "alike": ": all its trials fail in the same way[: {detail}]",
     },
     "judged": {
         "goes-on": "it goes on{luck}[, with {gpus:GPU}]{gpus_change}",
@@ -119,6 +120,7 @@ REASONS: dict[str, dict[str, str]] = {
         "killed": "killed, {kept_text}",
         "finished": "came to the end of its script, {kept_text}",
         "crashed": "crashed[: {detail}]",
+        "blocked": "crashed since something was in its way[: {detail}]",
         "refused": "could not be started[: {detail}]",
         "lost": "lost[: {detail}| with its instance]",
         "lease": "stopped by its agent, which had not heard from seerd for too long; {kept_text}",
@@ -244,7 +246,8 @@ def _ended(explanation: Explanation) -> dict[str, str]:
     newest = "the beginning" if explanation.kept is None else "its checkpoint of report {kept}"
     after = f"; it goes on from {newest}" if explanation.then == "restarts" else ""
     if explanation.how in ("crashed", "refused"):
-        after += " (end number {failures} by its own fault, {most_failures} are forgiven)"
+        after += " (end number {failures} by its own fault, {in_vain} in a row without coming "
+        after += "further, {most_failures} are forgiven)"
     if explanation.then == "failed" and explanation.how != "silent":
         after += "; it has failed"
     saved = "saved up to report {kept} of {reports}"

@@ -46,6 +46,7 @@ from seerd.core.events import (
     TrialTraining,
     TrialWaited,
 )
+from seerd.core.last_words import obstacle_of
 from seerd.shell.run_environment import Running
 
 FactOfAttempt = (
@@ -132,6 +133,7 @@ def _of_attempt(fact: FactOfAttempt, common: dict[str, Any], metric: str) -> Any
                 silent=_as_happened(fact.silent, fact.at, common["happened"]),
                 signal=fact.signal,
                 waited_s=fact.waited_s,
+                obstacle=obstacle_of(fact.tail) if known == "crashed" else None,
             )
         case Stalled():
             return TrialStalled(

@@ -39,6 +39,8 @@ class Behaviour:
     metric          gives the metric of each report
     unit_s          gives the seconds of training until each report
     crashes         whether an attempt crashes instead of making a report: (trial, attempt, report)
+    blocked         whether something is in the way of an attempt that begins, by how many others
+                    of its job hold GPUs
     saves_every_s   a checkpoint follows a report if the last one is at least so many seconds old;
                     None: it follows the first and every fifth report
     most_reports    a trial's script ends by itself after this many reports; None: never
@@ -65,6 +67,7 @@ class Behaviour:
     metric: Metric
     unit_s: UnitTime = lambda config, report, gpus: 1.0
     crashes: Callable[[str, int, int], bool] = _never
+    blocked: Callable[[int], bool] = lambda beside: False
     saves_every_s: float | None = None
     most_reports: int | None = None
     pending: Latency = NONE

@@ -27,6 +27,7 @@ from seerd.core.events import (
     InstanceTerminated,
     LaunchRefused,
     Notice,
+    Obstacle,
     TrialCheckpointed,
     TrialExited,
     TrialReported,
@@ -34,6 +35,7 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.planner.space import Config
+from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.heap import NANOSECONDS, Heap
 from seerd.training.attempt import mean_of
@@ -68,6 +70,7 @@ class SimulatedAttempt:
     share     part of the present unit of work that was done before `since`
     saved_at  when it last saved, or started
     broken    it has ended on one of its instances: the others do nothing more
+    obstacle  what was in its way, if anything was
     """
 
     trial: str
@@ -85,6 +88,7 @@ class SimulatedAttempt:
     share: float = 0.0
     saved_at: float = 0.0
     broken: bool = False
+    obstacle: Obstacle | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -388,7 +392,13 @@ class SimulatedFleet:
         )
 
     def _begin(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        if not attempt.broken:
+        beside = sum(job_of(name) == job_of(attempt.trial) for name in self.running) - 1
+        if attempt.broken:
+            return
+        if self.behaviour.of(attempt.trial).blocked(beside):
+            attempt.obstacle = "address"
+            self._exit_all(attempt, "crashed", 1)
+        else:
             self._fact(
                 machine,
                 TrialTraining,
@@ -566,6 +576,7 @@ class SimulatedFleet:
             cause=cause,
             code=code,
             tail=("last line",) if cause == "crashed" else (),
+            obstacle=attempt.obstacle,
         )
 
     def end(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:

@@ -11,7 +11,7 @@ from functools import singledispatch
 from itertools import groupby
 
 from seerd.core.attempts import crash_text
-from seerd.core.complaints import complaint_text
+from seerd.core.complaints import IN_THE_WAY, complaint_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AddAsked,
@@ -46,6 +46,7 @@ from seerd.core.events import (
     TrialWaited,
 )
 from seerd.core.incumbent import metric_name, sign_of
+from seerd.core.last_words import error_line
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.metrics import violated_by
 from seerd.core.state import State, Trial
@@ -68,6 +69,7 @@ OVER: dict[OverCause, str] = {
     "person": "the person asked for its end",
     "deadline": "its deadline is near",
     "budget": "its budget is used up",
+    "alike": "all its trials fail in the same way",
 }
 """Why one of the jobs that share a run gets nothing any more."""
 ALIKE = "every trial fails in the same way"
@@ -366,14 +368,14 @@ def _(event: TrialExited, state: State) -> str:
     if trial.phase is TrialPhase.ELIMINATED:
         return f"{event.trial} is out: {trial.why}"
     if event.cause == "crashed":
-        last = f": {event.tail[-1]}" if event.tail else ""
-        return f"{event.trial} {crash_text(event)}{_then(trial)}{last}"
+        last = f": {error_line(event.tail)}" if event.tail else ""
+        return f"{event.trial} {crash_text(event)}{_then(trial, state)}{last}"
     if trial.phase is TrialPhase.FAILED:
         return f"{event.trial} has failed: {trial.why}"
     if event.cause == "finished":
         return f"{event.trial} has finished"
     if event.cause == "lost":
-        return f"{event.trial} was lost with its agent{_then(trial)}"
+        return f"{event.trial} was lost with its agent{_then(trial, state)}"
     saved = (
         f"saved up to report {trial.checkpoints[0].reports}"
         if trial.checkpoints
@@ -382,8 +384,14 @@ def _(event: TrialExited, state: State) -> str:
     return f"{event.trial} has stopped, {saved}"
 
 
-def _then(trial: Trial) -> str:
+def _then(trial: Trial, state: State) -> str:
     """Write what follows for the trial; empty if that is nothing."""
+    block = state.jobs[job_of(trial.id)].block
+    if block is not None and trial.fault == "blocked":
+        beside = f", and at most {block.most} train{'s' * (block.most == 1)} at a time"
+        beside = beside if block.most and not block.on else ""
+        again = f"until {format_duration(round(block.again_s, 1))}"
+        return f" since {IN_THE_WAY[block.why]}; it waits{beside} {again}"
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     return " and will be restarted" if trial.gpus else ""

@@ -4,27 +4,32 @@ on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from seerd.core.diagnosis import diagnose, failure_groups, fate
-from seerd.core.events import TrialComplained, TrialExited, TrialReported, TrialStarted
-from seerd.core.lifecycle import RunPhase
+from seerd.core.diagnosis import complaints, diagnose, failure_groups, fate
+from seerd.core.events import JobFacts, TrialComplained, TrialExited, TrialReported, TrialStarted
+from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.plans import New, PlanChange, Put
-from seerd.core.verdicts import Closing, Warned
+from seerd.core.verdicts import Closing, JobOver, Warned
+from seerd.planner.model import PlannedJob, PolicyParams
 from tests.conftest import small_facts
 from tests.core.test_answers import Run
 
 NAMES = ("a", "b", "c", "d")
+LRS = 0.2, 0.8
+"""In both halves of the space."""
 TAIL = ("Traceback (most recent call last):", "ValueError: lr must be a number, not {lr}", "")
 
 
-def run_of(*names: str) -> Run:
+def run_of(*names: str, lrs: Sequence[float] = LRS, **changes: Any) -> Run:
     """Trials of these names run, one on each GPU, and have not reported."""
-    run = Run(small_facts())
-    new = tuple(New(name, {"lr": 0.5}) for name in names)
+    run = Run(small_facts(**changes))
+    new = tuple(New(name, {"lr": lrs[n % 2]}) for n, name in enumerate(names))
     run.answer(
         PlanChange(new=new, put=tuple(Put(name, 1, 0, None, n) for n, name in enumerate(names)))
     )
@@ -241,3 +246,176 @@ def test_of_a_script_that_does_not_import_seerd_the_place_of_checkpoints_is_name
     assert found.cause == "no-checkpoint"
     assert says in found.text
     assert "trial.running" not in found.text
+
+
+@pytest.mark.parametrize(("many", "why"), [(5, None), (6, "alike")])
+def test_if_all_are_of_one_half_of_the_space_or_fail_in_many_ways_more_are_tried(
+    many: int, why: str | None
+) -> None:
+    names = tuple("abcdef"[:many])
+    run = run_of(*names, lrs=(0.2, 0.2))
+    for name in (*names, "a"):
+        crash(run, name)
+    assert ended(run) == why
+    run = run_of(*names)
+    for name in (*names, "a"):
+        crash(run, name, (f"ValueError: {name}",))
+    assert ended(run) == why
+    if why is not None:
+        assert run.state.end.detail.startswith("all 6 trials that were tried failed: ended with")
+
+
+def test_errors_of_one_kind_from_one_line_are_alike_whatever_they_say() -> None:
+    frames = ("Traceback (most recent call last):", '  File "/t/{}/a.py", line 3, in load')
+    run = run_of(*NAMES)
+    for name in (*NAMES, "a"):
+        crash(
+            run, name, (frames[0], frames[1].format(name), f"    f({name})", f"KeyError: '{name}'")
+        )
+    assert ended(run) == "alike"
+    run = run_of(*NAMES)
+    for line, name in enumerate((*NAMES, "a")):
+        where = frames[1].replace("3", str(line))
+        crash(run, name, (frames[0], where, f"KeyError: '{name}'"))
+    assert ended(run) is None
+
+
+# ------------------------------------------------------------ errors that are certain, jobs
+
+MISSING = ("ModuleNotFoundError: No module named 'timm'",)
+
+
+def test_two_trials_that_cannot_import_end_the_run_and_none_is_started_again_meanwhile() -> None:
+    run = run_of("a", "b")
+    crash(run, "a", MISSING)
+    assert ended(run) is None, "b may do better"
+    crash(run, "b", MISSING)
+    assert ended(run) == "alike"
+
+
+def test_alone_a_trial_that_cannot_import_is_not_started_again() -> None:
+    run = run_of("a")
+    crash(run, "a", MISSING)
+    assert run.trial("a").phase is TrialPhase.FAILED
+    assert ended(run) is None, "the next configuration may not need it"
+
+
+def test_an_import_that_one_configuration_needs_costs_only_that_one() -> None:
+    run = run_of("a", "b", "c")
+    report(run, "c", 0.5)
+    for name in ("a", "b"):
+        crash(run, name, MISSING)
+    assert ended(run) is None
+    assert run.trial("a").start_command is None
+    assert run.trial("a").attempt == 2, "another machine may have it"
+
+
+def shared_run() -> Run:
+    """Two jobs share it; each has three trials that run."""
+    facts, jobs = small_facts(), ("one", "two")
+    planned = tuple(
+        PlannedJob(job, replace(facts.problem), metric="accuracy", mode="max") for job in jobs
+    )
+    problem = replace(facts.problem, params=PolicyParams(name="jobs", t_min_s=5.0), jobs=planned)
+    told = tuple(JobFacts(id=job, metric="accuracy", mode="max") for job in jobs)
+    run = Run(msgspec.structs.replace(facts, problem=problem, jobs=told))
+    names = [f"{job}.t{n}" for job in jobs for n in range(3)]
+    new = tuple(New(name, {"lr": LRS[n % 2]}) for n, name in enumerate(names))
+    put = tuple(Put(name, 1, 0, None, n) for n, name in enumerate(names))
+    run.answer(PlanChange(new=new, put=put))
+    run.come()
+    for name in names:
+        run.fact(TrialStarted, name, pid=7)
+    return run
+
+
+def test_a_job_whose_trials_all_fail_ends_alone_and_says_why() -> None:
+    run = shared_run()
+    report(run, "two.t0", 0.5)
+    decided: list[Any] = []
+    for name in ("one.t0", "one.t1", "one.t2", "one.t0"):
+        decided += crash(run, name)
+    (over,) = [one for one in decided if isinstance(one, JobOver)]
+    assert (over.job, over.why) == ("one", "alike")
+    assert over.detail.startswith("all 3 trials that were tried failed alike: ended with exit")
+    assert ended(run) is None
+
+
+def test_a_job_without_a_finite_report_ends_though_another_has_some() -> None:
+    run = shared_run()
+    report(run, "two.t0", 0.5)
+    for name in ("one.t0", "one.t1", "one.t2"):
+        report(run, name, None, None)
+    assert run.state.jobs["one"].over == "alike"
+    assert run.state.jobs["one"].detail == "none of the 6 reports of 3 trials had a finite accuracy"
+    assert run.state.jobs["two"].over is None
+
+
+def test_the_run_ends_when_every_job_fails() -> None:
+    run = shared_run()
+    for job in ("one", "two"):
+        for name in (f"{job}.t0", f"{job}.t1", f"{job}.t2", f"{job}.t0"):
+            crash(run, name)
+        if job == "one":
+            run.answer(PlanChange())
+    assert ended(run) == "alike"
+    assert run.state.end.detail.startswith("one: all 3 trials")
+
+
+# ------------------------------------------------------------ the same numbers
+
+
+def warned(run: Run) -> list[str]:
+    return [
+        one.detail
+        for _, decided in run.journal
+        for one in decided
+        if isinstance(one, Warned) and one.what == "identical"
+    ]
+
+
+def test_trials_of_different_configurations_that_report_the_same_are_pointed_out_once() -> None:
+    run = run_of("a", "b", "c")
+    for metric in (0.5, 0.6, 0.7, 0.8):
+        report(run, "a", metric)
+    report(run, "b", 0.5, 0.6)
+    assert warned(run) == [], "it may be chance"
+    report(run, "b", 0.7)
+    (said,) = warned(run)
+    assert said.startswith(
+        "a and b report the same (0.5, 0.6, 0.7), and their configurations differ"
+    )
+    assert complaints(run.state) == [said]
+    report(run, "b", 0.8)
+    assert len(warned(run)) == 1
+
+
+@pytest.mark.parametrize(
+    ("lrs", "first", "second"),
+    [
+        ((0.2, 0.2), (0.5, 0.6, 0.7), (0.5, 0.6, 0.7)),
+        (LRS, (0.5, 0.6, 0.7), (0.5, 0.6, 0.71)),
+        (LRS, (0.1, 0.1, 0.1, 0.1), (0.1, 0.1, 0.1, 0.1)),
+        (LRS, (None, None, None), (None, None, None)),
+    ],
+)
+def test_chance_and_trials_that_learn_nothing_are_not_pointed_out(
+    lrs: Sequence[float], first: Sequence[float | None], second: Sequence[float | None]
+) -> None:
+    run = run_of("a", "b", lrs=lrs)
+    report(run, "a", *first)
+    report(run, "b", *second)
+    assert warned(run) == []
+
+
+def test_of_single_numbers_it_takes_four_trials_that_are_all_the_same() -> None:
+    for last, count in ((0.9, 1), (0.91, 0)):
+        run = Run(small_facts())
+        new = tuple(New(name, {"lr": 0.2 + 0.1 * n}) for n, name in enumerate(NAMES))
+        put = tuple(Put(name, 1, 0, None, n) for n, name in enumerate(NAMES))
+        run.answer(PlanChange(new=new, put=put))
+        run.come()
+        for name in NAMES:
+            run.fact(TrialStarted, name, pid=7)
+            report(run, name, last if name == "d" else 0.9)
+        assert len(warned(run)) == count

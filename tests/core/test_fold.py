@@ -13,7 +13,16 @@ import pytest
 from seerd.core.again import Difference, again
 from seerd.core.aiming import derive
 from seerd.core.enact import AnyDecision
-from seerd.core.events import AnyEvent, ExtendAsked, RunFacts, RunStarted, TrialWaited
+from seerd.core.events import (
+    AnyEvent,
+    ExtendAsked,
+    RunFacts,
+    RunStarted,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+    TrialWaited,
+)
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.plans import PlanChange
@@ -24,6 +33,8 @@ from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from tests.by_hand import begun
 from tests.conftest import small_facts
+from tests.core.test_alike import crash
+from tests.core.test_alike import run_of as run_of_trials
 from tests.core.test_answers import FIRST, Run
 from tests.properties.test_core_properties import faulty_world, recorded
 
@@ -188,6 +199,52 @@ def diverging() -> Told:
     return world.facts, world.journal, world.state
 
 
+@cache
+def crashing() -> Told:
+    """One trial crashes again and again at once, another one after each report."""
+    run = run_of_trials("in vain", "further")
+    crash(run, "in vain", ("ValueError: no",))
+    for _ in range(RULES.max_burst + 1):
+        reports = run.trial("further").reports + 1
+        run.fact(TrialReported, "further", reports=reports, metric=0.5, unit_s=0.1)
+        crash(run, "further", ("ValueError: no",))
+        run.at += 0.1
+    for _ in range(RULES.max_crashes):
+        crash(run, "in vain", ("ValueError: no",))
+    return run.state.facts, run.journal, run.state
+
+
+@cache
+def blocked() -> Told:
+    """Something is always in the way of one trial."""
+    run = run_of_trials("a", deadline_s=7200.0)
+    while run.state.end.why is None:
+        told = {"cause": "crashed", "code": 1, "tail": ("OSError: in use",), "obstacle": "address"}
+        run.fact(TrialExited, "a", **told)
+        if run.state.end.why is None:
+            run.wake()
+            run.fact(TrialStarted, "a", pid=8)
+    return run.state.facts, run.journal, run.state
+
+
+@cache
+def missing() -> Told:
+    """Neither of two trials finds a module."""
+    run = run_of_trials("a", "b")
+    for name in ("a", "b"):
+        crash(run, name, ("ImportError: no",))
+    return run.state.facts, run.journal, run.state
+
+
+@cache
+def in_many_ways() -> Told:
+    """Each trial fails in a way of its own."""
+    run = run_of_trials(*"abcdef")
+    for name in "abcdefa":
+        crash(run, name, (f"ValueError: {name}",))
+    return run.state.facts, run.journal, run.state
+
+
 def told() -> list[Told]:
     worlds = [run_of(seed) for seed in ALTERED]
     return [
@@ -195,6 +252,10 @@ def told() -> list[Told]:
         by_hand(),
         extended(),
         diverging(),
+        crashing(),
+        blocked(),
+        missing(),
+        in_many_ways(),
         *((one.facts, one.journal, one.state) for one in worlds),
     ]
 

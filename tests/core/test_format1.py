@@ -80,6 +80,7 @@ def crashed(facts: MakeFacts) -> World:
         ),
         kill_after=frozenset({60}),
     )
+    world.state = new_state(world.facts, replace(RULES, max_burst=2, burst_share=0.1))
     world.run()
     return world
 

@@ -62,11 +62,13 @@ def test_of_equal_ones_the_longer_training_wins_and_then_the_smaller_id(facts: M
     assert best(having(facts(), a=[(1, 0.5)], b=[(3, 0.5)], c=[(3, 0.5)])) == ("b", "c3")
 
 
-def test_a_failed_trials_model_wins_only_if_there_is_no_other(facts: MakeFacts) -> None:
-    state = having(facts(), a=[(9, 0.9)], b=[(1, 0.1)])
+def test_the_best_wins_whatever_became_of_its_trial_and_a_failure_only_breaks_ties(
+    facts: MakeFacts,
+) -> None:
+    state = having(facts(), a=[(9, 0.9)], b=[(1, 0.1)], c=[(1, 0.9)])
     state.trials["a"].phase = TrialPhase.FAILED
-    assert best(state) == ("b", "c1")
-    state.trials["b"].checkpoints = ()
+    assert best(state) == ("c", "c1")
+    state.trials["c"].checkpoints = ()
     assert best(state) == ("a", "c9")
 
 
@@ -100,6 +102,17 @@ def test_no_report_is_told_as_better_than_a_mean(facts: MakeFacts) -> None:
         found = incumbent(state)
         assert found is not None
         assert better_report(state, found) == expected
+
+
+def test_a_report_of_which_a_checkpoint_was_kept_is_not_said_to_be_in_none(
+    facts: MakeFacts,
+) -> None:
+    state = having(facts(), a=[(2, 0.5)], b=[(3, 0.9)])
+    state.result.unreadable = {"b/c3"}
+    state.trials["b"].history = [Report(1.0, 2, 0.6), Report(2.0, 3, 0.9)]
+    found = incumbent(state)
+    assert found is not None
+    assert better_report(state, found) == ("b", 0.6)
 
 
 def test_a_metric_is_good_enough_on_its_side_of_the_target(facts: MakeFacts) -> None:

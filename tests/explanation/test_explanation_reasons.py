@@ -147,8 +147,8 @@ def test_a_crash_is_told_with_its_number_and_where_training_goes_on(facts: MakeF
     ]
     text = sentence(crashes[0], "accuracy")
     assert (
-        "it goes on from its checkpoint of report 1 (end number 1 by its own fault, 2 are forgiven)"
-        in text
+        "it goes on from its checkpoint of report 1 (end number 1 by its own fault, 1 in a row "
+        "without coming further, 2 are forgiven)" in text
     )
     became, why = fates(timeline, state)["t0001"]
     assert became == "failed"

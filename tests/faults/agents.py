@@ -40,7 +40,7 @@ from seerd.agent.protocol import (
 from seerd.agent.wire import decode, encode
 from tests.faults.objects import Model
 from tests.faults.timeline import EPOCH
-from tests.faults.training import KILL_S, Run, Shared, Told
+from tests.faults.training import KILL_S, PORT_IN_USE, Run, Shared, Told
 from tests.faults.wires import Wire
 
 FIRST_LEASE_S = 60.0
@@ -449,12 +449,9 @@ class Agent:
         assert gone is not None
         at = EPOCH + gone + self._machine.ahead_s
         known = cause if cause in {"asked", "lease", "finished"} else "crashed"
+        last = "OSError: address already in use" if code == PORT_IN_USE else "last words"
         self._tell(
-            [
-                lambda seq: Exited(
-                    seq, at, order.trial, order.attempt, known, code, 0, ["last words"]
-                )
-            ]
+            [lambda seq: Exited(seq, at, order.trial, order.attempt, known, code, 0, [last])]
         )
         self._switch_off(force=False)
 

@@ -239,11 +239,7 @@ class Promises:
             if one.metric is not None
         }
         for (trial, name), worth in {**self._confirmed, **known}.items():
-            usable = (
-                job_of(trial) == job
-                and f"{trial}/{name}" not in state.result.unreadable
-                and state.trials[trial].phase.name != "FAILED"
-            )
+            usable = job_of(trial) == job and f"{trial}/{name}" not in state.result.unreadable
             if usable and worth > sign * told.metric:
                 self.broken(f"{name} of {trial} was confirmed and is better than what is returned")
 

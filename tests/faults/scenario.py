@@ -109,6 +109,7 @@ RATES: dict[str, tuple[float, float]] = {
     "tells from before a restart": (0.1, 1.0),
     # Trials.
     "crashes": (0.001, 0.02),
+    "port in use": (0.01, 0.5),
     "hangs": (0.001, 0.01),
     "straggles": (0.01, 0.2),
     "reports NaN": (0.01, 0.3),

@@ -22,6 +22,7 @@ KILL_S = 0.2
 NOTICED_S = 5.0
 """After a crash on one node the others fail so much later at most, if they do not wait for ever."""
 EXIT_S = 0.3
+PORT_IN_USE = 98
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,9 @@ class Run:
         )
 
     def _begin(self) -> None:
+        if self._shared.chance.hits("port in use"):
+            self._fails("its port is in use", PORT_IN_USE)
+            return
         self._told.training(self._epoch)
         self._next()
 
@@ -235,9 +239,9 @@ class Run:
                 self._luck("others leave", 0.0, 1.0), lambda part=part: part._exits(cause, code)
             )  # type: ignore[misc]
 
-    def _fails(self, why: str) -> None:
+    def _fails(self, why: str, code: int = 1) -> None:
         self._end()
-        self._told.exited("crashed", 1)
+        self._told.exited("crashed", code)
 
     # ------------------------------------------------------------ beneath
 

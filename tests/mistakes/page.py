@@ -31,8 +31,13 @@ makes each again and compares. Long lines are broken here; `...` stands for the 
 
 When every trial that was tried fails in the same way, the run ends at once, and says in which way:
 at least three trials, of which one has failed again when it was started anew, and none of which has
-reported. A report that is not finite counts as a failure of that kind from the second on. One
+saved anything; two, if an import fails or the script is no valid Python; six, if they fail in
+different ways or their configurations have something in common. A report that is not finite counts
+as a failure of that kind from the second on. Where jobs share the run, only that job ends. One
 configuration that crashes costs only itself.
+
+A crash since an address was in use, a device was busy, a lock was held or a server could not be
+reached is not the configuration's fault. The trial waits, and fewer train side by side.
 
 What is wrong with your account, your image or your network is in [errors.md](errors.md). The words
 of `no_model.cause` in `--json` are in `seerd/core/diagnosis.py`.

@@ -16,15 +16,15 @@ ANSWERING = (
     Mutant(
         "a run ends at the first crash that all trials have in common",
         AT_ONCE,
-        "_crash_alike",
-        "trial.crashes > 1",
-        "trial.crashes > 0",
+        "_all_crash",
+        "t.crashes > 1",
+        "t.crashes > 0",
         (ALIKE,),
     ),
     Mutant(
         "trials that fail in different ways end the run",
         AT_ONCE,
-        "_crash_alike",
+        "_is_one_way",
         "len(set(map(signature, trials))) == 1",
         "True",
         (ALIKE,),
@@ -32,9 +32,9 @@ ANSWERING = (
     Mutant(
         "a trial that still runs is taken for one that has failed",
         AT_ONCE,
-        "_crash_alike",
-        "all(map(has_failed, trials))",
-        "any(map(has_failed, trials))",
+        "_all_crash",
+        "not all(map(has_failed, trials))",
+        "not any(map(has_failed, trials))",
         (ALIKE,),
     ),
     Mutant(

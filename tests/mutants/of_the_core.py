@@ -11,6 +11,7 @@ PROVISIONING = "tests/core/test_provisioning.py"
 NODES = "tests/core/test_several_nodes.py"
 PLACEMENT = "tests/core/test_placement.py"
 INCUMBENT = "tests/core/test_incumbent.py"
+OBSTACLES = "tests/core/test_obstacles.py"
 
 DECIDING = (
     Mutant(
@@ -131,11 +132,11 @@ DECIDING = (
         (INCUMBENT,),
     ),
     Mutant(
-        "the model of a failed trial wins over a sound one",
-        "a failed trial's model is handed back only if there is no other",
+        "the best model is passed over since its trial has failed",
+        "the model that is handed back is the best, whatever became of its trial",
         "incumbent",
-        "trial.phase is not TrialPhase.FAILED",
-        "True",
+        "(sign * found.metric, trial.phase is not TrialPhase.FAILED, found.reports)",
+        "(trial.phase is not TrialPhase.FAILED, sign * found.metric, found.reports)",
         (INCUMBENT,),
     ),
     Mutant(
@@ -150,9 +151,33 @@ DECIDING = (
         "a trial that crashes is restarted for ever",
         "a crash restarts a trial twice",
         "_for_good",
-        "trial.crashes > state.rules.max_crashes",
+        "trial.in_vain > state.rules.max_crashes",
         "False",
         (f"{RUN}::test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails",),
+    ),
+    Mutant(
+        "a trial that has come further is given up after three crashes",
+        "a trial that comes further between its crashes is not given up",
+        "_blame",
+        "1 if came_to != trial.came_to else trial.in_vain + 1",
+        "trial.in_vain + 1",
+        (f"{RUN}::test_a_trial_that_comes_further_between_its_crashes_is_not_given_up",),
+    ),
+    Mutant(
+        "an address in use costs a configuration",
+        "what is in the way of a trial, whatever its configuration, costs none",
+        "_conclude",
+        "guilty is not None and guilty.obstacle is not None",
+        "False",
+        (OBSTACLES,),
+    ),
+    Mutant(
+        "trials whose port is in use are started again all the time",
+        "what is in the way of a trial, whatever its configuration, costs none",
+        "has_to_wait",
+        "state.now < block.again_s",
+        "False",
+        (OBSTACLES,),
     ),
     Mutant(
         "a trial that takes its machine down is started for ever",

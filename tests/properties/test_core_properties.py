@@ -144,7 +144,7 @@ def faulty_world(
 ) -> World:
     """A run with faults at random moments: crashing, straggling and dropped trials, machines that
     are lost or taken back, with or without notice, or cannot be had, killed daemons, NaN, trials
-    that end by themselves or do not listen.
+    that end by themselves or do not listen, or are in each other's way.
     """
     rng = random.Random(seed)
     facts = some_group(rng, seed, make) if several else some_facts(rng, seed, make, policies)
@@ -173,7 +173,9 @@ def faulty_world(
         capacity=some_capacity(rng) if rented else None,
     )
     kills = frozenset(rng.randrange(1, 400) for _ in range(rng.randrange(4)))
-    world = World(facts, behaviour, seed=seed, kill_after=kills)
+    room, luck = random.Random(f"room {seed}").choice([99, 99, 1, 2, 0]), random.Random(seed)
+    blocked = lambda beside: beside >= room and luck.random() < 0.9  # noqa: E731
+    world = World(facts, replace(behaviour, blocked=blocked), seed=seed, kill_after=kills)
     world.down_s = rng.choice([0.1, 2.0, 25.0])
     for _ in range(rng.randrange(3)):
         world.at(rng.uniform(0, 60), lambda: lose_one(world, rng))

@@ -94,3 +94,20 @@ def test_an_order_says_what_the_core_asked_for() -> None:
             id="6.0", trial="t1", attempt=2, instance="i", checkpoint=checkpoint, grace_s=grace_s
         )
         assert order_of(stop) == Stop("6.0", "t1", 2, checkpoint, grace_s)
+
+
+@pytest.mark.parametrize(
+    ("cause", "last", "expected"),
+    [
+        ("crashed", "OSError: [Errno 98] Address already in use", "address"),
+        ("crashed", "ValueError: no", None),
+        ("asked", "OSError: [Errno 98] Address already in use", None),
+    ],
+)
+def test_what_was_in_the_way_is_recorded_with_the_end(
+    cause: str, last: str, expected: str | None
+) -> None:
+    exited = Exited(1, 1000.0, "t1", 1, cause, 1, tail=["epoch 1", last])
+    event = event_of(exited, "i-1", 41.0, 40.0, "accuracy")
+    assert isinstance(event, TrialExited)
+    assert event.obstacle == expected

@@ -1,0 +1,80 @@
+"""What the last lines of a script that has crashed say: its error, and whether something outside of
+the trial was in its way.
+
+The one rule: only the line of the error counts. What was logged before it, or after it, may be
+about something that was overcome.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from seerd.core.events import Obstacle
+
+PREFIX = re.compile(r"^\[rank[0-9]+\]: ?")
+"""What torch writes before each line of a rank's traceback."""
+FRAME = re.compile(r'^\s+(?:\| +)*File ".*", line ([0-9]+(?:, in .*)?)')
+OURS = "seerd: "
+"""What a line begins with that seerd itself has added to a script's."""
+CERTAIN = re.compile(
+    r"^(?:\w+\.)*(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b"
+    r"|can't open file|error: unrecognized arguments|error: the following arguments are required"
+)
+"""Errors that an attempt of the same script meets again."""
+AMONG_RANKS = re.compile(r"torch\.distributed|gloo|NCCL|TCPStore|c10d|ProcessGroup", re.IGNORECASE)
+PIPES = re.compile(r'File ".*[/\\]multiprocessing[/\\]')
+"""Connections between processes of one attempt: they break since one of these has ended."""
+OBSTACLES: dict[Obstacle, str] = {
+    "address": r"EADDRINUSE|address (?:is )?(?:already|currently) in use|errno:? 98\b"
+    r"|\bport\b.* (?:already )?(?:in use|allocated)|failed to listen on any local network",
+    "device": r"devices? (?:are|is)(?: currently)? (?:busy|in use)|device or resource busy"
+    r"|\bEBUSY\b|devices?_?unavailable|(?:TPU|GPU|accelerator)\b.* already in use",
+    "lock": r"(?:database|table|file|store|db)\b.* (?:is|are) locked|unable to (?:\w+ )?lock"
+    r"|can ?not (?:acquire|obtain|get|take|lock)\b.*\block\b|LockError\b|LockTimeout"
+    r"|\block\b.*(?:not be acquired|is held|already held|timed? ?out)"
+    r"|Errno 11\b.*unavailable(?!.*(?:thread|fork))",
+    "network": r"connection (?:was )?(?:refused|reset|aborted|timed out)|ConnectionError\b"
+    r"|name or service not known|name ?resolution|getaddrinfo|gaierror|could ?n[o']t connect to"
+    r"|network is unreachable|no route to host|(?:connect|read) ?time(?:d )?out|urlopen error"
+    r"|read operation timed out|max retries exceeded|remote end closed connection"
+    r"|(?:HTTP|status)\D{0,20}(?:429|50[234])\b|too many requests|service unavailable"
+    r"|\b(?:429|50[234]) (?:client|server) error|bad gateway|rate ?limit(?:ed|error)",
+}
+"""What was in the way -> pattern of an error that says so, in whatever case."""
+
+
+def error_line(tail: Sequence[str]) -> str:
+    """Return the line of the error that ended a script: the one below the last traceback, or else
+    the last one; empty if there is none.
+    """
+    lines = [PREFIX.sub("", line).rstrip() for line in tail]
+    frames = [number for number, line in enumerate(lines) if FRAME.match(line)]
+    after = lines[frames[-1] + 1 :] if frames else []
+    below = (line for line in after if line and not line[0].isspace())
+    last = (line.strip() for line in reversed(lines) if line.strip() and not line.startswith(OURS))
+    return next(below, "") or next(last, "")
+
+
+def error_place(tail: Sequence[str]) -> str:
+    """Return the kind of error that ended a script and the line of code that raised it; empty if
+    there is no traceback.
+    """
+    frames = [found for line in tail if (found := FRAME.match(PREFIX.sub("", line)))]
+    return f"{error_line(tail).partition(':')[0]} in line {frames[-1][1]}" if frames else ""
+
+
+def is_certain(tail: Sequence[str]) -> bool:
+    """Return whether another attempt would end by the same error."""
+    return CERTAIN.search(error_line(tail)) is not None
+
+
+def obstacle_of(tail: Sequence[str]) -> Obstacle | None:
+    """Return what was in the way of a script that has crashed, by the last lines that it wrote;
+    None: its error may be that of its configuration.
+    """
+    line = error_line(tail)
+    found = (why for why, pattern in OBSTACLES.items() if re.search(pattern, line, re.IGNORECASE))
+    why = next(found, None)
+    own = AMONG_RANKS.search(line) or any(map(PIPES.search, tail))
+    return None if why == "network" and own else why
