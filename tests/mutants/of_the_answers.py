@@ -40,7 +40,7 @@ ANSWERING = (
     Mutant(
         "one report that is not finite ends the run",
         AT_ONCE,
-        "_never_finite",
+        "alike._never_finite",
         "trial.reports > 1",
         "trial.reports > 0",
         (ALIKE,),
