@@ -270,8 +270,9 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
         "on_end": "",
         "spec_folder": "",
         "export": {},
-        "job": job | {"constraints": [], "names": []},
+        "job": job | {"constraints": [], "names": [], "own": []},
         "jobs": [],
+        "made_from": {},
     }
     assert saved | {kind: None} == told | own | {kind: None}
     new = {"throughput": None, "load_rate": None, "python": ""}
