@@ -20,6 +20,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from seerd.agent import folders
 from seerd.agent.arguments import is_inside
+from seerd.agent.copying import copy_file
 from seerd.agent.manifest import CheckpointError, small_file
 
 SMALL = 1 << 20
@@ -199,14 +200,14 @@ class _Layout:
     def _copy_or_link(self, path: str, found: os.stat_result) -> None:
         is_small = found.st_size <= min(SMALL, self._bytes)
         if path not in self._own and not is_small:
-            if found.st_nlink == 1 and found.st_mode & 0o222:  # no other name of it loses its mode
+            if found.st_mode & 0o222:
                 with contextlib.suppress(OSError):  # it is somebody else's
                     os.chmod(self._source / path, stat.S_IMODE(found.st_mode) & ~0o222)
             self._link(path)
             return
         self._bytes -= found.st_size if is_small else 0
         to = self._work / path
-        shutil.copyfile(self._source / path, to)
+        copy_file(self._source / path, to)
         os.chmod(to, stat.S_IMODE(found.st_mode) | stat.S_IWUSR)
         os.utime(to, ns=(found.st_atime_ns, found.st_mtime_ns))
         self.laid.copies[path] = (found.st_size, found.st_mtime_ns)

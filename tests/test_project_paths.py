@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from seerd.shell.source_copy import is_copied
 from seerd.spec.project_paths import arguments, doubts, python_path
 from seerd.spec.spec import Spec, load_spec
 
@@ -13,7 +14,6 @@ TEXT = """
 metric = {{ name = "accuracy", mode = "max" }}
 [train]
 script = "{script}"
-launcher = "python"
 {train}
 [space]
 lr = [0.1, 0.2]
@@ -34,6 +34,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def spec_of(project: Path, train: str = "", rest: str = "", script: str = "train.py") -> Spec:
+    if "launcher" not in train:
+        train = f'launcher = "python"\n{train}'
     (project / "spec.toml").write_text(TEXT.format(train=train, rest=rest, script=script))
     return load_spec(project / "spec.toml")
 
@@ -82,12 +84,12 @@ def test_an_editable_installation_of_the_source_means_the_copy(
         (packages / "_tool.pth").write_text(f"{project}/lib\nimport sys\n")
     inside = spec_of(project, f'python = "{python}"')
     assert python_path(inside, {}) == "lib"
-    assert list(doubts(inside, {})) == []
+    assert list(doubts(inside, {}, is_copied)) == []
     above = spec_of(project, f'source = "src"\npython = "{python}"', script="src/train.py")
     if finder:
         (project / "lib" / "tool" / "__init__.py").touch()
     assert python_path(above, {}) is None
-    (doubt,) = doubts(above, {})
+    (doubt,) = doubts(above, {}, is_copied)
     assert doubt.startswith(f"trials import tool from {project}/lib, which is not in train.source")
 
 
@@ -104,6 +106,16 @@ def test_arguments_are_relative_to_the_spec(project: Path) -> None:
 
 def test_an_argument_that_means_the_live_project_is_a_doubt(project: Path) -> None:
     train = f'args = ["--data={project}/data/x.csv", "data/x.csv", "/usr/share", "--n=3"]'
-    (doubt,) = doubts(spec_of(project, train), {})
+    (doubt,) = doubts(spec_of(project, train), {}, is_copied)
     assert f"{project}/data/x.csv, which is in the live project" in doubt
     assert "data/x.csv is the same in the copy" in doubt
+    train = f'launcher = "command"\nenv = {{ DATA = "{project}/data", PYTHONPATH = "{project}" }}'
+    (project / "train.py").chmod(0o700)
+    found = doubts(spec_of(project, train, script=f"{project}/train.py"), {}, is_copied)
+    assert [doubt.partition(" has ")[0] for doubt in found] == ["train.script", "train.env"]
+
+
+def test_what_is_not_in_the_copy_is_meant_where_it_is(project: Path) -> None:
+    (project / ".seerdignore").write_text("data/\n")
+    assert not list(doubts(spec_of(project, f'args = ["{project}/data/x.csv"]'), {}, is_copied))
+    assert not list(doubts(spec_of(project, f'args = ["{project}/.venv/x"]'), {}, is_copied))

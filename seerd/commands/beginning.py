@@ -31,6 +31,7 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
     Raises `SeerdError` if it cannot be run.
     """
     from seerd.runs import clusters, earlier
+    from seerd.shell.source_copy import is_copied
     from seerd.spec import project_paths
     from seerd.spec.clusters import Ec2Cluster
     from seerd.spec.doubts import doubts
@@ -40,7 +41,7 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
 
         exporting.check(spec.export)
     spec = earlier.informed(spec, home)
-    notes = [*doubts(spec.metric), *project_paths.doubts(spec, os.environ)]
+    notes = [*doubts(spec.metric), *project_paths.doubts(spec, os.environ, is_copied)]
     for line in (*notes, *offered(spec, home)):
         say(line)
     with working("looking at where it will run"):
@@ -98,13 +99,14 @@ def placed_group(group: JobGroup, home: Home, say: Say) -> tuple[JobGroup, Place
     Raises `SeerdError` if it cannot be run.
     """
     from seerd.runs import clusters, earlier
+    from seerd.shell.source_copy import is_copied
     from seerd.spec import project_paths
     from seerd.spec.doubts import doubts
 
     jobs = []
     for job in group.jobs:
         spec = earlier.informed(job.spec, home)
-        for line in (*doubts(spec.metric), *project_paths.doubts(spec, os.environ)):
+        for line in (*doubts(spec.metric), *project_paths.doubts(spec, os.environ, is_copied)):
             say(f"{job.id}: {line}")
         clusters.of(spec).check(spec)
         jobs.append(replace(job, spec=spec))

@@ -113,6 +113,12 @@ def copy_source(
         raise UsageError(f"the source {source} cannot be copied: {what}") from error
 
 
+def is_copied(source: Path, path: Path) -> bool:
+    """Return whether this path in the source is in the copies that are made of it."""
+    name = path.relative_to(source).as_posix()
+    return not _is_left_out(name, _ignoring(source / ".seerdignore"))
+
+
 def outputs(copy: Path, script: str) -> list[str]:
     """Return the large files of a run's source, relative to it, that its script probably writes to:
     its `.gitignore` names them, or they are newer than the script. Each attempt gets a copy of
@@ -201,16 +207,11 @@ class _SourceCopy:
 
     def _note_link(self, name: str, target: str) -> None:
         inside = os.path.relpath(target, self.root)
-        if inside.split(os.sep, 1)[0] == os.pardir or self._is_left_out(inside):
+        if inside.split(os.sep, 1)[0] == os.pardir or _is_left_out(inside, self._ignored):
             self._outside.append(name)
         else:
             target = os.path.relpath(inside, PurePosixPath(name).parent)
         self._links.append((name, target))
-
-    def _is_left_out(self, name: str) -> bool:
-        """Return whether a path of the source, or a folder that it is in, is not copied."""
-        folders = (name, *map(str, PurePosixPath(name).parents))
-        return self._ignored(name) or any(self._ignored(f"{one}/") for one in folders)
 
     def _note_file(self, name: str, path: str, about: os.stat_result) -> None:
         size = min(about.st_size, about.st_blocks * 512)
@@ -418,6 +419,12 @@ def _recorded(record: Path) -> dict[str, str]:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
+
+
+def _is_left_out(name: str, ignored: Ignored) -> bool:
+    """Return whether a path of the source, or a folder that it is in, is not copied."""
+    folders = (name, *map(str, PurePosixPath(name).parents))
+    return ignored(name) or any(ignored(f"{one}/") for one in folders)
 
 
 def _ignoring(ignore: Path) -> Ignored:

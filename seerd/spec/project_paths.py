@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import seerd
@@ -38,15 +38,22 @@ def arguments(spec: Spec) -> list[str]:
     return [_argument(argument, spec) for argument in spec.train.args]
 
 
-def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
-    """Yield what trials would use of the live project, one sentence each."""
-    source = spec.train.source
-    for argument in spec.train.args:
-        path = argument.rpartition("=")[2]
+def doubts(
+    spec: Spec, around: Mapping[str, str], is_copied: Callable[[Path, Path], bool]
+) -> Iterator[str]:
+    """Yield what trials would use of the live project, one sentence each.
+
+    is_copied  tells whether a path in a source is in the copy that trials run in
+    """
+    source, train = spec.train.source, spec.train
+    given = [("script", train.script), *(("args", argument) for argument in train.args)]
+    given += [("env", value) for name, value in train.env.items() if name != "PYTHONPATH"]
+    for key, text in given:
+        path = text.rpartition("=")[2]
         inside = _in_copy(Path(path), source) if path.startswith("/") else None
-        if inside:
+        if inside and is_copied(source, source / inside):
             yield (
-                f"train.args has {path}, which is in the live project: an edit there changes the "
+                f"train.{key} has {path}, which is in the live project: an edit there changes the "
                 f"trials that start later; {inside} is the same in the copy that they run in"
             )
     project = next((one for one in (source, *source.parents) if (one / ".git").exists()), source)
