@@ -463,6 +463,7 @@ class LocalAttempt:
     def _exited(self, at: float, code: Optional[int]) -> Maker:
         cause, order = self._cause_of_exit(code), self.start
         found = self._found() if cause == "crashed" else postmortem.Findings()
+        postmortem.name_own_module(found.tail, self._places.work)
         return lambda seq: Exited(
             *(seq, at, order.trial, order.attempt, cause, code),
             *(found.rank, found.tail, found.silent, found.signal, found.waited_s),

@@ -25,6 +25,7 @@ FAILED_RANK = re.compile(
 )
 CLOSED = re.compile(rb"Sending process ([0-9]{1,9}) closing signal")
 TOLD_TO_END = b"death signal"
+MISSING = re.compile(r"No module named '(\w+)")
 STACK = "Stack (most recent call first):"
 LATER = {signal.SIGTERM, signal.SIGABRT}
 """Signals by which a rank dies because another one has: torchrun ends it, or it gives up on a
@@ -89,6 +90,13 @@ def examine(logs: Path) -> Findings:
     return Findings(
         guilty.rank, _last_words(logs, guilty.local), silent_since[guilty] / 1e9, killed_by
     )
+
+
+def name_own_module(tail: List[str], source: Path) -> None:
+    """Add a line to the last lines of a script that did not find a module of its own source."""
+    found = MISSING.search("\n".join(tail))
+    if found is not None and any((source / (found[1] + end)).exists() for end in ("", ".py")):
+        tail.append(f"(seerd: {found[1]} is in train.source, which is not on the module path)")
 
 
 def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) -> Findings:

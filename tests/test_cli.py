@@ -561,3 +561,29 @@ def test_ctrl_c_while_the_source_is_copied_leaves_no_copy(seerd: Seerd) -> None:
     with pytest.raises(KeyboardInterrupt):
         runs.create(spec, plan, home, 0.0, place.quote, Interrupted())
     assert list(home.path.iterdir()) == []
+
+
+PACKAGED = """
+from {start} import START
+import sys
+for epoch in range(5):
+    print("accuracy", START + epoch / 10, flush=True)
+"""
+
+
+def test_a_script_in_a_package_finds_its_package_and_one_beside_a_package_is_told_how(
+    seerd: Seerd,
+) -> None:
+    seerd.write_spec()
+    for name in ("pkg/train.py", "scripts/train.py"):
+        (seerd.spec.parent / name).parent.mkdir()
+        (seerd.spec.parent / name).write_text(PACKAGED.format(start="pkg.data"))
+    (seerd.spec.parent / "pkg" / "__init__.py").touch()
+    (seerd.spec.parent / "pkg" / "data.py").write_text("START = 0.25")
+    python = ("--set", 'train.launcher="python"', "--set", 'train.report="accuracy {number}"')
+    process = seerd.start("run", str(seerd.spec), *python, "--set", 'train.script="pkg/train.py"')
+    assert "report 5: accuracy 0.65" in process.communicate()[0]
+    script = ("--set", 'train.script="scripts/train.py"')
+    said = seerd("run", str(seerd.spec), *python, *script, code=4)
+    assert "pkg lies in train.source" in said
+    assert 'PYTHONPATH = "." in train.env' in said

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seerd.spec.program import why_not
+from seerd.spec.program import as_command, why_not
 
 SEARCH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -59,3 +59,24 @@ def test_folders_of_the_path_are_those_of_trials(
     assert "no such program" in why_not("tool", source, SEARCH, here=True)
     assert "chmod +x" in why_not("plain", source, SEARCH, here=True)
     assert "chmod +x" in why_not("./plain", source, SEARCH, here=True)
+
+
+@pytest.mark.parametrize(
+    ("script", "program", "args"),
+    [
+        ("-m pkg.train", "python", '"-m", "pkg.train", ...'),
+        ("sh train.sh --fast", "sh", '"train.sh", "--fast", ...'),
+    ],
+)
+def test_a_command_that_is_given_as_a_script_is_told_as_a_spec_has_it(
+    script: str, program: str, args: str, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "python").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{source}:{SEARCH}")
+    told = f'it is a command: write launcher = "command", script = "{program}", args = [{args}]'
+    assert as_command(script) == told
+    assert why_not(script, source, SEARCH, here=True) == told
+
+
+def test_a_file_that_is_missing_is_no_command(source: Path) -> None:
+    assert as_command("my train.py") == as_command("train.py") == as_command("") == ""

@@ -119,3 +119,40 @@ def test_what_is_not_in_the_copy_is_meant_where_it_is(project: Path) -> None:
     (project / ".seerdignore").write_text("data/\n")
     assert not list(doubts(spec_of(project, f'args = ["{project}/data/x.csv"]'), {}, is_copied))
     assert not list(doubts(spec_of(project, f'args = ["{project}/.venv/x"]'), {}, is_copied))
+
+
+def package(project: Path, text: str, name: str = "net/sub/train.py") -> None:
+    (project / name).parent.mkdir(parents=True, exist_ok=True)
+    (project / name).write_text(text)
+    for folder in (project / name).relative_to(project).parents:
+        if folder != Path():
+            (project / folder / "__init__.py").touch()
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("from net.data import X\n", "."),
+        ("import argparse\nimport net.sub\n", "."),
+        ("import argparse\n", None),
+        ("from .data import X\n", None),
+    ],
+)
+def test_a_script_finds_the_package_that_it_is_in(
+    project: Path, text: str, path: str | None
+) -> None:
+    package(project, text)
+    assert python_path(spec_of(project, script="net/sub/train.py"), {}) == path
+
+
+def test_the_folder_above_a_package_comes_after_the_others(project: Path) -> None:
+    package(project, "from net import data\n", "src/net/train.py")
+    (project / "src" / "__init__.py").unlink()
+    spec = spec_of(project, 'env = { PYTHONPATH = "lib" }', script="src/net/train.py")
+    assert python_path(spec, {}) == "lib:src"
+
+
+def test_a_source_that_is_a_package_itself_is_as_it_is(project: Path) -> None:
+    (project / "__init__.py").touch()
+    (project / "train.py").write_text(f"import {project.name}\n")
+    assert python_path(spec_of(project), {}) is None

@@ -52,6 +52,17 @@ HINTS: tuple[Hint, ...] = (
         "metrics are given by name: trial.report(accuracy=...)",
     ),
     Hint(
+        r"attempted relative import with no known parent package",
+        "ImportError: attempted relative import with no known parent package",
+        "the script is a module of a package, and was started as a file: start it with -m, by "
+        'launcher = "command", script = "python", args = ["-m", "package.module", ...]',
+    ),
+    Hint(
+        r"\(seerd: (\w+) is in train.source, which is not on the module path\)",
+        "(seerd: pkg is in train.source, which is not on the module path)",
+        '{0} lies in train.source: have PYTHONPATH = "." in train.env, which means that folder',
+    ),
+    Hint(
         r"No module named '([\w.]+)'",
         "ModuleNotFoundError: No module named 'timm'",
         "install {0} into the Python of train.python (by train.setup on other machines); a "

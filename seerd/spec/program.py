@@ -8,6 +8,7 @@ what they have.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -82,6 +83,20 @@ def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: b
     )
 
 
+def as_command(script: str) -> str:
+    """Return how a spec has what was written as its script, if that is a command; else nothing."""
+    words = script.split()
+    if words[:1] == ["-m"]:
+        words = ["python", *words]
+    if len(words) < 2 or shutil.which(words[0]) is None:
+        return ""
+    args = "".join(f"{json.dumps(word)}, " for word in words[1:])
+    return (
+        f'it is a command: write launcher = "command", script = {json.dumps(words[0])}, '
+        f"args = [{args}...]"
+    )
+
+
 def _why_no_file(script: str, source: Path, *, here: bool) -> str:
     if script.startswith("/") and not here:
         return ""
@@ -89,7 +104,7 @@ def _why_no_file(script: str, source: Path, *, here: bool) -> str:
     if not here and not path.is_relative_to(source):
         return f"it must lie inside the source folder {source}"
     if not path.is_file():
-        return "there is no such file" + (
+        return as_command(script) or "there is no such file" + (
             "" if script.startswith("/") else f" in the source folder {source}"
         )
     return "" if os.access(path, os.X_OK) else _not_executable(path)
@@ -102,7 +117,8 @@ def _why_no_name(script: str, source: Path, search: str, *, here: bool) -> str:
         return ""
     if path.is_file():
         return "" if os.access(path, os.X_OK) else _not_executable(path)
-    return "there is no such program here, and no such file in the source folder" if here else ""
+    why = "there is no such program here, and no such file in the source folder"
+    return as_command(script) or why if here else ""
 
 
 def _not_executable(path: Path) -> str:

@@ -25,7 +25,8 @@ def python_path(spec: Spec, around: Mapping[str, str]) -> str | None:
 
     around  the environment of `seerd run`, which trials on this machine have, too
     """
-    paths = {folder: _in_copy(folder, spec.train.source) for folder in _searched(spec, around)}
+    folders = [*_searched(spec, around), *_above_package(spec)]
+    paths = {folder: _in_copy(folder, spec.train.source) for folder in folders}
     if "PYTHONPATH" not in spec.train.env and not any(paths.values()):
         return None
     return ":".join(inside or str(folder) for folder, inside in paths.items())
@@ -93,6 +94,18 @@ def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
         python = shutil.which(spec.train.python or sys.executable)
         folders += [folder for folder in _editable(python) if folder != beside]
     return folders
+
+
+def _above_package(spec: Spec) -> Iterator[Path]:
+    """Yield the folder that the script's own package is in, if the script imports its package: as
+    `python -m` would have it.
+    """
+    script = spec.train.source / spec.train.script
+    folder = script.parent
+    while (folder / "__init__.py").is_file() and folder != spec.train.source:
+        package, folder = folder.name, folder.parent
+        if not (folder / "__init__.py").is_file() and package in _imported(script, folder):
+            yield folder
 
 
 def _editable(python: str | None) -> Iterator[Path]:

@@ -316,7 +316,7 @@ def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
         reader.wrong(
             "train.script",
             script,
-            "there is no such file",
+            program.as_command(script) or "there is no such file",
             *difflib.get_close_matches(path.name, others, 1, 0.5),
         )
     elif not path.is_relative_to(source):

@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from seerd.agent.postmortem import TAIL_LINES, Findings, examine, is_closing, of_hung, ranks
+from seerd.agent.postmortem import (
+    TAIL_LINES,
+    Findings,
+    examine,
+    is_closing,
+    name_own_module,
+    of_hung,
+    ranks,
+)
 
 SUMMARY = """
 ============================================================
@@ -126,3 +134,14 @@ def test_the_stack_of_a_rank_that_hung_ends_where_it_is(tmp_path):
     assert (found.rank, found.silent, found.waited_s) == (4, 90.0, 12.0)
     rank_log(tmp_path, 1, "half way\n", 100.0)
     assert of_hung(tmp_path, 5, 1, 90.0, 12.0).tail == ["half way"]
+
+
+def test_a_module_of_the_source_that_was_not_found_is_named(tmp_path):
+    (tmp_path / "mylib").mkdir()
+    (tmp_path / "tool.py").touch()
+    for module, is_own in (("mylib.data", True), ("tool", True), ("numpy", False), ("..", False)):
+        tail = ["Traceback", f"ModuleNotFoundError: No module named '{module}'"]
+        name_own_module(tail, tmp_path)
+        name = module.split(".")[0]
+        told = f"(seerd: {name} is in train.source, which is not on the module path)"
+        assert tail[2:] == ([told] if is_own else [])
