@@ -1,41 +1,101 @@
-"""What a script is given: arguments, in which hyperparameters take the place of their names in
-braces, and paths. Pure.
+"""What a script is given: arguments and environment variables, in which hyperparameters take the
+place of their names in braces, and paths. Pure.
 
-The one rule: only a name in braces counts, so JSON and formats of other programs stay as they are;
-`{{` is a brace.
+The one rule: only a known name in braces is a place, so JSON and formats of other programs stay as
+they are. `${name}` is no place.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence
 
-PLACE = re.compile(r"\{\{|\{([A-Za-z_][A-Za-z0-9_]*)\}")
 CHECKPOINT = "checkpoint"
 """The name that stands for the path of a checkpoint where a script is told to go on from it."""
+GPUS = "gpus"
+"""The name that stands for the number of GPUs of the attempt."""
+NAMED = re.compile(r"\{\{|(?<!\$)\{([^\W\d][\w./-]*)\}")
+"""What looks like a place in an argument."""
 
 
 def named(argument: str) -> Iterator[str]:
-    """Yield the names in braces in this argument."""
-    return (found[1] for found in PLACE.finditer(argument) if found[1])
+    """Yield the names in braces in this argument, known or not."""
+    return (place[1] for place in NAMED.finditer(argument) if place[1])
 
 
-def filled(arguments: Sequence[str], values: Dict[str, Any]) -> List[str]:
-    """Return the arguments with values in the place of names.
+def places(text: str, names: Collection[str]) -> List[str]:
+    """Return which of these names the text has in braces."""
+    return [place[1] for place in _pattern(names).finditer(text) if place[1]]
 
-    One that names what has no value is left out: a hyperparameter that is inactive, say. If it is
-    nothing but that name, so is the option before it. One that becomes empty is left out too.
+
+def filled(
+    arguments: Sequence[str], names: Collection[str], values: Mapping[str, Any]
+) -> List[str]:
+    """Return the arguments with values in the place of names; `{{` becomes a brace.
+
+    An argument that names what has no value (an inactive hyperparameter) is left out. If it is
+    nothing but that name, so is the option before it. An argument that becomes empty is left out.
+
+    An argument that is nothing but the name of a list becomes an argument for each element. One
+    that becomes a negative number is joined to the long option before it by `=`, since parsers
+    take `-1e-05` for an option.
     """
+    pattern = _pattern(names)
     made: List[str] = []
     for number, argument in enumerate(arguments):
-        names = list(named(argument))
-        if all(name in values for name in names):
-            text = PLACE.sub(lambda found: _text(values[found[1]]) if found[1] else "{", argument)
-            made += [text] if text or not names else []
-        elif made and PLACE.fullmatch(argument) and _is_option(arguments[number - 1]):
-            made.pop()
+        needed = places(argument, names)
+        after_option = number > 0 and bool(made) and _is_option(arguments[number - 1], names)
+        whole = values.get(needed[0]) if needed and pattern.fullmatch(argument) else None
+        if not all(name in values for name in needed):
+            if after_option and pattern.fullmatch(argument):
+                made.pop()
+        elif isinstance(whole, (list, tuple)):
+            made += [_alone(element) for element in whole]
+        elif _is_negative(whole) and after_option and made[-1].startswith("--"):
+            made[-1] += f"={text_of(whole)}"
+        elif whole is not None:
+            made += filter(None, [_alone(whole)])
+        else:
+            text = pattern.sub(lambda at: text_of(values[at[1]]) if at[1] else "{", argument)
+            made += [text] if text or not needed else []
     return made
+
+
+def filled_environment(
+    env: Mapping[str, str], names: Collection[str], values: Mapping[str, Any]
+) -> Dict[str, str]:
+    """Return environment variables with values in the place of names. A variable that names what
+    has no value is left out.
+    """
+    return {
+        variable: filled_text(text, names, values)
+        for variable, text in env.items()
+        if all(name in values for name in places(text, names))
+    }
+
+
+def fixed_environment(env: Mapping[str, str], names: Collection[str]) -> Dict[str, str]:
+    """Return the variables that are the same for all attempts: those that name none of these
+    hyperparameters, nor the number of GPUs.
+    """
+    return filled_environment(env, [GPUS, *names], {})
+
+
+def filled_text(text: str, names: Collection[str], values: Mapping[str, Any]) -> str:
+    """Return the text with values in the place of names, `null` for those without a value. All
+    else, `{{` among it, stays as it is.
+    """
+    return _pattern(names).sub(lambda at: text_of(values.get(at[1])) if at[1] else at[0], text)
+
+
+def text_of(value: Any) -> str:
+    """Write a value as any language reads it: a text as it is, all else as JSON, and a float with a
+    point, or YAML takes `1e-05` for a text.
+    """
+    return value if isinstance(value, str) else _json(value)
 
 
 def is_inside(path: str) -> bool:
@@ -44,9 +104,31 @@ def is_inside(path: str) -> bool:
     return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
 
 
-def _is_option(argument: str) -> bool:
-    return argument.startswith("-") and "=" not in argument and not any(named(argument))
+def _pattern(names: Collection[str]) -> Pattern[str]:
+    known = "|".join(map(re.escape, names)) or r"(?!)"
+    return re.compile(r"\{\{|(?<!\$)\{(" + known + r")\}")
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _is_option(argument: str, names: Collection[str]) -> bool:
+    is_short_or_long = argument.startswith("-") and argument.strip("-") != ""
+    return is_short_or_long and "=" not in argument and not places(argument, names)
+
+
+def _is_negative(value: Any) -> bool:
+    return isinstance(value, (int, float)) and text_of(value).startswith("-")
+
+
+def _alone(value: Any) -> str:
+    """Write a value that is an argument of its own: a negative number without an exponent, or
+    parsers take it for an option.
+    """
+    is_written_out = _is_negative(value) and "e" in repr(value)
+    return format(Decimal(repr(value)), "f") if is_written_out else text_of(value)
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_json, value))}]"
+    text = json.dumps(value, ensure_ascii=False)
+    is_bare = isinstance(value, float) and "e" in text and "." not in text
+    return text.replace("e", ".0e") if is_bare else text

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from seerd.agent import host
+from seerd.agent.arguments import fixed_environment
 from seerd.agent.protocol import Expected, Job
 from seerd.agent.record import record
 
@@ -120,7 +121,7 @@ async def check_torch(
     """
     if expected is None or not expected.torch or not machine.cuda or job.launcher == "command":
         return
-    env = {**os.environ, **job.env, host.MARKER: machine.marker}
+    env = {**os.environ, **fixed_environment(job.env, job.names), host.MARKER: machine.marker}
     env.pop("CUDA_VISIBLE_DEVICES", None)
     least = expected.gpus
     if not least:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
-from seerd.agent.arguments import CHECKPOINT, filled
+from seerd.agent.arguments import CHECKPOINT, GPUS, filled, filled_environment, fixed_environment
 from seerd.agent.protocol import Job, Node, Start
 from seerd.agent.record import record
 
@@ -155,6 +155,7 @@ def warm_plan(job: Job, places: Places, cuda: bool, outside: Dict[str, str]) -> 
     """
     if job.launcher not in ("torchrun", "python") or job.preload == []:
         return None
+    job = replace(job, env=fixed_environment(job.env, job.names))
     env = _env(job, "", [], places, cuda, outside)
     if cuda and "CUDA_VISIBLE_DEVICES" in outside:
         env["CUDA_VISIBLE_DEVICES"] = outside["CUDA_VISIBLE_DEVICES"]
@@ -186,8 +187,10 @@ def launch_plan(
     agent itself has; `learns` has the attempt tell what it has imported.
     """
     attempt = f"{run}/{start.trial}/{start.attempt}"
+    names, values = [GPUS, *job.names], values_of(start)
     if job.names:
-        job = replace(job, args=filled(job.args, start.config))
+        job = replace(job, args=filled(job.args, names, values))
+    job = replace(job, env=filled_environment(job.env, names, values))
     return LaunchPlan(
         argv=_argv(job, start, run, places),
         env=_env(job, attempt, start.gpus, places, cuda, outside),
@@ -200,7 +203,7 @@ def launch_plan(
             "trial": start.trial,
             "attempt": start.attempt,
             "config": start.config,
-            "gpus": start.node.gpus if start.node else len(start.gpus),
+            "gpus": _gpus(start),
             "allocations": job.allocations,
             "metric": job.metric,
             "mode": job.mode,
@@ -223,7 +226,8 @@ def going_on(plan: LaunchPlan, job: Job, start: Start, name: str, at: str) -> La
     if job.observed is None or not at:
         return plan
     told = {**plan.about["observed"], "checkpoint_name": name, "checkpoint_at": at}
-    more = filled(job.observed.resume, {**start.config, CHECKPOINT: at})
+    names, values = [CHECKPOINT, GPUS, *job.names], {**values_of(start), CHECKPOINT: at}
+    more = filled(job.observed.resume, names, values)
     return replace(plan, argv=[*plan.argv, *more], about={**plan.about, "observed": told})
 
 
@@ -231,6 +235,15 @@ def on_devices(plan: LaunchPlan, names: List[str], cuda: bool) -> LaunchPlan:
     """Plan the same attempt on these devices, by CUDA's names."""
     env = {**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(names) if cuda else ""}
     return replace(plan, env=env)
+
+
+def values_of(start: Start) -> Dict[str, Any]:
+    """Return what takes the place of names in braces."""
+    return {GPUS: _gpus(start), **start.config}
+
+
+def _gpus(start: Start) -> int:
+    return start.node.gpus if start.node else len(start.gpus)
 
 
 def _observed(job: Job, places: Places) -> Dict[str, Any]:

@@ -32,7 +32,7 @@ from typing import (
 )
 
 from seerd.agent import host, workplace
-from seerd.agent.arguments import is_inside
+from seerd.agent.arguments import GPUS, filled_text, fixed_environment, is_inside
 from seerd.agent.attempts import LocalAttempt, Tell
 from seerd.agent.downloads import JobData
 from seerd.agent.file_events import FileEvents
@@ -50,6 +50,7 @@ from seerd.agent.launch import (
     launch_plan,
     on_devices,
     speaks,
+    values_of,
     warm_plan,
     why_not_nodes,
 )
@@ -458,7 +459,8 @@ class Orders:
         if not job.setup or done.exists():
             return ""
         output, there = self._here.folder / "setup.log", source.stat().st_ino
-        env = {**os.environ, **job.env, host.MARKER: f"{self._here.run}{SETS_UP}"}
+        fixed = fixed_environment(job.env, job.names)
+        env = {**os.environ, **fixed, host.MARKER: f"{self._here.run}{SETS_UP}"}
         for command in job.setup:
             with open(output, "ab") as out:
                 begins = out.tell()
@@ -497,9 +499,13 @@ def _placed(
 
     Raises `OSError`, `ValueError`.
     """
-    own = [job.script, *job.own] if is_inside(job.script) else job.own
+    own = [*job.own, *job.fill, *([job.script] if is_inside(job.script) else [])]
     saved = "" if job.observed is None else job.observed.checkpoint
     laid = workplace.lay_out(Path(job.source), places.work, saved, own)
+    for file in job.fill:
+        text = (Path(job.source) / file).read_bytes().decode()
+        text = filled_text(text, [GPUS, *job.names], values_of(order))
+        (places.work / file).write_bytes(text.encode())  # its mode stays
     if job.observed is None:
         return plan, laid
     at = workplace.put_back(places.checkpoints, name, places.work)

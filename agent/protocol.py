@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from seerd.agent.record import record
 
-VERSION = 8
+VERSION = 9
 MAX_LINE = 1 << 20
 LARGEST = 1 << 53
 """Larger integers change in some readers of JSON (RFC 8259, section 6), and those beyond 64 bits
@@ -109,11 +109,12 @@ class Job:
     preload             modules that are imported before trials start; None: that is learned; none
                         of them: trials start in the usual way
     names               hyperparameters whose values take the place of their names in braces in
-                        `args`; without any, braces mean nothing there
+                        `args`, `env` and `fill`
     observed            for a script that does not import seerd: how it is observed
     id                  which of the jobs it is that share the run; empty: the run is one job
     own                 large files of the source that attempts probably write to, so that each gets
                         a copy of its own
+    fill                files of the source in which names in braces are filled for each attempt
     """
 
     source: str
@@ -137,6 +138,7 @@ class Job:
     observed: Optional[ObservedScript] = None
     id: str = ""
     own: List[str] = field(default_factory=list)
+    fill: List[str] = field(default_factory=list)
 
 
 @record

@@ -45,7 +45,7 @@ MODELLED = 1000
 ASKED = 20
 """How many points are asked for until one meets the constraints."""
 
-Point = Mapping[str, Value]
+Point = Mapping[str, float]
 """A configuration as the model knows it: for each range the share (0 to 1) at which the value lies,
 for each choice its index. Parameters that are inactive are absent.
 """
@@ -170,7 +170,7 @@ def suggest(space: Space, known: Observed, mode: Mode, seed: int) -> Point | Non
 
 def _asked(trial: Any, space: Space) -> Point:
     """Ask for a value of each parameter that is active with the values before it."""
-    point: dict[str, Value] = {}
+    point: dict[str, float] = {}
     for parameter in space.parameters:
         if not parameter.active(_config(point, space)):
             continue

@@ -86,7 +86,8 @@ class Constraint:
             self.compute(config)
         except TypeError:
             values = ", ".join(f"{name} = {config[name]!r:.80}" for name in sorted(self.names))
-            return f"it takes a text for a number where {values}"
+            has_list = any(isinstance(config[name], tuple) for name in self.names)
+            return f"it takes a {'list' if has_list else 'text'} for a number where {values}"
         except (ArithmeticError, ValueError):
             return ""
         return ""
@@ -98,7 +99,7 @@ def constraint(text: str) -> Constraint:
     if len(text) > LONGEST:
         raise ValueError(f"at most {LONGEST} characters are allowed")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = _Dotted().visit(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ValueError(f"it cannot be read as an expression: {why}") from error
@@ -108,6 +109,14 @@ def constraint(text: str) -> Constraint:
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     parameters = frozenset(names - FUNCTIONS.keys() - WORDS.keys())
     return Constraint(text, parameters, lambda config: bool(compute(config)))
+
+
+class _Dotted(ast.NodeTransformer):
+    """Makes one name of a name with points."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        name = ast.unparse(node)
+        return ast.Name(name) if all(map(str.isidentifier, name.split("."))) else node
 
 
 def _is_not(node: ast.expr) -> bool:
@@ -199,8 +208,8 @@ def _call(node: ast.Call, levels: int) -> Compute:
 
 def _number(value: Value) -> float:
     """Take a value as a number: texts are not multiplied, and no integer grows without bound."""
-    if isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is a text, and a number is needed")
+    if isinstance(value, str | tuple):
+        raise TypeError(f"{value!r:.80} is no number")
     return float(value)
 
 

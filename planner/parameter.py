@@ -11,8 +11,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any, cast
 
-Value = float | int | str | bool
+Scalar = float | int | str | bool
+Value = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
+"""A list of a spec is a tuple, so that values can be compared and be in sets."""
 Config = Mapping[str, Value]
 """Values by the names of parameters; one that is inactive is absent."""
 
@@ -30,7 +33,19 @@ SMALLEST = STANDARD.cdf(-FARTHEST - 1)
 
 def same(one: Value, other: Value) -> bool:
     """Tell whether two values are the same: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """Return a configuration as scripts get it, with lists."""
+    return {name: listed(value) for name, value in config.items()}
+
+
+def listed(value: Value) -> Any:
+    """Return a value as scripts get it, with lists."""
+    return list(map(listed, value)) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,7 @@ class Parameter:
         """Tell whether it may have this value."""
         if self.choices:
             return any(same(value, choice) for choice in self.choices)
-        if isinstance(value, str | bool) or not self.low <= value <= self.high:
+        if isinstance(value, str | bool | tuple) or not self.low <= value <= self.high:
             return False
         return not self.stepped or self.at(self.share(value)) == value
 
@@ -142,7 +157,7 @@ class Parameter:
         if self.choices:
             return self.place(value) / max(1, len(self.choices) - 1)
         low, high = self._edges()
-        there = self._scaled(min(self.high, max(self.low, float(value))))
+        there = self._scaled(min(self.high, max(self.low, float(cast("float", value)))))
         return (self._level(there) - self._level(low)) / (self._level(high) - self._level(low))
 
     def place(self, value: Value) -> int:

@@ -45,6 +45,11 @@ class Space:
     table: tuple[Config, ...] = ()
     constraints: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> list[str]:
+        """The hyperparameters."""
+        return [parameter.name for parameter in self.parameters]
+
     def sample(self, rng: random.Random) -> Config:
         """Draw one configuration. Raises `NoConfigurationError` if none is found that meets the
         constraints.

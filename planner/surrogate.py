@@ -25,6 +25,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from statistics import NormalDist
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +126,7 @@ class Axis:
         values = [config.get(self.name) for config in configs]
         if self.choices:
             return [np.array([OTHER * (v == choice) for v in values]) for choice in self.choices]
-        numbers = np.array([math.nan if v is None else float(v) for v in values])
+        numbers = np.array([math.nan if v is None else float(cast("float", v)) for v in values])
         count = len(self.landmarks)
         places = np.searchsorted(self.landmarks, numbers) + np.searchsorted(
             self.landmarks, numbers, side="right"

@@ -210,7 +210,7 @@ def test_curves_are_thinned_and_the_furthest_trials_are_kept(facts: MakeFacts) -
 
 def test_a_configuration_of_another_space_is_left_out() -> None:
     config = {"lr": 0.1, "optimizer": "sgd", "momentum": 0.85, "nesterov": True, "decay": 1e-4}
-    config |= {"layers": 2, "width": 32, "epochs": 90}
+    config |= {"layers": 2, "width": 32, "epochs": 90, "blocks": (64, 128)}
     assert of_space(MIXED, config)
     assert not of_space(MIXED, {**config, "optimizer": "adam"})
     assert not of_space(MIXED, {**config, "rate": 0.1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import re
 import runpy
 import subprocess
@@ -87,3 +88,23 @@ def test_each_has_figures_and_they_are_those_that_were_measured() -> None:
     for name in NAMES:
         assert f"| [{name}]({name}) |" in table
         assert (ROOT / "examples" / name / "README.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "optim"), [("overrides", "model.", "optim."), ("yaml", "", "")]
+)
+def test_hyperparameters_reach_a_script_that_knows_nothing_of_seerd(
+    name: str, model: str, optim: str, tmp_path: Path
+) -> None:
+    guess = f'"{model}layers" = [64, 32], "{model}activation" = "tanh", "{optim}lr" = 1e-5'
+    run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL, "--set", "metric.target=0.2")
+    told = output_of(
+        name, {"SEERD_HOME": str(tmp_path)}, *run, "--set", f"policy.start=[{{ {guess} }}]"
+    )
+    best = json.loads(told)["best"]
+    _, _, got = pickle.loads(Path(best["checkpoint"]).read_bytes())
+    if name == "yaml":
+        got = {**got["model"], **got["optimizer"]}
+        assert got["beta"] == best["config"].get("beta")
+    assert {key: got[key] for key in best["config"]} == best["config"]
+    assert isinstance(best["config"][f"{model}layers"], list)

@@ -34,6 +34,7 @@ from seerd.shell.journal import Entry, Journal
 from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
 from seerd.spec.targets import place_of
+from seerd.view.configs import scalar
 from tests.test_cli import SPEC, Seerd, seerd  # noqa: F401 - a fixture
 from tests.test_report import METRIC, world
 
@@ -290,7 +291,8 @@ def test_an_optuna_study_says_what_became_of_trials(tmp_path: Path) -> None:
     assert {one.state.name for one in study.trials} <= {"COMPLETE", "PRUNED", "FAIL"}
     for one in study.trials:
         name = one.user_attrs["seerd:trial"]
-        assert one.params == state.trials[name].config
+        config = state.trials[name].config
+        assert one.params == {key: scalar(value) for key, value in config.items()}
         assert one.value == values[name]
         assert one.datetime_start is not None
         assert one.datetime_start.timestamp() >= BEGAN

@@ -16,6 +16,7 @@ from rich.console import Console
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import EC2, JOB, ORPHAN_SPARE_S, PAPERS_TYPE, PRICES_AS_OF, assumed
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
+from seerd.planner.parameter import plain
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
@@ -319,7 +320,9 @@ def test_what_is_shown_is_as_trials_would_get_it(name: str) -> None:
     table = plan_view(plan_json(planned, {}, shown))
     Console(file=printed, width=200).print(table)
     assert re.search(r"configurations +lr ", printed.getvalue())
-    assert json.loads(json.dumps(plan_json(planned, {}, shown)))["configs"] == shown
+    assert json.loads(json.dumps(plan_json(planned, {}, shown)))["configs"] == list(
+        map(plain, shown)
+    )
 
 
 def test_a_small_grid_shows_no_more_than_it_has() -> None:

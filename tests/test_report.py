@@ -49,7 +49,7 @@ SPACE = Space(
     (
         Parameter("lr", low=1e-4, high=1.0, log=True),
         Parameter("width", low=8, high=64, integer=True),
-        Parameter("optimizer", choices=("<sgd>", "adam")),
+        Parameter("optimizer", choices=(("<sgd>", 64), ("adam",))),
     )
 )
 METRIC = "acc<&>"
@@ -158,7 +158,7 @@ def ordered(count: int, seed: int, signal: float) -> list[Ranked]:
     """Trials whose place is chance, and `signal` times their lr."""
     draw = random.Random(seed)
     configs: list[Config] = [
-        {"lr": 10 ** draw.uniform(-4, 0), "width": draw.randint(8, 64), "optimizer": "adam"}
+        {"lr": 10 ** draw.uniform(-4, 0), "width": draw.randint(8, 64), "optimizer": ("adam",)}
         for _ in range(count)
     ]
     values = [signal * (math.log10(float(one["lr"])) / 4 + 1) + draw.random() for one in configs]

@@ -18,7 +18,7 @@ from seerd.errors import SpecError, UsageError
 from seerd.planner.model import Mode
 from seerd.planner.space import Condition, Parameter, Space
 from seerd.spec.clusters import Ec2Cluster
-from seerd.spec.doubts import doubts
+from seerd.spec.doubts import direction_doubts
 from seerd.spec.spec import Metric, Spec, load_spec, require_limits
 from seerd.training.by_hand import defaults
 
@@ -327,7 +327,9 @@ def test_guesses_are_read_and_one_mistake_of_them_is_told(folder: Path) -> None:
         ("[{ lr = 7.0 }]", "lr = 7.0 is not in [space]"),
         ("[{ layers = 3 }]", "layers = 3 is not in [space]"),
         ("[{}]", "a table of values is needed"),
-        ("[{ lr = [0.1] }]", "a table of values is needed"),
+        ("[{ lr = [0.1] }]", "lr = [0.1] is not in [space]"),
+        ("[{ lr = [[[0.1]]] }]", "a table of values is needed"),
+        ("[{ optim.lr = 0.1 }]", '"optim.lr" = ...'),
     ):
         found = problems(folder, GOOD, ("policy.start", wrong))
         assert set(found) == {"policy.start"}
@@ -370,7 +372,7 @@ def test_constraints_on_other_metrics_are_one_or_several(folder: Path) -> None:
 def test_a_direction_that_is_probably_not_meant_is_doubted(
     name: str, mode: Mode, doubted: bool
 ) -> None:
-    said = doubts(Metric(name, mode))
+    said = direction_doubts(Metric(name, mode))
     assert bool(said) is doubted
     if doubted:
         assert f'mode = "{"min" if mode == "max" else "max"}"' in said[0]
@@ -508,7 +510,7 @@ def test_any_text_is_either_good_or_told(
 
 OBSERVED = GOOD.replace(
     'args = ["--fast"]',
-    """args = ["--lr", "{lr}", '{"a": {"b": 1}}', "{{lr}"]
+    """args = ["--lr", "{lr}", '{"a": {"b": 1}}', "{{lr}", "{layers}{optimizer}{momentum}"]
 report = 'acc(?:uracy)?[=: ]+([0-9.]+)'
 checkpoint = "./out//checkpoint-*"
 resume = ["--resume", "{checkpoint}", "--opt={optimizer}"]""",
@@ -517,7 +519,7 @@ resume = ["--resume", "{checkpoint}", "--opt={optimizer}"]""",
 
 def test_a_script_that_does_not_import_seerd(folder: Path) -> None:
     train = load(folder, OBSERVED).train
-    assert train.args == ("--lr", "{lr}", '{"a": {"b": 1}}', "{{lr}")
+    assert train.args[:4] == ("--lr", "{lr}", '{"a": {"b": 1}}', "{{lr}")
     assert train.observed == ObservedScript(
         {"accuracy": "acc(?:uracy)?[=: ]+([0-9.]+)"},
         "out/checkpoint-*",

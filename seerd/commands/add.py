@@ -6,6 +6,7 @@ The one rule: a configuration is taken as it was written, or refused; what it le
 from __future__ import annotations
 
 import random
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +15,17 @@ from seerd.commands.asking import ask, check_running
 from seerd.commands.common import tell
 from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
-from seerd.planner.parameter import Config, Value
+from seerd.planner.parameter import Config, Value, plain
 from seerd.planner.space import NoConfigurationError, Space
 from seerd.runs import reading
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import AddRequest
 from seerd.spec.guesses import why_not
+from seerd.spec.values import config
 from seerd.view.configs import config_text
 
+NEXT = re.compile(r",(?=[^\[\],='\"]+=)")
+"""The comma before the next name: not one inside a list."""
 DENIED: dict[DenyCause, str] = {
     "ending": "the run is ending",
     "space": "it is not in the search space",
@@ -44,7 +48,7 @@ def add(folder: RunFolder, said: Sequence[str], *, json: bool) -> None:
     if reply.denied is not None:
         why = DENIED.get(reply.denied, reply.denied).format(policy=problem.params.name)
         raise UsageError(f"{config_text(config)} was not added: {why}")
-    told = {"run": folder.run, "config": dict(config)}
+    told = {"run": folder.run, "config": plain(config)}
     tell(told, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
 
 
@@ -82,7 +86,7 @@ def values(said: Sequence[str]) -> dict[str, Value]:
     else is text. Raises `UsageError`.
     """
     found: dict[str, Value] = {}
-    for part in (part for text in said for part in text.split(",")):
+    for part in (part for text in said for part in NEXT.split(text)):
         name, equals, value = (word.strip() for word in part.partition("="))
         if not name or not equals or not value:
             raise UsageError(f"--config {part}: write NAME=VALUE, for example lr=0.1,momentum=0.9")
@@ -94,7 +98,6 @@ def values(said: Sequence[str]) -> dict[str, Value]:
 
 def _value(text: str) -> Value:
     try:
-        value = tomllib.loads(f"it = {text}")["it"]
-    except tomllib.TOMLDecodeError:
+        return config({"it": tomllib.loads(f"it = {text}")["it"]})["it"]
+    except ValueError:
         return text
-    return value if isinstance(value, str | int | float | bool) else text

@@ -41,7 +41,7 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
 
         exporting.check(spec.export)
     spec = earlier.informed(spec, home)
-    notes = [*doubts(spec.metric), *project_paths.doubts(spec, os.environ, is_copied)]
+    notes = [*doubts(spec), *project_paths.doubts(spec, os.environ, is_copied)]
     for line in (*notes, *offered(spec, home)):
         say(line)
     with working("looking at where it will run"):
@@ -106,7 +106,7 @@ def placed_group(group: JobGroup, home: Home, say: Say) -> tuple[JobGroup, Place
     jobs = []
     for job in group.jobs:
         spec = earlier.informed(job.spec, home)
-        for line in (*doubts(spec.metric), *project_paths.doubts(spec, os.environ, is_copied)):
+        for line in (*doubts(spec), *project_paths.doubts(spec, os.environ, is_copied)):
             say(f"{job.id}: {line}")
         clusters.of(spec).check(spec)
         jobs.append(replace(job, spec=spec))

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from seerd import ami
+from seerd.agent.arguments import fixed_environment
 from seerd.commands.giving_back import to_its_end, until_signal
 from seerd.commands.sending import Sending
 from seerd.errors import (
@@ -291,11 +292,15 @@ class _Build:
         await self.bench.send(self.instance, archive, WORK, sending.sent)
 
     async def _setup(self) -> None:
-        train = self.planned.spec.train
+        spec = self.planned.spec
+        train, names = spec.train, spec.space.names
         for command in train.setup:
             self.tell(f"setup: {command}")
             lines = [
-                *(f"export {key}={shlex.quote(value)}" for key, value in train.env.items()),
+                *(
+                    f"export {key}={shlex.quote(value)}"
+                    for key, value in fixed_environment(train.env, names).items()
+                ),
                 f"cd {WORK}",
             ]
             await self._run(

@@ -32,6 +32,7 @@ from seerd.runs import added, clusters, reading, runs, wiring
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
 from seerd.shell.source_copy import outputs
+from seerd.spec.doubts import doubts
 from seerd.spec.group import JOB, GroupJob, job_of
 from seerd.view.working import working
 
@@ -123,6 +124,8 @@ def _request(folder: RunFolder, state: State, new: NewJob) -> tuple[JobRequest, 
     if new.name in taken:
         raise UsageError(f"--name {new.name}: {folder.run} has a job of this name already")
     job = job_of(_read(new), Path.cwd(), (), taken)
+    for line in doubts(job.spec):
+        print(f"{job.id}: {line}", file=sys.stderr)
     cluster, limits = state.facts.cluster, state.facts.problem.limits
     planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
     never = _never_begins(planned, state)

@@ -97,15 +97,27 @@ HINTS: tuple[Hint, ...] = (
         "trial.config alone",
     ),
     Hint(
+        r"unrecognized arguments: (?:true|false)\b|ignored explicit argument '(?:true|false)'",
+        "train.py: error: unrecognized arguments: true",
+        'an option without a value is there or not: amp = ["", "--amp"] in [space], and "{{amp}}" '
+        "in train.args",
+    ),
+    Hint(
         r"error: unrecognized arguments: (.+)",
         "train.py: error: unrecognized arguments: --epoch-count=3",
         "{0} is in train.args, and the script has no such option",
     ),
     Hint(
+        r"error: argument .*invalid \w+ value: '([-+.\w]+(?:[ ,]+[-+.\w]+)+)'",
+        "train.py: error: argument --layers: invalid int value: '64 128'",
+        "'{0}' is one argument; for several, make the choices lists, as [[64], [64, 128]]: an "
+        "argument that is nothing but the name in braces becomes one for each element",
+    ),
+    Hint(
         r"error: (?:argument |the following arguments)",
         "train.py: error: argument --lr: invalid float value: 'x'",
-        "the script gets train.args, and hyperparameters are in trial.config (in trial.json for "
-        "other programs)",
+        "the script gets the arguments of train.args, in which {{lr}} is the value of lr; a script "
+        "that imports seerd has all values in trial.config, without arguments",
     ),
     Hint(
         r"EOFError: EOF when reading a line",

@@ -29,6 +29,7 @@ from seerd.explanation.sentences import metric_of, predicate, reason, sentence
 from seerd.explanation.timeline import Chapter, Timeline
 from seerd.explanation.words import fill
 from seerd.planner.model import Mode, Report
+from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
 from seerd.units import count
@@ -128,7 +129,7 @@ def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
         "metric": _metric(goal),
         "trial": trial.id,
         **({"job": job_of(trial.id)} if state.facts.jobs else {}),
-        "config": dict(trial.config),
+        "config": plain(trial.config),
         "phase": str(trial.phase),
         "fate": fate,
         "outcome": outcome.word,

@@ -38,6 +38,7 @@ from seerd.explanation.explanations import (
     Then,
 )
 from seerd.planner.model import Compared
+from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
 from seerd.view.configs import config_text
@@ -311,7 +312,7 @@ def _asked_for(one: AnyDecision, step: Step) -> Explanations:
         case verdicts.Granted() if isinstance(step.event, events.ExtendAsked):
             yield _extended(step.event, step)
         case verdicts.Granted() if isinstance(step.event, events.AddAsked):
-            about = {"config": dict(step.event.config), "text": config_text(step.event.config)}
+            about = {"config": plain(step.event.config), "text": config_text(step.event.config)}
             yield step.tell("added", **about)
         case verdicts.Granted():
             yield from _of_jobs(step)

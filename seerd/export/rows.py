@@ -16,6 +16,7 @@ from seerd.explanation.as_json import fates, is_handed_back
 from seerd.explanation.attempts import AttemptHistory, held_gpu_s
 from seerd.explanation.told import ToldRun
 from seerd.planner.trial_ids import job_of
+from seerd.view.configs import scalar
 from seerd.view.outcomes import why_text
 
 Cell = str | float | int | bool | None
@@ -75,7 +76,7 @@ def trials(run: ToldRun) -> Rows:
                 *(*became[trial.id], is_handed_back(state, trial)),
                 *(trial.reports, len(mine)),
                 *_spent(state, mine),
-                *(trial.config.get(name) for name in parameters),
+                *(scalar(trial.config.get(name)) for name in parameters),
                 *(value for name in own for value in _compared(state, trial, name)),
                 *(value for name in others for value in _span(state, trial, name)),
             )

@@ -16,6 +16,7 @@ from typing import Any
 from seerd.explanation.told import ToldRun
 from seerd.export.tracked import Became, Tracked, is_over, tracked, values_of
 from seerd.planner.trial_ids import job_of
+from seerd.view.configs import scalar
 
 RUN, TRIAL, JOB = "seerd.run", "seerd.trial", "seerd.job"
 STATUS: dict[Became, str] = {
@@ -181,7 +182,7 @@ def _milliseconds(at: float) -> int:
 def _params(values: Any) -> list[Any]:
     from mlflow.entities import Param
 
-    return [Param(_key(name), str(value)) for name, value in values.items()]
+    return [Param(_key(name), str(scalar(value))) for name, value in values.items()]
 
 
 def _tags(values: dict[str, str]) -> Iterable[Any]:

@@ -17,6 +17,7 @@ from seerd.export import optuna_rows
 from seerd.export.tracked import Became, Tracked, tracked, values_of
 from seerd.planner.parameter import Parameter
 from seerd.planner.trial_ids import job_of
+from seerd.view.configs import scalar
 
 TRIAL, STATE, WHY = "seerd:trial", "seerd:state", "seerd:why"
 MOST_AT_ONCE = 1000
@@ -145,7 +146,7 @@ def _frozen(trial: Tracked, ranges: Mapping[str, Any], run: ToldRun) -> Any:
     frozen: Any = create_trial(
         state=state,
         value=_value(trial),
-        params={name: trial.config[name] for name in known},
+        params={name: scalar(trial.config[name]) for name in known},
         distributions=known,
         user_attrs={TRIAL: trial.name, **(about if state.is_finished() else {})},
         intermediate_values=_intermediate(trial.name, run),
@@ -184,7 +185,7 @@ def _distribution(parameter: Parameter) -> Any:
     from optuna import distributions as d
 
     if parameter.choices:
-        return d.CategoricalDistribution(parameter.choices)
+        return d.CategoricalDistribution(tuple(map(scalar, parameter.choices)))
     low, high, log = parameter.low, parameter.high, parameter.log
     if parameter.integer:
         return d.IntDistribution(math.ceil(low), math.floor(high), log=log)

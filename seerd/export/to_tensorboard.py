@@ -15,6 +15,7 @@ from typing import Any
 from seerd.errors import ExportError
 from seerd.explanation.told import ToldRun
 from seerd.export.tracked import Tracked, tracked, values_of
+from seerd.view.configs import scalar
 
 NAME = "events.out.tfevents.seerd"
 """One file for each trial, whoever writes it; TensorBoard looks for `tfevents` in a name."""
@@ -78,7 +79,9 @@ def _opened(path: Path, trial: Tracked) -> int:
         with path.open("r+b") as file:
             file.truncate(size)
     if not whole:
-        about = hparams_pb(dict(trial.config), trial.name, trial.started)
+        about = hparams_pb(
+            {name: scalar(value) for name, value in trial.config.items()}, trial.name, trial.started
+        )
         version = Event(wall_time=trial.started, file_version="brain.Event:2")
         _append(path, [version, Event(wall_time=trial.started, summary=about)])
     scalars = (Event.FromString(record) for record in whole[2:])

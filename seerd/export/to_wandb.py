@@ -14,6 +14,7 @@ from typing import Any
 
 from seerd.explanation.told import ToldRun
 from seerd.export.tracked import Tracked, tracked, values_of
+from seerd.planner.parameter import plain
 
 SETTLED = "settled"
 
@@ -79,7 +80,7 @@ class ToWandb:
             group=facts.run,
             id=f"{facts.run}-{trial.name}",
             name=trial.name,
-            config=dict(trial.config),
+            config=plain(trial.config),
             dir=self._folder,
             mode=os.environ.get("WANDB_MODE") or "offline",  # type: ignore[arg-type]
             resume="allow",

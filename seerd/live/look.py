@@ -11,6 +11,7 @@ from typing import Literal
 
 from seerd.live.board import Board, TrialRow
 from seerd.planner.parameter import Value
+from seerd.view.configs import scalar, value_text
 
 Page = Literal["run", "trial", "help"]
 Act = Literal["", "leave", "stop", "back", "forth", "live"]
@@ -175,7 +176,7 @@ def _on_the_run(look: LiveLook, key: str, board: Board, height: int) -> LiveLook
 
 
 def _has(row: TrialRow, words: list[str]) -> bool:
-    config = " ".join(f"{name}={value}" for name, value in row.config.items())
+    config = " ".join(f"{name}={scalar(value)}" for name, value in row.config.items())
     text = f"{row.id} {row.word} {row.why} {config}".lower()
     return all(word in text for word in words)
 
@@ -218,4 +219,4 @@ def _number(value: float | None, sign: float) -> tuple[bool, float]:
 def _value(value: Value | None) -> tuple[int, float, str]:
     if isinstance(value, int | float):
         return 0, float(value), ""
-    return (2, 0.0, "") if value is None else (1, 0.0, str(value))
+    return (2, 0.0, "") if value is None else (1, 0.0, value_text(value))

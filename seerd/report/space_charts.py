@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seerd.planner.parameter import Parameter
+from seerd.planner.parameter import Parameter, Value
 from seerd.report import tables
 from seerd.report.frame import (
     CONFIG,
@@ -25,6 +25,7 @@ from seerd.report.frame import (
 )
 from seerd.report.importance import Importance
 from seerd.report.run_charts import BEST_ONLY, REST_ONLY
+from seerd.view.configs import scalar
 
 MOST_CONFIGURATIONS, MOST_DOTS = 120, 150
 
@@ -105,7 +106,7 @@ def _slice(frame: Frame, parameter: Parameter) -> list[Spec]:
     chosen = [one for one in tables.shown(frame.order, MOST_DOTS) if one.metric is not None]
     rows = [
         {
-            "x": one.trial.config[parameter.name],
+            "x": scalar(one.trial.config[parameter.name]),
             "y": one.metric,
             "top": frame.top(one.trial.id),
             "trial": one.trial.id,
@@ -134,5 +135,5 @@ def _slice_axis(parameter: Parameter) -> Spec:
     return axis("x", parameter.name, scale=scale, axis={"tickCount": 4, "labelOverlap": True})
 
 
-def _shown(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _shown(value: Value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(scalar(value))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from seerd.agent.arguments import fixed_environment
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import (
     INSTANCE_TYPES,
@@ -149,7 +150,7 @@ class Local(ClusterKind[LocalCluster]):
             why_no_python(
                 spec.train.python or cls.python,
                 spec.train.source,
-                spec.train.env,
+                fixed_environment(spec.train.env, spec.space.names),
                 torch=spec.train.launcher == "torchrun",
             )
             or None

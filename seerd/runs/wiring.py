@@ -246,7 +246,8 @@ def started_as(spec: Spec, python: str) -> Job:
         smooth=spec.metric.smooth,
         constraints=[str(one) for one in spec.metric.constraints],
         preload=None if train.preload is None else list(train.preload),
-        names=[parameter.name for parameter in spec.space.parameters],
+        names=spec.space.names,
+        fill=list(train.fill),
         observed=train.observed,
     )
 

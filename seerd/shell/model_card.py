@@ -14,6 +14,7 @@ from typing import Any
 
 from seerd.agent.manifest import Manifest
 from seerd.errors import StoreError
+from seerd.planner.parameter import plain
 from seerd.shell.stores.base import Store
 from seerd.version import VERSION
 
@@ -55,7 +56,7 @@ def write_card(to: Path, model: Model, manifest: Manifest | None) -> None:
     told = {} if manifest is None else manifest.metrics
     card = {
         "trial": model.trial,
-        "config": dict(model.config),
+        "config": plain(model.config),
         "metric": model.metric,
         "run": model.run,
         "seed": model.seed,

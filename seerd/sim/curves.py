@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +126,7 @@ class Curves:
         return self.configs or ({},) * len(self.metric)
 
     def _row(self, config: Config) -> tuple[list[float | None], list[float]]:
-        index = int(config[CURVE])
+        index = int(cast("int", config[CURVE]))
         row = self._rows.get(index)
         if row is None:
             metric: list[float | None] = [
@@ -285,7 +285,8 @@ def _condition(name: str, other: Parameter, configs: tuple[Config, ...]) -> Cond
 
 
 def _parameter(name: str, values: list[Value]) -> Parameter | None:
-    different = sorted(set(values), key=lambda value: (str(type(value)), value))
+    kinds = ((str(type(one)), str(one) if isinstance(one, tuple) else one, one) for one in values)
+    different = [value for *_, value in sorted(set(kinds), key=lambda kind: kind[:2])]
     if len(different) < 2:
         return None
     numbers = [

@@ -6,8 +6,9 @@ The one rule: a doubt is told before anything is started, and stops nobody.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
-from seerd.spec.spec import Metric
+from seerd.spec.spec import Metric, Spec
 
 LESS_IS_BETTER = re.compile(
     r"(^|_)(loss|error|err|mse|rmse|mae|nll|perplexity|ppl|cer|wer|fid|latency)(_|$)"
@@ -17,8 +18,36 @@ MORE_IS_BETTER = re.compile(
 )
 
 
-def doubts(metric: Metric) -> list[str]:
+def doubts(spec: Spec) -> list[str]:
     """Say what may not be meant, one sentence each."""
+    return [*direction_doubts(spec.metric), *_of_places(spec), *_of_booleans(spec)]
+
+
+def _of_places(spec: Spec) -> list[str]:
+    names, other = spec.unplaced()
+    if not names or (other and spec.train.observed is None):
+        return []
+    what = f"{', '.join(names)} of [space] {'are' if names[1:] else 'is'} in no argument"
+    return [f"{what}, train.env or train.fill: only a script that imports seerd gets such values"]
+
+
+def _of_booleans(spec: Spec) -> list[str]:
+    """Find options that argparse takes for true whatever text they get."""
+    words = [word for argument in spec.train.args for word in argument.split("=", 1)]
+    options = {place[1:-1]: option for option, place in pairwise(words)}
+    names = [one.name for one in spec.space.parameters if any(it is False for it in one.choices)]
+    script = spec.train.source / spec.train.script
+    text = script.read_text("utf-8", "replace") if spec.train.launcher != "command" else ""
+    return [
+        f"{option} has type=bool in the script, which takes the text false for true, too; "
+        f'leave the option out instead: {name} = ["", "{option}=1"], and "{{{name}}}" in train.args'
+        for name, option in options.items()
+        if name in names and re.search(rf"['\"]{re.escape(option)}['\"][^()]*type *= *bool\b", text)
+    ]
+
+
+def direction_doubts(metric: Metric) -> list[str]:
+    """Say whether the other mode may be meant."""
     name, other = metric.name.lower(), "min" if metric.mode == "max" else "max"
     wrong = LESS_IS_BETTER if metric.mode == "max" else MORE_IS_BETTER
     right = MORE_IS_BETTER if metric.mode == "max" else LESS_IS_BETTER

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from seerd.planner.parameter import Config, Parameter
+from seerd.planner.parameter import Config, Parameter, listed, plain
 from seerd.planner.space import Space, never_met
 
 
@@ -19,7 +19,7 @@ def why_not(space: Space, guess: Config) -> str:
         if name not in known:
             return f"there is no parameter {name} in [space]"
         if not known[name].may_be(value):
-            return f"{name} = {value!r:.80} is not in [space]"
+            return f"{name} = {listed(value)!r:.80} is not in [space]"
         if not known[name].active(guess):
             return f"{name} is not active: it needs {_needed(known[name])} in the same guess"
     return never_met(space.fixed(guess)) if space.constraints else ""
@@ -39,5 +39,5 @@ def guesses(
     reasons = [why_not(space, guess) for guess in found]
     for guess, why in zip(found, reasons, strict=True):
         if why:
-            wrong("policy.start", guess, why)
+            wrong("policy.start", plain(guess), why)
     return tuple(guess for guess, why in zip(found, reasons, strict=True) if not why)

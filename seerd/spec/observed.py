@@ -8,9 +8,10 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from seerd.agent.arguments import CHECKPOINT, named
+from seerd.agent.arguments import CHECKPOINT, GPUS, named, places
 from seerd.agent.protocol import ObservedScript
 
+MEANT = {GPUS: "the number of GPUs of an attempt", CHECKPOINT: "the path of a checkpoint"}
 Get = Callable[..., Any]
 Wrong = Callable[..., None]
 
@@ -21,8 +22,16 @@ def observed(get: Get, names: Sequence[str], wrong: Wrong) -> ObservedScript | N
     get    a value of the spec by the path of its key
     names  the hyperparameters
     """
-    _check_names("train.args", get, names, wrong)
-    _check_names("train.resume", get, [*names, CHECKPOINT], wrong)
+    known = [GPUS, *names]
+    _check_names("train.args", get, known, wrong)
+    _check_names("train.resume", get, [*known, CHECKPOINT], wrong)
+    variables = get("train.env", {}).values()
+    for name, texts in (
+        (GPUS, [*get("train.args", ()), *get("train.resume", ()), *variables]),
+        (CHECKPOINT, get("train.resume", ())),
+    ):
+        if name in names and any(places(text, [name]) for text in texts):
+            wrong(f"space.{name}", None, f"needs another name: {{{name}}} is {MEANT[name]}")
     report, checkpoint, resume = (get(f"train.{key}") for key in ("report", "checkpoint", "resume"))
     if checkpoint is not None and report is None:
         wrong(

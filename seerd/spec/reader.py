@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from seerd.errors import Mistake, SpecError
 from seerd.planner.constraints import constraint
-from seerd.planner.parameter import Parameter, Value
+from seerd.planner.parameter import Parameter, Value, listed
 from seerd.planner.space import Space, never_met
 from seerd.spec import values as v
 from seerd.spec.clusters import CLUSTER_KEYS
@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "source": v.text,
         "args": v.list_of(v.text),
         "report": v.reports,
+        "fill": v.list_of(v.saved_path),
         "checkpoint": v.saved_path,
         "resume": v.list_of(v.text),
         "launcher": v.one_of("torchrun", "python", "command"),
@@ -246,7 +247,9 @@ class Reader:
                 self.wrong(path, text, str(error))
                 continue
             for name in sorted(read.names - names):
-                self.wrong(path, text, f"there is no parameter {name}", *_near(name, names))
+                odd = [known for known in names if not all(map(str.isidentifier, known.split(".")))]
+                note = f" (in constraints no name has such signs as {odd[0]!r})" if odd else ""
+                self.wrong(path, text, f"there is no parameter {name}{note}", *_near(name, names))
         return texts
 
     def _section(
@@ -284,8 +287,16 @@ class Reader:
                     )
         return {key: read for keys in CLUSTER_KEYS.values() for key, read in keys.items()}
 
+    def _path(self, document: dict[str, Any], key: str) -> list[str]:
+        """Split the path of a key; the name of a hyperparameter may have points of its own."""
+        space = document.get("space")
+        for name in sorted(space, key=len, reverse=True) if isinstance(space, dict) else ():
+            if "." in name and f"{key}.".startswith(f"space.{name}."):
+                return ["space", name, *key.removeprefix(f"space.{name}").split(".")[1:]]
+        return key.split(".")
+
     def _override(self, document: dict[str, Any], key: str, value: Any) -> None:
-        *tables, last = key.split(".")
+        *tables, last = self._path(document, key)
         inside = document
         for part in tables:
             inside = inside.setdefault(part, {})
@@ -304,7 +315,7 @@ def _never(parameter: Parameter, value: Value) -> str:
         return f"{parameter.name} is any number of a range: choices or a step are needed"
     if parameter.may_be(value):
         return ""
-    allowed = ", ".join(map(repr, parameter.choices))
+    allowed = ", ".join(repr(listed(choice)) for choice in parameter.choices)
     allowed = allowed or f"low = {parameter.low:g} to high = {parameter.high:g}, in steps"
     return f"{parameter.name} never has this value; it has {allowed:.200}"
 
@@ -334,7 +345,7 @@ def _lines(text: str) -> Iterable[tuple[str, int]]:
         if header := re.match(r"\s*\[([\w.-]+)\]", line):
             section = header[1]
             yield section, number
-        elif key := re.match(r"\s*([\w.-]+)\s*=", line):
+        elif key := re.match(r"\s*\"?([\w./-]+)\"?\s*=", line):
             yield (f"{section}.{key[1]}" if section else key[1]), number
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from seerd.agent.arguments import GPUS, places
 from seerd.agent.protocol import ObservedScript
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import MetricConstraint, Mode, PolicyParams
@@ -24,6 +25,7 @@ from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
 from seerd.spec.dicts import THE_DICT, toml_of
 from seerd.spec.guesses import guesses
 from seerd.spec.observed import observed
+from seerd.spec.reaching import unplaced
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.targets import paths_of
 
@@ -62,6 +64,7 @@ class Train:
     ingress_gb  GB that every instance fetches, whatever fetches them
     preload     modules that are imported before trials start; None: that is learned; none of them:
                 trials start with nothing imported
+    fill        files of the source in which names in braces are filled, as in `args`
     """
 
     script: str
@@ -74,6 +77,7 @@ class Train:
     env: dict[str, str]
     ingress_gb: float = 0.0
     preload: tuple[str, ...] | None = None
+    fill: tuple[str, ...] = ()
     observed: ObservedScript | None = None
 
 
@@ -128,6 +132,13 @@ class Spec:
     export: dict[str, str] = field(default_factory=dict)
     file: Path | None = None
 
+    def unplaced(self) -> tuple[list[str], bool | None]:
+        """See `seerd.spec.reaching.unplaced`."""
+        train = self.train
+        files = ((train.source / file).read_text("utf-8", "replace") for file in train.fill)
+        texts, is_python = [*train.args, *train.env.values(), *files], train.launcher != "command"
+        return unplaced(self.space, texts, train.source, train.script, is_python=is_python)
+
     def exported(self) -> frozenset[Path]:
         """Return the files and folders that runs are exported to, which are none of the source; a
         folder with the script in it is.
@@ -168,9 +179,26 @@ def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]
     values = reader.sections(document)
     space = reader.space(document.get("space"))
     spec = _build(values, space, folder, text, reader)
+    if not reader.problems:
+        _check_places(spec, reader)
     if reader.problems:
         raise SpecError(str(reader.path), sorted(reader.problems, key=lambda p: p.line or 10**9))
     return replace(spec, text=_as_given(document, given)) if given else spec
+
+
+def _check_places(spec: Spec, reader: Reader) -> None:
+    """Note hyperparameters that nothing can carry to the script."""
+    train = spec.train
+    if train.observed is None or train.launcher == "command" or "PYTHONPATH" in train.env:
+        return
+    names, other = spec.unplaced()
+    for name in names if other is False else ():
+        reader.wrong(
+            f"space.{name}",
+            None,
+            f"reaches the script in no way: it is in no argument. Put {{{name}}} into train.args, "
+            f'as "--{name}", "{{{name}}}", or into train.env or a file of train.fill',
+        )
 
 
 def _as_given(document: Mapping[str, Any], overrides: Sequence[Override]) -> str:
@@ -302,7 +330,8 @@ def _train(get: Get, folder: Path, reader: Reader, space: Space, *, here: bool) 
         env=get("train.env", {}),
         ingress_gb=get("train.ingress", 0.0),
         preload=get("train.preload"),
-        observed=observed(get, [one.name for one in space.parameters], reader.wrong),
+        fill=_fill(get("train.fill", ()), source, space, reader),
+        observed=observed(get, space.names, reader.wrong),
     )
 
 
@@ -328,6 +357,26 @@ def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
             )
         return path.relative_to(source).as_posix()
     return script
+
+
+def _fill(files: tuple[str, ...], source: Path, space: Space, reader: Reader) -> tuple[str, ...]:
+    """Return the files in which names are filled; note those that cannot be."""
+    for file in files:
+        path = source / file
+        if not path.is_file() or path.resolve() != path:
+            reader.wrong("train.fill", file, f"there is no such file in {source} (links are none)")
+            continue
+        try:
+            named = places(text_of(path), [GPUS, *space.names])
+        except SpecError as error:
+            reader.wrong("train.fill", file, error.problems[0].allowed)
+            continue
+        inactive = [one.name for one in space.parameters if one.when and one.name in named]
+        if not named:
+            reader.wrong("train.fill", file, "no hyperparameter in braces is in it, as {lr}")
+        elif inactive and path.suffix == ".toml":
+            reader.wrong("train.fill", file, f"{inactive[0]} may be inactive, and TOML has no null")
+    return files
 
 
 def _look_for(script: str, source: Path, get: Get, reader: Reader, *, here: bool) -> None:

@@ -334,16 +334,19 @@ def size(value: Any) -> float:
 
 def config(value: Any) -> dict[str, Value]:
     """Take a configuration, or a part of one."""
+    _check_quoted(value)
     if not isinstance(value, dict) or not value or not all(map(_is_value, value.values())):
         raise ValueError("a table of values is needed, for example { lr = 0.1, width = 64 }")
-    return dict(value)
+    return {name: _frozen(it) for name, it in value.items()}
 
 
 def parameter(key: str, value: Any) -> Parameter:
     """Take one dimension of the search space: choices, a fixed value, a range or a normal.
 
-    Whether its conditions can hold is not known here.
+    A choice may be a list. Whether its conditions can hold is not known here.
     """
+    if not key or set("{}\n") & set(key):
+        raise ValueError("a name without braces is needed, since {name} stands for a value")
     if isinstance(value, list):
         return Parameter(key, choices=_choices(value))
     if not isinstance(value, dict):
@@ -353,6 +356,8 @@ def parameter(key: str, value: Any) -> Parameter:
                 "fixed number, text or boolean is needed"
             )
         return Parameter(key, choices=_choices([value]))
+    if not {"values", "when"} & value.keys() and set(map(type, value.values())) & {dict, list}:
+        _check_quoted({key: value})
     if "values" in value:
         _only(value, {"values", "when"}, "a list of values")
         return Parameter(key, choices=_choices(value["values"]), when=_conditions(value))
@@ -361,12 +366,8 @@ def parameter(key: str, value: Any) -> Parameter:
 
 def _choices(value: Any) -> tuple[Value, ...]:
     if not isinstance(value, list) or not value or not all(map(_is_value, value)):
-        raise ValueError("a list of at least one number, text or boolean is needed")
-    if any(isinstance(item, float) and not math.isfinite(item) for item in value):
-        raise ValueError("every number must be finite")
-    if any(isinstance(item, int) and abs(item) > LARGEST for item in value):
-        raise ValueError(f"whole numbers of at most {LARGEST} are allowed")
-    return tuple(value)
+        raise ValueError("a list of at least one number, text, boolean, or list of these is needed")
+    return tuple(map(_frozen, value))
 
 
 def _range(key: str, value: dict[str, Any]) -> Parameter:
@@ -429,6 +430,7 @@ def _conditions(value: dict[str, Any]) -> tuple[Condition, ...]:
     if not isinstance(when, dict) or ("when" in value and not when):
         raise ValueError('when must be a table, for example when = { optimizer = "sgd" }')
     try:
+        _check_quoted(when)
         return tuple(
             Condition(name, _choices(one if isinstance(one, list) else [one]))
             for name, one in when.items()
@@ -437,8 +439,28 @@ def _conditions(value: dict[str, Any]) -> tuple[Condition, ...]:
         raise ValueError(f"when: {error}") from error
 
 
-def _is_value(value: Any) -> bool:
+def _check_quoted(table: Any) -> None:
+    """Raise `ValueError` for a table in a table: that is what TOML makes of a name with points."""
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if isinstance(value, dict):
+            path = f"{name}.{next(iter(value), 'lr')}"
+            raise ValueError(f'a name with points is written in quotes: "{path}" = ...')
+
+
+def _is_value(value: Any, deepest: int = 2) -> bool:
+    """Tell whether this is a value, or a list of values, or of lists of them."""
+    if isinstance(value, list) and deepest:
+        return all(_is_value(item, deepest - 1) for item in value)
     return isinstance(value, (bool, int, float, str))
+
+
+def _frozen(value: Any) -> Any:
+    """Return the value, lists as tuples. Raises `ValueError` for a number that is not kept."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("every number must be finite")
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError(f"whole numbers of at most {LARGEST} are allowed")
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _is_number(value: Any) -> bool:

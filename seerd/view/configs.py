@@ -5,6 +5,9 @@ The one rule: no run is needed for it, so that `seerd plan` need not import the 
 
 from __future__ import annotations
 
+from typing import Any
+
+from seerd.agent.arguments import text_of
 from seerd.planner.parameter import Config, Value
 from seerd.view.harmless import printable
 
@@ -16,4 +19,9 @@ def config_text(config: Config) -> str:
 
 def value_text(value: Value) -> str:
     """Write one value of a configuration."""
-    return printable(f"{value:.4g}" if isinstance(value, float) else str(value))
+    return printable(f"{value:.4g}" if isinstance(value, float) else str(scalar(value)))
+
+
+def scalar(value: Any) -> Any:
+    """Return a value for programs that know no lists: a list as JSON."""
+    return text_of(value) if isinstance(value, list | tuple) else value

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seerd.planner.model import Impossible, Stage
+from seerd.planner.parameter import plain
 from seerd.planner.space import Config
 from seerd.planner.stages import instances_for
 
@@ -53,7 +54,7 @@ def plan_json(
         "forecast": _forecast(planned.forecast),
         "adjusted": list(outline.adjusted),
         "warnings": list(planned.warnings),
-        "configs": [dict(config) for config in configs],
+        "configs": [plain(config) for config in configs],
         "others": [_other(name, other) for name, other in others.items()],
     }
 

@@ -21,6 +21,7 @@ from seerd.core.metrics import (
 from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
 from seerd.shell.providers.base import Leftovers
 from seerd.view.jobs import ShownJob, bill_of, jobs_of, owners_of
@@ -189,7 +190,7 @@ def _model(state: State, best: Incumbent) -> Json:
     trial, published = state.trials[best.trial], state.result.of_jobs.get(job_of(best.trial))
     return {
         "trial": best.trial,
-        "config": dict(trial.config),
+        "config": plain(trial.config),
         "metric": best.metric,
         "metrics": metrics_of(state, trial, best.checkpoint.reports),
         "mean_of": averaged(state, best.checkpoint),
@@ -243,7 +244,7 @@ def trial_row(state: State, trial: Trial, outcome: TrialOutcome) -> Json:
     return {
         "trial": trial.id,
         **({"job": job_of(trial.id)} if state.facts.jobs else {}),
-        "config": dict(trial.config),
+        "config": plain(trial.config),
         "phase": fate(state, trial),
         "outcome": outcome.word,
         "outcome_why": why_text(trial, outcome),

@@ -21,6 +21,7 @@ from seerd.agent.protocol import (
     ObservedScript,
     Refused,
     Reported,
+    Start,
     Training,
 )
 
@@ -344,3 +345,41 @@ def test_what_may_be_wrong_with_patterns_is_told_once_each(rig: Rig) -> None:
     assert [fact.metrics for fact in client.facts if isinstance(fact, Reported)] == [
         {"accuracy": 0.0}
     ] * 2
+
+
+GETS = """
+import json, os, sys
+told = {"argv": sys.argv[1:], "file": json.load(open("conf/config.json")), "at": os.getcwd()}
+told |= {name: os.environ.get(name) for name in ("LR", "MOMENTUM", "GPUS")}
+print("got", json.dumps(told))
+print("accuracy 0.5")
+"""
+
+
+def test_values_reach_arguments_variables_and_files_of_each_attempt(rig: Rig) -> None:
+    """A file is filled in the attempt's own folder, and stays what it was in the source."""
+    config = {"optim.lr": -1e-05, "layers": [64, [3]], "name": "a b"}
+    (rig.source / "conf").mkdir()
+    template = '{"lr": {optim.lr}, "layers": {layers}, "m": {momentum}, "n": "{name}"}\r\n'
+    (rig.source / "conf" / "config.json").write_bytes(template.encode())
+    job = rig.job(
+        GETS,
+        args=["--lr", "{optim.lr}", "--layers", "{layers}", "--m", "{momentum}", "-p={gpus}"],
+        env={"LR": "{optim.lr}", "MOMENTUM": "{momentum}", "GPUS": "{gpus}"},
+        names=[*config, "momentum"],
+        fill=["conf/config.json"],
+        launcher="python",
+        observed=ObservedScript(ACCURACY),
+        setup=['test -z "${LR+set}"'],
+    )
+    client = rig.ready(job)
+    client.say(Start("start", "t1", 1, [0, 1], config, 17, []))
+    assert client.exit_of().cause == "finished"
+    (line,) = (line for line in printed(rig, 1).splitlines() if line.startswith("got "))
+    got = json.loads(line[4:])
+    assert got["argv"] == ["--lr=-1.0e-05", "--layers", "64", "[3]", "-p=2"]
+    assert (got["LR"], got["MOMENTUM"], got["GPUS"]) == ("-1.0e-05", None, "2")
+    assert got["file"] == {"lr": -1e-05, "layers": [64, [3]], "m": None, "n": "a b"}
+    filled = Path(got["at"], "conf", "config.json").read_bytes()
+    assert filled.endswith(b'"n": "a b"}\r\n')
+    assert (rig.source / "conf" / "config.json").read_bytes() == template.encode()

@@ -20,6 +20,7 @@ MIXED = Space(
         Parameter("layers", low=1, high=6, integer=True),
         Parameter("width", low=16, high=256, log=True, integer=True),
         Parameter("epochs", choices=(90,)),
+        Parameter("blocks", choices=((64,), (64, 128), ((3, 5), "x"), ())),
     ),
     constraints=("layers * width <= 512", "lr / (1 - momentum) <= 2"),
 )

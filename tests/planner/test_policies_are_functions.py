@@ -20,7 +20,9 @@ from seerd.planner.space import Parameter, Space
 DEADLINE_S = 60.0
 END_S = DEADLINE_S + 5
 GPUS = 8
-SPACE = Space((Parameter("lr", low=1e-4, high=1.0, log=True), Parameter("depth", (2, 4, 6))))
+SPACE = Space(
+    (Parameter("lr", low=1e-4, high=1.0, log=True), Parameter("depth", ((2,), (4, 6), ())))
+)
 NAMES = [name for name in (*POLICIES, *INTERNAL) if name != "bohb" or find_spec("optuna")]
 TRIALS = {"random": 4}
 """One alone would not show much."""
