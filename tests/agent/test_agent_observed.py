@@ -191,6 +191,53 @@ def test_a_script_that_handles_sigterm_saves_a_folder_at_its_end(rig: Rig, launc
     assert "1.0 ['ckpt/last'] ['a', 'b']" in "".join(path.read_text() for path in logs)
 
 
+LINKED = """
+import os, sys
+if len(sys.argv) > 1:
+    print("accuracy", open(f"{sys.argv[1]}/latest/state").read(), os.readlink("ckpt/latest"))
+else:
+    os.makedirs("ckpt/step_5")
+    open("ckpt/step_5/state", "w").write("0.5")
+    open("vocab", "w").write("words")
+    os.symlink("step_5", "ckpt/latest")
+    os.symlink("../vocab", "ckpt/vocab")
+    os.symlink("/usr", "ckpt/system")
+    print("accuracy 0.5")
+"""
+
+
+def test_links_inside_a_checkpoint_come_back_and_others_are_named(rig: Rig) -> None:
+    observed = ObservedScript(ACCURACY, "ckpt", ["{checkpoint}"])
+    client = rig.ready(rig.job(LINKED, observed=observed))
+    client.start()
+    told = client.until(Complained)
+    assert told.what == "warning"
+    assert "system: nothing of it is saved; vocab: saved as a file of its own" in told.why
+    assert client.exit_of().code == 0
+    client.start(attempt=2, checkpoints=(last_saved(client, 1).name,))
+    assert client.exit_of(attempt=2).code == 0
+    assert "accuracy 0.5 step_5" in printed(rig, 2)
+
+
+def test_a_checkpoint_that_is_a_link_to_the_newest_file_goes_on_as_that_file(rig: Rig) -> None:
+    script = (
+        "import os, sys\n"
+        "seen = open(sys.argv[1]).read() if sys.argv[1:] else 'nothing'\n"
+        "os.makedirs('ckpt', exist_ok=True)\n"
+        "open('ckpt/ep3.pt', 'w').write('three')\n"
+        "os.symlink('ep3.pt', 'ckpt/part')\n"
+        "os.replace('ckpt/part', 'ckpt/latest.pt')\n"
+        "print('accuracy 0.3', seen)\n"
+    )
+    observed = ObservedScript(ACCURACY, "ckpt/latest.pt", ["{checkpoint}"])
+    client = rig.ready(rig.job(script, observed=observed))
+    client.start()
+    assert client.exit_of().code == 0
+    client.start(attempt=2, checkpoints=(last_saved(client, 1).name,))
+    assert client.exit_of(attempt=2).code == 0
+    assert "accuracy 0.3 three" in printed(rig, 2)
+
+
 def test_ranks_of_torchrun_are_heard_once_and_all_are_stopped(rig: Rig) -> None:
     script = (
         "import os, time\nprint('accuracy', int(os.environ['RANK']) + 0.5, flush=True)\n"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench.testbed.agents import Rig
+from seerd.agent.protocol import Complained
 from seerd.agent.workplace import SMALL
 
 SCRIPT = """
@@ -89,6 +90,53 @@ def test_nothing_of_an_attempt_leads_out_of_its_folder(
         }
         assert (work / "best.pt").read_text() == "mine"
     assert _contents(rig.source) == before
+
+
+LEAVES = """
+import os
+from pathlib import Path
+
+here = Path(__file__).resolve().parent
+os.chdir(here.parent)
+for name in ("data/train/labels.cache", "results/experiment_run/model.json", "foo.txt",
+             "runs/exp/best.pt", ".cache/meta.db", "../beside_the_project"):
+    path = here.parent / name
+    assert not path.exists(), f"{path} is another attempt's"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+assert len(os.listdir("data/train/labels")) == 600
+"""
+
+
+@pytest.mark.parametrize("launcher", ["python", "torchrun"])
+def test_no_attempt_finds_what_another_has_left(rig: Rig, launcher: str) -> None:
+    """Labels cached beside the data (ultralytics#21126), the first free name of an experiment
+    (ludwig#792), a file by a relative path (ray#6228), `ROOT / "runs"` of a script in a subfolder.
+    """
+    for number in range(600):
+        label = rig.source / "data" / "train" / "labels" / f"{number}.txt"
+        label.parent.mkdir(parents=True, exist_ok=True)
+        label.touch()
+    (rig.source / "tools").mkdir()
+    (rig.source / "results").mkdir()
+    (rig.source / "tools" / "train.py").write_text(LEAVES)
+    client = rig.ready(replace(rig.job("", launcher=launcher), script="tools/train.py"))
+    for trial, attempt in (("t1", 1), ("t2", 1), ("t1", 2)):
+        client.start(trial, attempt)
+        end = client.exit_of(trial, attempt)
+        assert end.code == 0, "\n".join(end.tail)
+        assert (rig.attempt(trial, attempt) / "work/data/train/labels.cache").read_text() == "mine"
+
+
+def test_what_was_written_into_a_shared_file_is_told(rig: Rig) -> None:
+    (rig.source / "large.bin").write_bytes(bytes(SMALL + 1))
+    script = "import os\nos.chmod('large.bin', 0o600)\nopen('large.bin', 'r+b').write(b'x')\n"
+    client = rig.ready(rig.job(script))
+    client.start()
+    assert client.exit_of().code == 0
+    told = client.until(Complained)
+    assert told.what == "shared"
+    assert "large.bin in the source changed" in told.why
 
 
 def _below(work: Path) -> list[Path]:
