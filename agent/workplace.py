@@ -185,12 +185,11 @@ class _Layout:
 
     def _place(self, folder: _Folder, entry: "os.DirEntry[str]") -> List[_Folder]:
         path, saved = os.path.join(folder.path, entry.name), folder.saved
-        is_saved = bool(saved) and fnmatchcase(entry.name, saved[0])
-        if entry.is_dir(follow_symlinks=False):
-            inner = _Folder(path, saved[1:] if is_saved else ())
-            return [] if is_saved and len(saved) == 1 else [inner]
-        if is_saved and len(saved) == 1:
+        is_way = bool(saved) and fnmatchcase(entry.name, saved[0])
+        if is_way and len(saved) == 1:
             return []
+        if entry.is_dir(follow_symlinks=False):
+            return [_Folder(path, saved[1:] if is_way else ())]
         if entry.is_symlink():
             self._link_again(path)
         elif entry.is_file():

@@ -10,7 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seerd.agent.folders import LISTING, FolderContents, is_packed, pack, unpack
@@ -93,12 +93,14 @@ def test_a_link_out_of_the_folder_counts_as_its_file(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "deep" / "model.bin").read_bytes() == b"weights"
 
 
-PART = st.sampled_from(["a", "b", "..", ".", "/", "c"])
+NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple)
 
 
-@given(
-    st.dictionaries(st.lists(PART, min_size=1, max_size=3).map(tuple), st.lists(PART, max_size=4))
-)
+@given(st.dictionaries(NAMES, st.lists(st.sampled_from(["a", "b", "c", ".."]), max_size=4)))
+@example({("a", "b"): ["..", "..", "c"]})
+@example({("a",): ["b", "..", "..", "c"], ("b",): ["c"]})
+@example({("..", "a"): ["b"]})
+@example({("a",): ["", "etc"]})
 def test_no_list_of_links_leads_out(
     tmp_path_factory: pytest.TempPathFactory, links: dict[tuple[str, ...], list[str]]
 ) -> None:
