@@ -10,17 +10,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Protocol, Tuple
+from typing import Callable, List, Optional, Protocol, Tuple
 
+from seerd.agent.copying import copy_file
 from seerd.agent.manifest import CheckpointError, Goal, Manifest, is_safe, needed, small_file
 
 AGAIN_S = 0.5
 """Seconds after which a directory that could not be written is tried again."""
+CUT_S = 1.0
+"""Seconds that a checkpoint may still take to be stored when its trial has no time left."""
+Piece = Callable[[int], bool]
 log = logging.getLogger("agent")
 
 
@@ -68,11 +73,13 @@ class Directory:
     folder    the directory
     goal      by what its checkpoints are compared
     again_at  when it is tried again after a failure, in seconds of the monotonic clock
+    cut_at    when what is being put is given up, in seconds of the monotonic clock
     """
 
     folder: Path
     goal: Goal
     again_at: float = 0.0
+    cut_at: float = math.inf
 
     def ready(self) -> bool:
         """Tell whether it has not just failed."""
@@ -85,7 +92,7 @@ class Directory:
         tried again; `CheckpointError` if the checkpoint is damaged.
         """
         try:
-            return name, store(local, self.folder, name, self.goal)
+            return name, store(local, self.folder, name, self.goal, self._go_on)
         except NotNowError:
             self.again_at = time.monotonic() + AGAIN_S
             raise
@@ -105,16 +112,26 @@ class Directory:
         """Do nothing: there is always room for one more."""
 
     def cut(self) -> None:
-        """Do nothing: what has begun is soon done."""
+        """Give up what takes longer than `CUT_S` from the first call on."""
+        self.cut_at = min(self.cut_at, time.monotonic() + CUT_S)
+
+    def _go_on(self, _: int) -> bool:
+        """Return that each piece is to be flushed. Raises `NotNowError` when it is too late."""
+        if time.monotonic() >= self.cut_at:
+            raise NotNowError("there is no time left to store it")
+        return True
 
 
-def store(local: Path, to: Path, name: str, goal: Goal) -> Manifest:
+def store(
+    local: Path, to: Path, name: str, goal: Goal, go_on: Piece = lambda size: True
+) -> Manifest:
     """Put a checkpoint of the folder `local` into the folder `to`, where only those that are
     `needed` stay.
 
-    Raises `CheckpointError`, which is a `NotNowError` where a folder cannot be written.
+    `go_on` is called after each piece, as `copy_file` calls it. Raises `CheckpointError`, which is
+    a `NotNowError` where a folder cannot be written, and what `go_on` raises.
     """
-    manifest = _transfer(local, to, name)
+    manifest = _transfer(local, to, name, go_on)
     try:
         worths = {one: _worth(to, one, goal) for one in _names(to)}
         for old in set(worths) - needed(worths) - {name}:
@@ -144,11 +161,11 @@ def fetch(store_folder: Path, local: Path, names: List[str]) -> Optional[str]:
     return None
 
 
-def _transfer(source: Path, to: Path, name: str) -> Manifest:
+def _transfer(source: Path, to: Path, name: str, go_on: Piece = lambda size: True) -> Manifest:
     manifest = Manifest.read(source / f"{name}.json")
     try:
         to.mkdir(parents=True, exist_ok=True)
-        _copy(source / f"{name}.pt", to / f"{name}.pt", manifest)
+        _copy(source / f"{name}.pt", to / f"{name}.pt", manifest, go_on)
         write_named(to / f"{name}.json", small_file(source / f"{name}.json"))
     except OSError as error:
         raise NotNowError(
@@ -195,7 +212,7 @@ def _good(folder: Path, name: str) -> bool:
         return False
 
 
-def _copy(source: Path, to: Path, manifest: Manifest) -> None:
+def _copy(source: Path, to: Path, manifest: Manifest, go_on: Piece) -> None:
     """Link the bytes of a checkpoint to their place, where that is possible (they are never written
     again), or copy them.
 
@@ -209,8 +226,8 @@ def _copy(source: Path, to: Path, manifest: Manifest) -> None:
     try:
         os.link(source, part)
     except OSError:
-        shutil.copyfile(source, part)
-    if part.stat().st_size != manifest.size or checksum(part) != manifest.sha256:
+        copy_file(source, part, go_on)
+    if part.stat().st_size != manifest.size or checksum(part, go_on) != manifest.sha256:
         part.unlink()
         raise CheckpointError(f"{source} does not have the checksum of its manifest")
     _flush(part)
@@ -240,10 +257,11 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def checksum(path: Path) -> str:
-    """Compute the SHA-256 of a file, in hex."""
+def checksum(path: Path, go_on: Piece = lambda size: True) -> str:
+    """Compute the SHA-256 of a file, in hex. `go_on` is called after each piece."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
+            go_on(len(block))
     return digest.hexdigest()

@@ -53,6 +53,8 @@ has none (`seerd.agent.serve.FLUSH_S`).
 """
 RETRY_S = 0.2
 GIVE_UP_S = 30.0
+LEAST_S = 0.3
+"""Seconds that an agent has to hear of the end although the run's time is up."""
 ANSWER_S = 10.0
 CLOCK_S = 120.0
 PREPARE_S = 1200.0
@@ -274,15 +276,13 @@ class Conversation:
 
     async def shut_down(self, token: str, spare_s: float = ANSWER_S) -> None:
         """Have the agent kill what still runs and end. Returns when it has closed the connection or
-        cannot be reached.
-
-        An agent that is only being connected to is told as soon as it can be, if that is within
-        `spare_s` seconds.
+        cannot be reached, or after `spare_s` seconds; then it ends by itself.
         """
         self._ending = True
         self._last_order = Shutdown(token)
         self.say(self._last_order)
-        await self.close(ANSWER_S if self._writer is not None else min(ANSWER_S, spare_s))
+        least_s = LEAST_S if self._writer is not None else 0.0
+        await self.close(min(ANSWER_S, max(least_s, spare_s)))
 
     async def drop(self, why: str) -> None:
         """End the conversation because of `why`: the instance is gone."""

@@ -242,6 +242,7 @@ def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
     job  whose model, where jobs share the run
     """
     from seerd.agent import folders
+    from seerd.agent.copying import copy_file
     from seerd.agent.manifest import CheckpointError
 
     best = folder.best / job
@@ -251,7 +252,7 @@ def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
         if folders.is_packed(best / "checkpoint.pt"):
             folders.unpack(best / "checkpoint.pt", to / "checkpoint")
             return to / "checkpoint"
-        shutil.copyfile(best / "checkpoint.pt", to / "checkpoint.pt")
+        copy_file(best / "checkpoint.pt", to / "checkpoint.pt")
     except CheckpointError as error:
         raise UsageError(f"the model cannot be copied to {to}: {error}") from error
     except OSError as error:

@@ -12,10 +12,12 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from seerd.agent import KEPT, folders
 
+FLUSHED = 32 << 20
+"""Bytes after which what is written has to be on the disk."""
 ABOUT = "seerd.json"
 """File in a checkpoint that is a folder: what is to be known of the trial."""
 
@@ -45,16 +47,16 @@ def write_folder(
 
 def _write(folder: Path, name: str, payload: Dict[str, Any], data: bytes, worth: Worth) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    sha256 = _write_whole(folder / f"{name}.pt", data)
     manifest = {
         "version": 1,
         "name": name,
         "epoch": payload["epoch"],
         "metrics": payload["metrics"],
-        "sha256": sha256(data),
+        "sha256": sha256,
         "size": len(data),
         "versions": versions(),
     }
-    _write_whole(folder / f"{name}.pt", data)
     publish(folder, manifest, worth)
 
 
@@ -166,14 +168,48 @@ def dumped(torch: Any, payload: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file that gets its name only when its bytes are on the disk."""
+def _write_whole(path: Path, data: bytes) -> str:
+    """Write a file that gets its name only when its bytes are on the disk. Return its checksum."""
     part = path.with_name(f".{path.name}")
-    with open(part, "wb") as out:
-        out.write(data)
+    with open(part, "wb") as file:
+        out = Flushed(file)
+        for at in range(0, len(data), FLUSHED):
+            out.write(memoryview(data)[at : at + FLUSHED])
         out.flush()
-        os.fsync(out.fileno())
     os.replace(part, path)
+    return out.sha256.hexdigest()
+
+
+class Flushed:
+    """A file whose bytes are on the disk, at the latest when `FLUSHED` more have been written: a
+    process that waits for the disk cannot be killed.
+
+    sha256  the checksum of what was written
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._unflushed = 0
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        """Write as a file does."""
+        self.sha256.update(data)
+        written = self._file.write(data)
+        self._unflushed += len(data)
+        if self._unflushed >= FLUSHED:
+            self.flush()
+        return written
+
+    def tell(self) -> int:
+        """Return how many bytes there are."""
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Wait until all is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._unflushed = 0
 
 
 def _reason(error: Exception) -> str:

@@ -27,6 +27,8 @@ from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Sp
 
 START_S = 20.0
 END_S = 10.0
+LEAST_S = 0.3
+"""Seconds that an agent has to end although the run's time is up."""
 POLL_S = 0.01
 
 
@@ -44,6 +46,7 @@ class LocalProvider:
     weight      the run's share of the GPUs beside other runs on this machine
     spawned     the agents' processes that were started here, by instance
     given_back  instances that were given back: `connect` starts no agent for them any more
+    left_to_end  those of them that end by themselves, since the run's time was up
     """
 
     folder: Path
@@ -56,6 +59,7 @@ class LocalProvider:
     weight: float = 1.0
     spawned: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
     given_back: set[str] = field(default_factory=set)
+    left_to_end: set[str] = field(default_factory=set)
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Do nothing: this machine is there, and its agents cost nothing by themselves."""
@@ -105,11 +109,13 @@ class LocalProvider:
         """Wait for the agent to end, else kill it and have a new one clean up after it, so that no
         process is left. Raises `ProviderError` if the new one does not start or end. The span is
         empty: this machine is not rented.
+
+        With less than `END_S` seconds to spare, nobody waits for the new one: it ends by itself.
         """
         instance = name if self._there(name) else _named(name)
         self.given_back.add(instance)
         if self._there(instance):
-            await self._end(instance)
+            await self._end(instance, spare_s)
         return Span()
 
     async def loss(self) -> Loss:
@@ -119,23 +125,27 @@ class LocalProvider:
     async def leftovers(self) -> Leftovers:
         """Return the agents that still live."""
         folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
+        alive = [folder.name for folder in folders if self._runs(folder.name)]
         return Leftovers(
-            [
-                f"{folder.name}: its agent still runs"
-                for folder in folders
-                if self._runs(folder.name)
-            ]
+            [f"{name}: its agent still runs" for name in alive if name not in self.left_to_end],
+            [f"{name}: its agent is ending" for name in alive if name in self.left_to_end],
         )
 
     async def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    async def _end(self, instance: str) -> None:
+    async def _end(self, instance: str, spare_s: float) -> None:
         folder = self.folder / instance
-        orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), END_S)
+        patience_s = min(END_S, max(LEAST_S, spare_s))
+        orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), patience_s)
         if orderly:
             return
         self._kill(instance)
+        if patience_s < END_S:
+            await _wait(lambda: not self._runs(instance), LEAST_S)
+            self.left_to_end.add(instance)
+            self._spawn(folder, lease_s=0.0, grace_s=0.0)
+            return
         await _wait(lambda: not self._runs(instance), END_S)
         await self._ensure_agent(instance)
         _signal(folder, signal.SIGTERM)
@@ -163,7 +173,8 @@ class LocalProvider:
     async def _ensure_agent(self, instance: str) -> None:
         folder = self.folder / instance
         if not _locked(folder):
-            self.spawned.setdefault(instance, []).append(self._spawn(folder))
+            agent = self._spawn(folder, lease_s=self.lease_s, grace_s=self.grace_s)
+            self.spawned.setdefault(instance, []).append(agent)
         if not await _wait(lambda: _answers(folder), START_S):
             raise ProviderError(
                 f"the agent in {folder} did not start; its last lines:\n{_tail(folder)}"
@@ -172,7 +183,7 @@ class LocalProvider:
     def _shared(self) -> list[str]:
         return ["--share", str(self.weight)]
 
-    def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
+    def _spawn(self, folder: Path, *, lease_s: float, grace_s: float) -> subprocess.Popen[bytes]:
         kind = "--cuda" if self.cuda else "--slots"
         command = [
             sys.executable,
@@ -188,9 +199,9 @@ class LocalProvider:
             "--gpus",
             str(self.gpus),
             "--lease-s",
-            str(self.lease_s),
+            str(lease_s),
             "--grace-s",
-            str(self.grace_s),
+            str(grace_s),
             *self._shared(),
         ]
         with (folder / "agent.out").open("ab") as out:

@@ -1,19 +1,21 @@
 """A directory as the checkpoint store.
 
 The one rule: a file gets its name only when its bytes are on the disk and have the expected
-checksum.
+checksum, now or when their manifest was written and nobody has written to them since.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
-import shutil
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from seerd.agent.copying import copy_file
 from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
 from seerd.agent.protocol import NAME, Ask, Grant, Parts
 from seerd.errors import StoreError
@@ -77,8 +79,8 @@ class DirectoryStore:
         """Do nothing: nothing is open."""
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
-        """Copy `TRIAL/NAME.pt` to `to`. Raises `StoreError` if it is missing, damaged or cannot be
-        copied.
+        """Link or copy `TRIAL/NAME.pt` to `to`. Raises `StoreError` if it is missing, damaged or
+        cannot be copied.
         """
         await asyncio.to_thread(_copy_checked, self.folder / trial / f"{name}.pt", sha256, to)
 
@@ -103,20 +105,34 @@ def _manifest(path: Path) -> bytes:
 def _copy_checked(source: Path, sha256: str, to: Path) -> None:
     part = to.with_name(f".{to.name}.part")
     to.parent.mkdir(parents=True, exist_ok=True)
+    part.unlink(missing_ok=True)
     if not source.is_file():
         raise StoreError(f"{source} is not there, or no file", damaged=True)
-    try:
-        shutil.copyfile(source, part)
-    except OSError as error:
-        raise StoreError(
-            f"{source} cannot be copied: {error.strerror}", damaged=not source.is_file()
-        ) from error
-    with part.open("rb") as copy:
-        found = hashlib.file_digest(copy, "sha256").hexdigest()
-        os.fsync(copy.fileno())
-    if found != sha256:
-        part.unlink()
-        raise StoreError(
-            f"{source} is damaged: its SHA-256 is {found}, {sha256} was confirmed", damaged=True
-        )
+    if not _linked(source, part):
+        try:
+            copy_file(source, part)
+        except OSError as error:
+            raise StoreError(
+                f"{source} cannot be copied: {error.strerror}", damaged=not source.is_file()
+            ) from error
+        with part.open("rb") as copy:
+            found = hashlib.file_digest(copy, "sha256").hexdigest()
+            os.fsync(copy.fileno())
+        if found != sha256:
+            part.unlink()
+            raise StoreError(
+                f"{source} is damaged: its SHA-256 is {found}, {sha256} was confirmed", damaged=True
+            )
     part.rename(to)
+
+
+def _linked(source: Path, part: Path) -> bool:
+    """Link a checkpoint that nobody has written to since its manifest was: its agent has compared
+    its checksum and flushed it before that. Return whether that was possible.
+    """
+    with contextlib.suppress(OSError):
+        about, confirmed = source.lstat(), source.with_suffix(".json").stat()
+        if stat.S_ISREG(about.st_mode) and about.st_mtime_ns < confirmed.st_mtime_ns:
+            os.link(source, part)
+            return True
+    return False

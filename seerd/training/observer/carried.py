@@ -7,13 +7,12 @@ The one rule: a checkpoint is a copy. The copy counts only if the original was t
 after, and if its own checksums are right, where it has any.
 """
 
-import hashlib
 import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional
+from typing import Any, BinaryIO, Dict, List, Optional, cast
 
 from seerd.agent import folders
 from seerd.training import checkpoints
@@ -63,35 +62,35 @@ class Carrier:
         part = folder / f".{name}.pt"
         shows = self._watch.shows(saved)
         try:
-            with open(part, "wb") as out:
+            with open(part, "wb") as file:
+                out = checkpoints.Flushed(file)
                 self._copy(saved, out)
                 out.flush()
-                os.fsync(out.fileno())
             if (shows and not is_sound(part)) or not self._watch.is_as_it_was(saved):
                 return None
             self._units += 1
-            self._name(part, name, saved, standing)
+            self._name(part, name, saved, standing, out.sha256.hexdigest())
         except FileNotFoundError:  # it is being replaced
             return None
         finally:
             part.unlink() if part.exists() else None
         return name
 
-    def _copy(self, saved: Saved, out: BinaryIO) -> None:
+    def _copy(self, saved: Saved, out: checkpoints.Flushed) -> None:
         path = self._work / saved.path
         if path.is_dir():
-            self.out = _told(path, folders.pack(path, out).out)
+            self.out = _told(path, folders.pack(path, cast(BinaryIO, out)).out)
             return
         with open(path, "rb") as file:
             shutil.copyfileobj(file, out, BLOCK)
 
-    def _name(self, part: Path, name: str, saved: Saved, standing: SoFar) -> None:
+    def _name(self, part: Path, name: str, saved: Saved, standing: SoFar, sha256: str) -> None:
         manifest = {
             "version": 1,
             "name": name,
             "epoch": standing.epoch,
             "metrics": standing.metrics,
-            "sha256": _sha256(part),
+            "sha256": sha256,
             "size": part.stat().st_size,
             "at": saved.path,
             "recent": standing.recent,
@@ -112,11 +111,3 @@ def read_manifest(folder: Path, name: str) -> Dict[str, Any]:
     """Read the manifest of a checkpoint that `Carrier` has written."""
     found: Dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     return found
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(BLOCK), b""):
-            digest.update(block)
-    return digest.hexdigest()
