@@ -7,7 +7,9 @@ The one rule: what a run is told and asked in a terminal is here; how it begins 
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ import typer
 
 from seerd.commands import beginning
 from seerd.commands.common import STARTED, SpecOptions, quickly, say, tell
+from seerd.units import format_duration
 from seerd.view.harmless import harmless
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from seerd.spec.group import JobGroup
     from seerd.spec.spec import Spec
 
+SLOW_S = 2.0
+"""Seconds of planning that are reported."""
 DEADLINE = "5m"
 """The deadline of `seerd profile`, if none is given."""
 
@@ -73,16 +78,68 @@ def _run(asked: SpecOptions, home: Home, shown: Shown) -> None:
     if asked.is_group:
         _run_group(asked.group(), home, shown)
         return
-    spec, place = beginning.placed(asked.complete(), home, say)
-    _begin(*_create(spec, home, place, asked), shown)
+    spec = asked.complete()
+    with _in_time(spec.limits.deadline_s):
+        spec, place = beginning.placed(spec, home, say)
+        made = _create(spec, home, place, asked)
+    _begin(*made, shown)
 
 
 def _run_group(group: JobGroup, home: Home, shown: Shown) -> None:
     from seerd.shell.aside import aside
 
-    group, place = beginning.placed_group(group, home, say)
-    intended = aside(lambda: _intended_group(group, place))
-    _begin(*beginning.create_group(group, home, place, intended, STARTED, say), shown)
+    with _in_time(group.lead.limits.deadline_s):
+        group, place = beginning.placed_group(group, home, say)
+        with _planning():
+            intended = aside(lambda: _intended_group(group, place))
+        made = beginning.create_group(group, home, place, intended, STARTED, say)
+    _begin(*made, shown)
+
+
+@contextlib.contextmanager
+def _in_time(deadline_s: float | None) -> Iterator[None]:
+    """End the block, and the command, when it is too late for a trial to start by the deadline.
+    Raises `LimitsError` then.
+    """
+    if deadline_s is None:
+        yield
+        return
+    from seerd.core.closing import closing_s
+    from seerd.core.rules import RULES
+    from seerd.errors import LimitsError
+    from seerd.planner.model import ClusterFacts
+
+    least_s = RULES.shortest_s + closing_s(deadline_s, 0.0, ClusterFacts("held", 1))
+
+    def too_late(*_: object) -> None:
+        raise LimitsError(
+            f"{time.time() - STARTED:.1f}s of a deadline of {format_duration(deadline_s)} had "
+            f"passed before a run was planned and made, and no trial is started later than "
+            f"{least_s:.0f}s before the deadline",
+            *(0.0, 0.0),
+            "This machine is busy: try again when it is less so, or with a longer --deadline",
+        )
+
+    # A deadline that is too short for any machine is refused by the plan, which says how long it
+    # must be.
+    latest_s = deadline_s - (least_s if deadline_s > least_s + 0.5 else 0.5)
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, STARTED + latest_s - time.time()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _planning() -> Iterator[None]:
+    """Report how long the block took, if that was long."""
+    began = time.monotonic()
+    yield
+    took_s = time.monotonic() - began
+    if took_s >= SLOW_S:
+        say(f"planning took {took_s:.1f}s, and counts towards the deadline: this machine is busy")
 
 
 def _intended_group(group: JobGroup, place: Place) -> Intended:
@@ -124,7 +181,8 @@ def _create(
     """Plan a run and make its folder."""
     from seerd.shell.aside import aside
 
-    intended = aside(lambda: _intended(spec, place, asked))
+    with _planning():
+        intended = aside(lambda: _intended(spec, place, asked))
     return beginning.create(spec, home, place, intended, STARTED, say)
 
 

@@ -31,9 +31,14 @@ def aside(work: Callable[[], T]) -> T:
         os.close(reading)
         _answer(work, writing)
     os.close(writing)
-    with os.fdopen(reading, "rb") as said:
-        answer = said.read()
-    _, status = os.waitpid(child, 0)
+    try:
+        with os.fdopen(reading, "rb") as said:
+            answer = said.read()
+    except BaseException:  # nobody waits any more
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        _, status = os.waitpid(child, 0)
     if not answer:
         raise RuntimeError(f"a process ended with status {status} and left nothing to read")
     value, error = pickle.loads(answer)  # noqa: S301 - our own words

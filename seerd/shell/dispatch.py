@@ -77,6 +77,8 @@ T = TypeVar("T")
 KEEP_S = 20.0
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
+SLOW_S = 2.0
+"""Seconds after which work that nobody has waited for yet is remarked."""
 HOP_S = 5.0
 INBOX_S = 0.5
 REATTACH_S, OVERDUE_S = 10.0, 2.0
@@ -341,7 +343,9 @@ class Dispatch:
             return
         made_ready = self._made_ready(launched, command.id)
         readiness = await self._remarking(
-            made_ready, f"{launched.instance} is being set up: data, setup commands, checks"
+            made_ready,
+            f"{launched.instance} is being set up: data, setup commands, checks",
+            SLOW_S,
         )
         if readiness.why:
             await self._return(command, launched, readiness)
@@ -446,8 +450,9 @@ class Dispatch:
         to = self._environment.result / job_of(command.trial) / "checkpoint.pt"
         try:
             fetching = self._fetch(command, to)
+            place = self._environment.store.place(command.trial, command.checkpoint)
             await self._remarking(
-                fetching,
+                self._remarking(fetching, f"copying the best model: {place}", SLOW_S),
                 "the best model is in the store, which does not give it; it is asked for "
                 "again and again",
             )
@@ -501,10 +506,12 @@ class Dispatch:
             else:
                 return
 
-    async def _remarking(self, work: Coroutine[Any, Any, T], text: str) -> T:
-        """Await `work`; after `REMARK_S` seconds, remark `text` once."""
+    async def _remarking(
+        self, work: Coroutine[Any, Any, T], text: str, after_s: float = REMARK_S
+    ) -> T:
+        """Await `work`; after `after_s` seconds, remark `text` once."""
         remark = asyncio.get_running_loop().call_later(
-            REMARK_S, lambda: self._core.emit(Remarked(at=self._clock.now(), text=text))
+            after_s, lambda: self._core.emit(Remarked(at=self._clock.now(), text=text))
         )
         try:
             return await work

@@ -52,10 +52,12 @@ from seerd.core.metrics import violated_by
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined, JobOver, OverCause, Warned
 from seerd.planner.trial_ids import job_of
-from seerd.units import count, format_duration, format_gpu_time, format_money
+from seerd.units import count, format_duration, format_gpu_time, format_money, format_size
 from seerd.view.configs import config_text
 from seerd.view.harmless import harmless
 
+SLOW_S = 2.0
+"""Seconds from which on a save has a line."""
 ENDINGS = {
     "done": "the plan is carried out",
     "target": "the target was reached",
@@ -395,6 +397,17 @@ def _then(trial: Trial, state: State) -> str:
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     return " and will be restarted" if trial.gpus else ""
+
+
+@_text.register
+def _(event: TrialCheckpointed, state: State) -> str | None:
+    if event.save_s < SLOW_S or event.save_s < state.end.slowest_s:
+        return None
+    took = format_duration(round(event.save_s, 1))
+    return (
+        f"{event.trial} took {took} to save {format_size(event.size)}: the end of the run allows "
+        "for that; smaller checkpoints leave more time for training"
+    )
 
 
 @_text.register
