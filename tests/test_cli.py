@@ -378,7 +378,9 @@ def test_without_any_model_the_exit_status_says_so(seerd: Seerd) -> None:
 
 
 def test_a_run_that_was_too_short_for_any_report_says_so(seerd: Seerd) -> None:
-    seerd.write_spec(env='SEERD_TEST_EPOCH_S = "100"', deadline="16s", budget="96gpu-s", t_min="4s")
+    seerd.write_spec(
+        env='SEERD_TEST_EPOCH_S = "100"', deadline="20s", budget="120gpu-s", t_min="4s"
+    )
     out = " ".join(seerd("run", str(seerd.spec), "--plain", code=4).split())
     assert "trials trained, and in " in out
     assert "give the run a longer --deadline" in out

@@ -122,7 +122,7 @@ def _in_time(deadline_s: float | None) -> Iterator[None]:
 
     # A deadline that is too short for any machine is refused by the plan, which says how long it
     # must be.
-    latest_s = deadline_s - (least_s if deadline_s > least_s + 0.5 else 0.5)
+    latest_s = deadline_s - (least_s if deadline_s > least_s + 0.5 else 0.0)
     before = signal.signal(signal.SIGALRM, too_late)
     signal.setitimer(signal.ITIMER_REAL, max(0.001, STARTED + latest_s - time.time()))
     try:
