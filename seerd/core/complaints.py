@@ -102,6 +102,8 @@ def identical_warning(state: State, name: str) -> Warned | None:
     numbers = list(dict.fromkeys(r.metric for r in trial.history if r.metric is not None))
     if not same or (len(numbers) < FEW and (len(same) < len(others) or len(same) < FEW)):
         return None
+    if all(len(f"{number:.6g}".strip("-.0")) < 2 for number in numbers):
+        return None  # as of trials that have learned nothing: a tenth of ten classes
     shown = ", ".join(f"{number:.6g}" for number in numbers[:FEW])
     return Warned(
         what="identical",

@@ -28,8 +28,8 @@ PIPES = re.compile(r'File ".*[/\\]multiprocessing[/\\]')
 OBSTACLES: dict[Obstacle, str] = {
     "address": r"EADDRINUSE|address (?:is )?(?:already|currently) in use|errno:? 98\b"
     r"|\bport\b.* (?:already )?(?:in use|allocated)|failed to listen on any local network",
-    "device": r"devices? (?:are|is)(?: currently)? (?:busy|in use)|device or resource busy"
-    r"|\bEBUSY\b|devices?_?unavailable|(?:TPU|GPU|accelerator)\b.* already in use",
+    "device": r"devices?(?:\(s\))? (?:is/are|are|is)(?: currently)? (?:busy|in use)"
+    r"|device or resource busy|\bEBUSY\b|devices?_?unavailable|(?:TPU|GPU)\b.* already in use",
     "lock": r"(?:database|table|file|store|db)\b.* (?:is|are) locked|unable to (?:\w+ )?lock"
     r"|can ?not (?:acquire|obtain|get|take|lock)\b.*\block\b|LockError\b|LockTimeout"
     r"|\block\b.*(?:not be acquired|is held|already held|timed? ?out)"

@@ -26,6 +26,7 @@ IN_THE_WAY = {
     ),
     "device": (
         "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
+        "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
         "OSError: [Errno 16] Device or resource busy: '/dev/nvidia0'",
         "RuntimeError: Unable to initialize backend 'tpu': The TPU is already in use by process 7",
         "jaxlib.XlaRuntimeError: INTERNAL: CUDA_ERROR_DEVICE_UNAVAILABLE",

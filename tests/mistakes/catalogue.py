@@ -313,6 +313,19 @@ CRASHES = (
         ("trials run in a copy of train.source: ../data/train.csv is looked for there",),
     ),
     Mistake(
+        "port",
+        "A port that another process always has",
+        "import socket\nserver, other = socket.socket(), socket.socket()\n"
+        "other.bind(('127.0.0.1', 0))\nserver.bind(other.getsockname())\n",
+        (
+            "an address was in use when t0001 began",
+            "such trials wait and count as not tried",
+            "something was always in the way of the trials",
+            "have servers of your own listen on port 0",
+        ),
+        MORE_TIME,
+    ),
+    Mistake(
         "keyboard",
         "The script asks a question",
         "import seerd\ninput('go on? ')\n",
