@@ -100,10 +100,11 @@ def identical_warning(state: State, name: str) -> Warned | None:
     ]
     same = [other for other in others if _report_alike(trial, other)]
     numbers = list(dict.fromkeys(r.metric for r in trial.history if r.metric is not None))
-    if not same or (len(numbers) < FEW and (len(same) < len(others) or len(same) < FEW)):
+    # Trials that have learned nothing report the same too: a tenth, where there are ten classes.
+    round_ = all(len(f"{number:.6g}".strip("-.0")) < 2 for number in numbers)
+    alone = len(same) < max(FEW, len(others))
+    if not same or (len(numbers) < FEW and (alone or round_)):
         return None
-    if all(len(f"{number:.6g}".strip("-.0")) < 2 for number in numbers):
-        return None  # as of trials that have learned nothing: a tenth of ten classes
     shown = ", ".join(f"{number:.6g}" for number in numbers[:FEW])
     return Warned(
         what="identical",
