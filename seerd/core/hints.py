@@ -120,6 +120,12 @@ HINTS: tuple[Hint, ...] = (
         "that imports seerd has all values in trial.config, without arguments",
     ),
     Hint(
+        r"PermissionError: \[Errno 13\] Permission denied: '(?:\S*/work/)?([^'/][^']*)'",
+        "PermissionError: [Errno 13] Permission denied: 'base.db'",
+        "if {0} is a file of the source of more than 1 MiB, trials share it, so nobody can write "
+        "to it: name it in .gitignore, and each attempt gets a copy, or write elsewhere",
+    ),
+    Hint(
         r"EOFError: EOF when reading a line",
         "EOFError: EOF when reading a line",
         "trials have no keyboard: take what the script asks for from train.args or train.env",
