@@ -18,6 +18,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from seerd.agent import host
 from seerd.agent.arguments import fixed_environment
+from seerd.agent.needs import needs_torch
 from seerd.agent.protocol import Expected, Job
 from seerd.agent.record import record
 
@@ -119,7 +120,9 @@ async def check_torch(
     Raises `UnhealthyError` if it cannot on this machine, `ValueError` or `OSError` if no machine
     with this setup could.
     """
-    if expected is None or not expected.torch or not machine.cuda or job.launcher == "command":
+    if expected is None or not expected.torch or not machine.cuda:
+        return
+    if not needs_torch(job.launcher, Path(job.source, job.script)):
         return
     env = {**os.environ, **fixed_environment(job.env, job.names), host.MARKER: machine.marker}
     env.pop("CUDA_VISIBLE_DEVICES", None)

@@ -40,6 +40,7 @@ from seerd.agent.gpu_leases import RunHere, cpu_slots, cuda_devices
 from seerd.agent.gpu_sharing import Listener, SharedGpus, WholeMachine, shared_or_whole
 from seerd.agent.gpus import Gpus
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
+from seerd.agent.interpreters import Interpreters
 from seerd.agent.journal import AgentJournal, Maker, Order
 from seerd.agent.launch import (
     LaunchPlan,
@@ -106,13 +107,11 @@ class Here:
     weight: Optional[float] = None
 
     def resolved(self, job: Job) -> Job:
-        """Complete the job for this instance: paths of its source, and of a Python in it, become
-        absolute, and each rank gets its share of this machine's cores if the job sets no `threads`.
+        """Complete the job for this instance: its source becomes an absolute path, and each rank
+        gets its share of this machine's cores if the job sets no `threads`.
         """
         threads = job.threads or max(1, (os.cpu_count() or 1) // self.gpus)
-        source = self.folder / job.source
-        python = str(source / job.python) if "/" in job.python else job.python
-        return replace(job, source=str(source), python=python, threads=threads)
+        return replace(job, source=str(self.folder / job.source), threads=threads)
 
     @property
     def machine(self) -> CheckedMachine:
@@ -170,6 +169,7 @@ class Orders:
         self._preparing = asyncio.Lock()
         self._warm: Dict[str, WarmStarts] = {}
         self._learning: Dict[str, List[Path]] = {}
+        self._interpreters = Interpreters(here.machine.marker)
 
     @property
     def attempts(self) -> List[str]:
@@ -308,13 +308,12 @@ class Orders:
             self._gpus.note(listing)
         await in_thread(self._data.fetch, self._here.folder / order.job.source)
         for job in map(self._here.resolved, order.jobs or [order.job]):
-            if not job.setup:  # which may install what is to be imported
-                self._warm_up(job)
             problem = await self._set_up(job)
             if problem:
                 return f"{job.id}: {problem}" if job.id else problem
-            self._warm_up(job)
-            await check_torch(order.expected, self._here.machine, job, self._ours.left())
+            ready = await self._interpreters.complete(job, anew=True)
+            self._warm_up(ready)
+            await check_torch(order.expected, self._here.machine, ready, self._ours.left())
         return problem
 
     def _warm_up(self, job: Job) -> None:
@@ -370,15 +369,12 @@ class Orders:
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
         outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
-        plan = launch_plan(
-            job,
-            order,
-            self._here.run,
-            places,
-            self._here.cuda,
-            outside,
-            self._is_to_learn(job, places),
-        )
+        learns = self._is_to_learn(job, places)
+
+        def plan(job: Job) -> LaunchPlan:
+            run, cuda = self._here.run, self._here.cuda
+            return launch_plan(job, order, run, places, cuda, outside, learns)
+
         self._beside(self._run(attempt, plan, job, output.checkpoint_store))
 
     def _is_to_learn(self, job: Job, places: Places) -> bool:
@@ -391,7 +387,7 @@ class Orders:
     async def _run(
         self,
         attempt: LocalAttempt,
-        plan: LaunchPlan,
+        planned: Callable[[Job], LaunchPlan],
         job: Job,
         checkpoint_store: CheckpointStore,
     ) -> None:
@@ -400,6 +396,8 @@ class Orders:
         places = self._here.places(order.trial, order.attempt)
         laid: Optional[workplace.Laid] = None
         try:
+            job = await self._interpreters.complete(job)
+            plan = planned(job)
             self._warm_up(job)
             name = None
             if speaks(order):
@@ -410,7 +408,7 @@ class Orders:
             if await self._ours.take(attempt.key, order.gpus, attempt.stopped):
                 plan = on_devices(plan, self._ours.names(order.gpus), self._here.cuda)
             await attempt.begin(plan, self._warm_of(job))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, UnhealthyError) as error:
             self._tell([_refused(order.id, _text(error))])
         else:
             await attempt.follow()

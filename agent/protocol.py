@@ -92,7 +92,8 @@ class Job:
                         a copy to run in; relative to the agent's own folder if it is not absolute
     script, args        as in the spec's `[train]`
     launcher            as in `[train]`
-    python              as in `[train]`: a path, or a name on PATH. The agent puts the training side
+    python              as in `[train]`: a path, a name on PATH, or a command that chooses an
+                        environment (`environments.py`). The agent puts the training side
                         (`import seerd`), out of its own zip, first on PYTHONPATH
     env, setup          as in `[train]`; what is relative on PYTHONPATH is in the source
     store               directory for checkpoints that this instance can write, with one folder per
@@ -111,6 +112,8 @@ class Job:
     names               hyperparameters whose values take the place of their names in braces in
                         `args`, `env` and `fill`
     observed            for a script that does not import seerd: how it is observed
+    python_in           folder that a `python` which is not in `source` is relative to, and that a
+                        command is run in; empty: `source`
     id                  which of the jobs it is that share the run; empty: the run is one job
     own                 large files of the source that attempts probably write to, so that each gets
                         a copy of its own
@@ -139,6 +142,7 @@ class Job:
     id: str = ""
     own: List[str] = field(default_factory=list)
     fill: List[str] = field(default_factory=list)
+    python_in: str = ""
 
 
 @record

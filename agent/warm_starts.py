@@ -34,6 +34,7 @@ from typing import (
 from seerd.agent import host
 from seerd.agent.import_memory import ImportMemory
 from seerd.agent.launch import LaunchPlan, WarmPlan
+from seerd.agent.needs import imported_by, imports_of, statements
 from seerd.agent.warm import identity, preload
 
 PATIENCE_S = 300.0
@@ -203,7 +204,7 @@ class WarmStarts:
         return plan is None or not plan.learns or is_known or not _sets_variables(plan.path)
 
     def _wanted(self, plan: WarmPlan) -> List[str]:
-        guessed = _imports(plan.path) if self.learns and self._may_be_warm() else []
+        guessed = imports_of(plan.path) if self.learns and self._may_be_warm() else []
         names = dict.fromkeys([*plan.modules, *guessed, *self._learned])
         return [name for name in names if preload.package(name) not in self._memory.odd]
 
@@ -532,41 +533,8 @@ def _marked(*marks: str) -> Iterator[int]:
         yield from host.each_marked_with(mark)
 
 
-def _imports(script: Path) -> List[str]:
-    """List what a script, and the files beside it that it imports, import in any case, by their
-    text; nothing if that cannot be read.
-    """
-    found: Dict[str, None] = {}
-    files = [script]
-    for file in files:
-        for name in (name for node in _statements(file) for name in _imported_by(node)):
-            own = script.with_name(f"{name.partition('.')[0]}.py")
-            if not own.is_file():
-                found[name] = None
-            elif own not in files:
-                files.append(own)
-    return list(found)
-
-
-def _imported_by(node: ast.AST) -> List[str]:
-    if isinstance(node, ast.Import):
-        return [one.name for one in node.names]
-    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        return [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
-    return []
-
-
 def _sets_variables(script: Path) -> bool:
     """Tell whether a script touches its environment before the last of its imports."""
-    statements = _statements(script)
-    last = max((at for at, node in enumerate(statements) if _imported_by(node)), default=0)
-    return any(
-        "environ" in ast.dump(node) or "putenv" in ast.dump(node) for node in statements[:last]
-    )
-
-
-def _statements(script: Path) -> List[ast.stmt]:
-    try:
-        return ast.parse(script.read_bytes()).body
-    except (OSError, ValueError, SyntaxError, RecursionError):
-        return []  # who runs it is told
+    nodes = statements(script)
+    last = max((at for at, node in enumerate(nodes) if imported_by(node)), default=0)
+    return any("environ" in ast.dump(node) or "putenv" in ast.dump(node) for node in nodes[:last])

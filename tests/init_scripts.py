@@ -201,7 +201,7 @@ while True:
     with open(path + '.part', 'wb') as f:
         pickle.dump(state, f)
     os.replace(path + '.part', path)
-    time.sleep(0.3)
+    time.sleep(0.7)
     if step > max_iters:
         break
 """,
@@ -683,7 +683,7 @@ for epoch in range(begin, a.epochs):
     with open(path + ".part", "w") as f:
         json.dump(epoch, f)
     os.replace(path + ".part", path)
-    time.sleep(0.3)
+    time.sleep(0.7)
 """,
     metric="validation_f1",
     lines={"validation F1: 0.5": "0.5"},
@@ -693,7 +693,8 @@ for epoch in range(begin, a.epochs):
 )
 NUMBER = Shape(
     """
-import argparse, pickle
+import argparse, pickle, sys
+print("prefix", sys.prefix)
 p = argparse.ArgumentParser()
 p.add_argument("data", help="folder of the data")
 p.add_argument("--name", required=True)

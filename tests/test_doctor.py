@@ -598,12 +598,30 @@ def test_this_machine(patient: Patient) -> None:
     script = patient.spec.parent / "train.py"
     script.chmod(0o644)
     assert f"chmod +x {script}" in of(patient.examine(), "spec").found
-    torch = of(patient.examine(train__launcher="python"), "torch")
+    torch = of(patient.examine(train__launcher="torchrun"), "torch")
     assert torch.level == "ok", torch
-    broken = of(patient.examine(train__launcher="python", train__python="/bin/false"), "torch")
+    broken = of(patient.examine(train__launcher="torchrun", train__python="/bin/false"), "torch")
     assert (broken.level, exit_code([broken])) == ("problem", 2)
-    none = of(patient.examine(train__launcher="python", train__python="/no/python"), "torch")
+    none = of(patient.examine(train__launcher="torchrun", train__python="/no/python"), "torch")
     assert "cannot be started" in none.found
+
+
+def test_torch_is_asked_for_only_where_it_is_needed(patient: Patient) -> None:
+    """A script of JAX has a Python without torch, which a command of its project starts."""
+    patient.write({"provider": "local", "gpus": 2})
+    folder = patient.spec.parent
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
+    (folder / "enter.sh").write_text('exec .venv/bin/python "$@"')
+    for python in (".venv/bin/python", "sh enter.sh"):
+        sets = {"train__launcher": "python", "train__python": python}
+        (folder / "train.py").write_text("import jax")
+        found = patient.examine(**sets)
+        assert of(found, "python").level == "ok", found
+        assert not [finding for finding in found if finding.check == "torch"]
+        (folder / "train.py").write_text("import torch")
+        assert "cannot import torch" in of(patient.examine(**sets), "torch").found
+    broken = of(patient.examine(train__launcher="python", train__python="/no/python"), "torch")
+    assert "cannot be started" in broken.found
 
 
 def test_a_spec_with_mistakes_or_too_small_limits(patient: Patient) -> None:

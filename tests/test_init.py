@@ -144,6 +144,8 @@ def test_their_specs_run(tmp_path: Path, name: str) -> None:
     """With what `to do` asks for, a model comes back; whoever goes on does so from its own."""
     folder = tmp_path / "project"
     lay_out(folder, SHAPES[name])
+    own = folder / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
     init(folder / "train.py")
     spec = folder / "spec.toml"
     args = load_spec(spec).train.args
@@ -161,6 +163,46 @@ def test_their_specs_run(tmp_path: Path, name: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed" not in done.stdout
     assert list((tmp_path / "home").glob("*/best/checkpoint.pt"))
+    logs = list((tmp_path / "home").glob("*/instances/*/trials/*/*/logs/**/*.log"))
+    prefixes = {log.read_text().partition("prefix ")[2].partition("\n")[0] for log in logs}
+    assert name != "number" or prefixes == {str(own)}
+
+
+@pytest.mark.parametrize(
+    ("files", "python"),
+    [
+        ([".venv/bin/python", "uv.lock"], ".venv/bin/python"),
+        (["venv/bin/python"], "venv/bin/python"),
+        (["uv.lock", "environment.yml"], "uv run python"),
+        (["poetry.lock"], "poetry run python"),
+        (["environment.yml"], "conda run -n vision --no-capture-output python"),
+        (["../.venv/bin/python"], "../.venv/bin/python"),
+        (["../uv.lock"], "uv run python"),
+        (["../uv.lock", ".git/HEAD"], None),
+        (["requirements.txt"], None),
+    ],
+)
+def test_the_environment_of_a_project_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], python: str | None
+) -> None:
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "a" / "project"
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("name: vision\nchannels: []\n")
+    folder.mkdir(exist_ok=True)
+    spec, _ = spec_for(folder, OPTIONS)
+    assert spec.train.python == python
+
+
+def test_the_environment_that_is_active_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """seerd may be a tool with an environment of its own."""
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
+    spec, _ = spec_for(tmp_path, OPTIONS)
+    assert spec.train.python == f"{tmp_path}/env/bin/python"
 
 
 def test_a_notebook_is_refused_with_what_to_do(tmp_path: Path) -> None:

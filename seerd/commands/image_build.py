@@ -22,6 +22,7 @@ import msgspec
 
 from seerd import ami
 from seerd.agent.arguments import fixed_environment
+from seerd.agent.needs import needs_torch
 from seerd.commands.giving_back import to_its_end, until_signal
 from seerd.commands.sending import Sending
 from seerd.errors import (
@@ -335,10 +336,13 @@ class _Build:
 
     async def _script(self, name: str) -> None:
         train = self.planned.spec.train
+        python = train.python or "python3"
+        is_there = len(shlex.split(python)) == 1  # what a command starts is made by the setup
+        torch = needs_torch(train.launcher, train.source / train.script)
         kinds = (*self.planned.cluster.types, self.planned.instance_type)
         values = {
-            "PYTHON": train.python or "python3",
-            "TORCH": int(train.launcher != "command"),
+            "PYTHON": python if is_there else "python3",
+            "TORCH": int(is_there and torch),
             "SOURCE": WORK,
             "GPUS": self.gpus,
             "FREE_GB": FREE_BYTES >> 30,

@@ -132,7 +132,7 @@ def _request(folder: RunFolder, state: State, new: NewJob) -> tuple[JobRequest, 
     why = kind.why_not(job.spec) or (None if never is None else never.reason)
     if why:
         raise UsageError(f"{job.id} was not added: {why}")
-    return JobRequest(planned, job_facts(job), _starts(setup.jobs[0], job, kind.python)), job
+    return JobRequest(planned, job_facts(job), _starts(setup.jobs[0], job, kind)), job
 
 
 def _tidy(folder: RunFolder, known: Collection[str]) -> None:
@@ -252,12 +252,11 @@ def _refused(reply: Reply, what: str) -> UsageError:
     return UsageError(f"{what}: {DENIED.get(reply.denied, reply.denied)}{detail}")
 
 
-def _starts(like: Job, job: GroupJob, python: str) -> Job:
-    """Say how agents start a job's trials, on the machines of another one.
-
-    python  the interpreter, if the spec names none
+def _starts(like: Job, job: GroupJob, kind: type[clusters.ClusterKind[Any]]) -> Job:
+    """Say how agents start a job's trials, on the machines of another one, which are of this
+    kind.
     """
-    own = wiring.started_as(job.spec, python)
+    own = wiring.started_as(job.spec, kind)
     return dataclasses.replace(
         own,
         id=job.id,

@@ -75,6 +75,13 @@ class ClusterKind(ABC, Generic[C]):
         """
         return None
 
+    @classmethod
+    def python_in(cls, spec: Spec) -> str:  # noqa: ARG003
+        """Return the folder that a relative `train.python` is relative to; empty: the source, as
+        it is on other machines.
+        """
+        return ""
+
     @abstractmethod
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
         """Name the machines that trials run on, as profiles do, the preferred one first.
@@ -149,12 +156,19 @@ class Local(ClusterKind[LocalCluster]):
         return (
             why_no_python(
                 spec.train.python or cls.python,
-                spec.train.source,
+                spec.folder,
                 fixed_environment(spec.train.env, spec.space.names),
                 torch=spec.train.launcher == "torchrun",
             )
             or None
         )
+
+    @classmethod
+    def python_in(cls, spec: Spec) -> str:
+        """Return the spec's folder: an environment is no code, so the one of the project is used,
+        not a copy.
+        """
+        return str(spec.folder.resolve())
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
         """Name the CUDA devices, or how the cores are shared."""

@@ -21,7 +21,7 @@ from seerd.core.rules import RULES
 from seerd.errors import JournalError
 from seerd.planning.facts import Quote
 from seerd.runs import added, clusters
-from seerd.runs.clusters import PYTHON
+from seerd.runs.clusters import PYTHON, ClusterKind
 from seerd.shell.bundle import agent_for
 from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
@@ -194,7 +194,7 @@ def setup_of(
     }
     starts = {
         name: replace(
-            started_as(its, kind.python),
+            started_as(its, kind),
             **common,
             source=f"{source}/{name}",
             id=name,
@@ -204,7 +204,7 @@ def setup_of(
     }
     return Setup(
         job=replace(
-            started_as(spec, kind.python),
+            started_as(spec, kind),
             **common,
             source=source,
             own=[] if several else outputs(folder.source, spec.train.script),
@@ -221,11 +221,11 @@ def setup_of(
     )
 
 
-def started_as(spec: Spec, python: str) -> Job:
+def started_as(spec: Spec, kind: ClusterKind[Any] | type[ClusterKind[Any]]) -> Job:
     """Say how agents start the trials of a spec, but for what depends on the run's machines: the
     folder of its source, the store, the numbers of GPUs and threads.
 
-    python  the interpreter, if the spec names none
+    kind  of the cluster that they run on
     """
     train, path = spec.train, project_paths.python_path(spec, os.environ)
     return Job(
@@ -233,7 +233,8 @@ def started_as(spec: Spec, python: str) -> Job:
         script=train.script,
         args=project_paths.arguments(spec),
         launcher=train.launcher,
-        python=train.python or python,
+        python=train.python or kind.python,
+        python_in=kind.python_in(spec),
         env={**train.env, **({} if path is None else {"PYTHONPATH": path})},
         setup=list(train.setup),
         store="",

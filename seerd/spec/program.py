@@ -15,6 +15,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from seerd.agent.environments import words_of
+
 ANSWERS_S = 20.0
 """Seconds within which a Python says whether it has torch; without an answer nothing is said."""
 
@@ -51,20 +53,26 @@ def hides_seerd(folder: Path) -> str:
 def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: bool) -> str:
     """Return why trials cannot run with this Python on this machine; empty if they can.
 
-    python  a name or a path, looked for as trials do
-    folder  the folder they run in
+    python  a name, a path, or a command of several words, as `[train] python`
+    folder  the spec's folder, which a path is relative to, and a command is run in
     env     what is added to their environment
     torch   whether they need torch
     """
     around = {**os.environ, **env}
-    named = shutil.which(python, path=around.get("PATH")) if "/" not in python else python
+    words = words_of(python, str(folder))
+    named = words[0] if "/" in words[0] else shutil.which(words[0], path=around.get("PATH"))
     if named is None or not (folder / named).is_file():
-        return f"there is no program {python} on this machine; train.python names trials' Python"
+        return f"there is no program {words[0]} on this machine; train.python names trials' Python"
     if not torch:
         return ""
     try:
         asked = subprocess.run(
-            [named, "-c", "import importlib.util as u; print(u.find_spec('torch') is not None)"],
+            [
+                named,
+                *words[1:],
+                "-c",
+                "import importlib.util as u; print(u.find_spec('torch') is not None)",
+            ],
             cwd=folder,
             env=around,
             capture_output=True,
@@ -74,11 +82,12 @@ def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: b
         )
     except (OSError, subprocess.SubprocessError) as error:
         return f"{python} cannot be run: {error}"
-    if asked.stdout.strip() != "False":
+    if not asked.stdout.strip().endswith("False"):
         return ""  # it is there, or Python itself says at the start what is wrong
+    python = named if len(words) == 1 else python
     return (
-        f'torch is not installed for {named}, and launcher = "torchrun" is a part of it: '
-        f"{named} -m pip install torch, or name a Python that has it in train.python; a "
+        f'torch is not installed for {python}, and launcher = "torchrun" is a part of it: '
+        f"{python} -m pip install torch, or name a Python that has it in train.python; a "
         'script without torch has launcher = "python"'
     )
 

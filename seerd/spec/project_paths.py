@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import seerd
+from seerd.agent.environments import words_of
 from seerd.spec.clusters import LocalCluster
 from seerd.spec.spec import Spec
 
@@ -91,7 +92,8 @@ def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
     folders = [(base / entry).resolve() for entry in (entries or "").split(":") if entry]
     if here and spec.train.launcher != "command":
         beside = (spec.train.source / spec.train.script).parent
-        python = shutil.which(spec.train.python or sys.executable)
+        words = words_of(spec.train.python or sys.executable, str(spec.folder))
+        python = shutil.which(words[0]) if len(words) == 1 else None
         folders += [folder for folder in _editable(python) if folder != beside]
     return folders
 

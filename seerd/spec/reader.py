@@ -38,7 +38,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "checkpoint": v.saved_path,
         "resume": v.list_of(v.text),
         "launcher": v.one_of("torchrun", "python", "command"),
-        "python": v.text,
+        "python": v.command,
         "setup": v.list_of(v.text),
         "preload": v.modules,
         "data": v.list_of(v.data),

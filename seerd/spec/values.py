@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,15 @@ def text(value: Any) -> str:
     if "\0" in value:
         raise ValueError("a text without the character NUL is needed")
     return value
+
+
+def command(value: Any) -> str:
+    """Take a command, as a shell would read it, or one word."""
+    try:
+        shlex.split(text(value))
+    except ValueError as error:
+        raise ValueError(f"a name, a path or a command is needed: {error}") from None
+    return text(value)
 
 
 def name(value: Any) -> str:

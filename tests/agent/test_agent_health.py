@@ -29,7 +29,12 @@ def program(path: Path, text: str) -> str:
 
 
 def answer(
-    rig: Any, expected: Expected | None, smi: str | None, python: str, **job: Any
+    rig: Any,
+    expected: Expected | None,
+    smi: str | None,
+    python: str,
+    script: str = "import torch",
+    **job: Any,
 ) -> Prepared | Refused:
     """What an agent with this `nvidia-smi` says to `Prepare`."""
     tools = rig.source / "bin"
@@ -40,7 +45,9 @@ def answer(
     rig.launch(gpus=2)
     client = rig.connect()
     client.say(
-        Prepare("p", rig.job(python=program(rig.source / "python", python), **job), expected)
+        Prepare(
+            "p", rig.job(script, python=program(rig.source / "python", python), **job), expected
+        )
     )
     while not isinstance(said := client.read(), (Prepared, Refused)):
         pass
@@ -167,6 +174,22 @@ def test_a_torch_that_cannot_use_the_gpus_is_the_machines_fault(gpus, python, wh
 def test_what_no_machine_could_do_with_this_job_is_not_its_fault(gpus, python, why):
     said = answer(gpus, NEEDS, f"echo '{GPU}'; echo '{GPU}'", python)
     assert (said.unhealthy, why in said.why) == (False, True), said.why
+
+
+@pytest.mark.parametrize(
+    ("script", "launcher", "is_needed"),
+    [
+        ("import jax", "python", False),
+        ("import tensorflow as tf", "python", False),
+        ("import model", "python", True),
+        ("import jax", "torchrun", True),
+    ],
+)
+def test_torch_is_needed_by_those_who_import_it(gpus, script, launcher, is_needed):
+    """JAX and TensorFlow train on hosts without torch; a file beside the script may import it."""
+    (gpus.source / "model.py").write_text("from torch import nn\n")
+    said = answer(gpus, NEEDS, f"echo '{GPU}'; echo '{GPU}'", "exit 1", script, launcher=launcher)
+    assert isinstance(said, Refused) == is_needed
 
 
 def test_a_setup_command_that_fails_is_not_the_machines_fault(gpus):

@@ -311,7 +311,7 @@ async def _driver(flock: Flock, watched: Watched) -> CheckOutcome:
 
 
 async def _imported(plan: CanaryPlan, flock: Flock, check: str, flown: Flown) -> CheckOutcome:
-    command = f"{shlex.quote(python_of(plan.spec))} -c {shlex.quote(TORCH)}"
+    command = f"{shlex.join(shlex.split(python_of(plan.spec)))} -c {shlex.quote(TORCH)}"
     instance, began = flock.cloud.launch(GPU).instance, time.monotonic()
     try:
         has_gpu = await flock.door.run(instance, command, for_s=GPU_WORK_S)

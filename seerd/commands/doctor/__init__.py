@@ -120,7 +120,7 @@ async def _of_cluster(case: Case) -> list[Finding]:
         return await ec2.examine(Ec2Case(case.spec, case.home, case.machine, cluster))
     findings = [peak_of(case)[1]]
     if isinstance(cluster, LocalCluster):
-        findings += here.local(case.spec.train, cluster, case.machine)
+        findings += here.local(case.spec, cluster, case.machine)
     if isinstance(cluster, HostsCluster):
         from seerd.commands.doctor import machines
 

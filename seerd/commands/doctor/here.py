@@ -13,11 +13,14 @@ import subprocess
 import sys
 from importlib import metadata
 
+from seerd.agent.arguments import fixed_environment
+from seerd.agent.environments import words_of
+from seerd.agent.needs import needs_torch
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.planning.facts import Machine
 from seerd.shell.home import Home
 from seerd.spec.clusters import LocalCluster
-from seerd.spec.spec import Train
+from seerd.spec.spec import Spec
 
 LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
 """Bytes for journals and best models: with less free there is a warning, or a problem."""
@@ -26,6 +29,9 @@ TORCH = (
     "import torch; "
     "print(torch.__version__, torch.cuda.device_count() if torch.cuda.is_available() else 0)"
 )
+
+
+VERSION = "import platform; print(platform.python_version())"
 
 
 def versions() -> Finding:
@@ -60,8 +66,9 @@ def disk(home: Home) -> Finding:
     return Finding("home", "ok", found, cloud=False)
 
 
-def local(train: Train, cluster: LocalCluster, machine: Machine) -> list[Finding]:
-    """Check what trials get of this machine: GPUs or CPU slots, and torch."""
+def local(spec: Spec, cluster: LocalCluster, machine: Machine) -> list[Finding]:
+    """Check what trials get of this machine: GPUs or CPU slots, and torch if they need it."""
+    train = spec.train
     wanted = cluster.gpus
     if machine.cuda_devices:
         level: Level = "problem" if wanted is not None and wanted > machine.cuda_devices else "ok"
@@ -77,14 +84,20 @@ def local(train: Train, cluster: LocalCluster, machine: Machine) -> list[Finding
         )
     if train.launcher == "command":
         return [devices]
-    return [devices, _torch(train.python or sys.executable, machine.cuda_devices)]
+    return [devices, _python(spec, train.python or sys.executable, machine.cuda_devices)]
 
 
-def _torch(python: str, devices: int) -> Finding:
+def _python(spec: Spec, python: str, devices: int) -> Finding:
+    """Check the interpreter, and its torch if trials need it."""
+    train = spec.train
+    torch = needs_torch(train.launcher, train.source / train.script)
+    check = "torch" if torch else "python"
     todo = f"install it for {python}, or name another interpreter in [train] python"
     try:
         asked = subprocess.run(
-            [python, "-c", TORCH],
+            [*words_of(python, str(spec.folder)), "-c", TORCH if torch else VERSION],
+            cwd=spec.folder,
+            env={**os.environ, **fixed_environment(train.env, spec.space.names)},
             capture_output=True,
             text=True,
             check=False,
@@ -92,15 +105,15 @@ def _torch(python: str, devices: int) -> Finding:
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(
-            "torch", "problem", f"{python} cannot be started: {error}", todo, cloud=False
-        )
+        return Finding(check, "problem", f"{python} cannot be started: {error}", todo, cloud=False)
+    answer = (asked.stdout.strip().splitlines() or [""])[-1]
     if asked.returncode:
         last = (asked.stderr.strip().splitlines() or ["no message"])[-1]
-        return Finding(
-            "torch", "problem", f"{python} cannot import torch: {last}", todo, cloud=False
-        )
-    version, _, seen = asked.stdout.strip().rpartition(" ")
+        failed = f"{python} cannot {'import torch' if torch else 'be started'}: {last}"
+        return Finding(check, "problem", failed, todo, cloud=False)
+    if not torch:
+        return Finding(check, "ok", f"{python} is Python {answer}", cloud=False)
+    version, _, seen = answer.rpartition(" ")
     found = f"torch {version} of {python} sees {seen} CUDA devices"
     if seen.isdecimal() and int(seen) < devices:
         return Finding(

@@ -15,9 +15,10 @@ from typing import Any
 
 import asyncssh
 
+from seerd.agent.needs import needs_torch
 from seerd.commands.doctor import store
 from seerd.commands.doctor.finding import Finding, Level
-from seerd.runs.clusters import hosts_of
+from seerd.runs.clusters import PYTHON, hosts_of
 from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.providers.hosts import SshHost
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
@@ -55,7 +56,8 @@ print(json.dumps({"python": list(sys.version_info[:3]), "at": at, "smi": smi, "t
 class _Wanted:
     """What each host must have.
 
-    python  the interpreter that must have torch; empty: none must
+    python  the interpreter that must have torch; empty: none must, or it is known only when the
+            source is there
     store   the directory of the checkpoint store; empty: it is in S3
     """
 
@@ -67,9 +69,10 @@ async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
     """Check every host, and the checkpoint store if it is in S3."""
     kept = cluster.store or ""
     in_s3 = kept.startswith("s3://")
-    wanted = _Wanted(
-        "" if train.launcher == "command" else train.python or "python3", "" if in_s3 else kept
-    )
+    python = train.python or PYTHON
+    is_there = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))
+    asks = is_there and needs_torch(train.launcher, train.source / train.script)
+    wanted = _Wanted(python if asks else "", "" if in_s3 else kept)
     few = asyncio.Semaphore(AT_ONCE)
 
     async def look(host: SshHost) -> Finding:

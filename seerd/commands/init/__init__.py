@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from seerd.commands.init.environment import python_lines
 from seerd.commands.init.reading import read
 from seerd.commands.init.writing import Written, written
 from seerd.errors import UsageError
@@ -33,7 +34,7 @@ def _for_script(script: Path) -> None:
         raise UsageError(f"{script} cannot be read: {getattr(error, 'strerror', error)}") from error
     except SyntaxError as error:
         raise UsageError(f"{script} is no Python: line {error.lineno}, {error.msg}") from error
-    made = written(script.name, found)
+    made = written(script.name, found, python_lines(script.absolute().parent))
     _write(spec, made.text)
     print(f"{spec}: written for {script.name}; look at what is marked as a guess")
     _print_next(spec, made)

@@ -1,0 +1,55 @@
+"""What a script imports, by its text, and whether that needs torch.
+
+The one rule: the script is read, never run; what it imports only at times is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Dict, List
+
+OF_TORCH = {"torch", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate"}
+"""Packages that a script needs torch for."""
+
+
+def needs_torch(launcher: str, script: Path) -> bool:
+    """Return whether trials need torch: torchrun is a part of it, and a script that is started as
+    it is needs it if it imports it, or a file beside it that it imports does.
+    """
+    if launcher != "python":
+        return launcher == "torchrun"
+    return any(name.partition(".")[0] in OF_TORCH for name in imports_of(script))
+
+
+def imports_of(script: Path) -> List[str]:
+    """List what a script, and the files beside it that it imports, import in any case, by their
+    text; nothing if that cannot be read.
+    """
+    found: Dict[str, None] = {}
+    files = [script]
+    for file in files:
+        for name in (name for node in statements(file) for name in imported_by(node)):
+            own = script.with_name(f"{name.partition('.')[0]}.py")
+            if not own.is_file():
+                found[name] = None
+            elif own not in files:
+                files.append(own)
+    return list(found)
+
+
+def imported_by(node: ast.AST) -> List[str]:
+    """Return the modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+    return []
+
+
+def statements(script: Path) -> List[ast.stmt]:
+    """Return the statements at a script's top; none if it cannot be read."""
+    try:
+        return ast.parse(script.read_bytes()).body
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return []  # who runs it is told
