@@ -418,6 +418,18 @@ STATIC = (
         files={"seerd/__init__.py": ""},
     ),
     Mistake(
+        "unplaced",
+        "A hyperparameter that is in no argument of a script that does not import seerd",
+        "print('accuracy', 0.5)\n",
+        (
+            "space.lr: reaches the script in no way: it is in no argument",
+            'as "--lr", "{lr}"',
+        ),
+        ("Traceback",),
+        code=2,
+        train="report = 'accuracy {number}'",
+    ),
+    Mistake(
         "outside",
         "A script outside the source",
         LOOP + "    trial.report(accuracy=0.5)\n",
