@@ -6,7 +6,6 @@ The one rule: a doubt is told before anything is started, and stops nobody.
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 from seerd.spec.spec import Metric, Spec
 
@@ -32,17 +31,11 @@ def _of_places(spec: Spec) -> list[str]:
 
 
 def _of_booleans(spec: Spec) -> list[str]:
-    """Find options that argparse takes for true whatever text they get."""
-    words = [word for argument in spec.train.args for word in argument.split("=", 1)]
-    options = {place[1:-1]: option for option, place in pairwise(words)}
-    names = [one.name for one in spec.space.parameters if any(it is False for it in one.choices)]
-    script = spec.train.source / spec.train.script
-    text = script.read_text("utf-8", "replace") if spec.train.launcher != "command" else ""
     return [
         f"{option} has type=bool in the script, which takes the text false for true, too; "
         f'leave the option out instead: {name} = ["", "{option}=1"], and "{{{name}}}" in train.args'
-        for name, option in options.items()
-        if name in names and re.search(rf"['\"]{re.escape(option)}['\"][^()]*type *= *bool\b", text)
+        for name, option, kind, _ in spec.misread()
+        if kind == "bool"
     ]
 
 

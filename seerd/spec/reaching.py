@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from seerd.agent.arguments import places
+from seerd.agent.arguments import places, text_of
 from seerd.planner.space import Space
 
 SEERD = re.compile(rb"\bimport\s+seerd\b|\bfrom\s+seerd\b|[\"']seerd[\"'.]|SEERD_")
@@ -38,6 +40,34 @@ def unplaced(
     if not names or _takes_part(source / script):
         return [], None
     return names, _any_takes_part(source, ".py" if is_python else "")
+
+
+def misread(space: Space, args: Sequence[str], script: Path) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield each hyperparameter with a value that the option before its place does not take: its
+    name, the option, the type that the script has for argparse, and the value.
+    """
+    text = script.read_text("utf-8", "replace")
+    words = [word for argument in args for word in argument.split("=", 1)]
+    options = {place: option for option, place in pairwise(words) if option.startswith("-")}
+    for parameter in space.parameters:
+        option = options.get(f"{{{parameter.name}}}", "")
+        pattern = rf"['\"]{re.escape(option)}['\"][^()]*?\btype *= *(int|float|bool)\b"
+        kinds = re.findall(pattern, text) if option else []
+        for value in parameter.choices or (parameter.at(0.5),):
+            items = value if isinstance(value, tuple) else (value,) if value != "" else ()
+            if len(kinds) == 1 and not all(_is_taken(kinds[0], text_of(item)) for item in items):
+                yield parameter.name, option, kinds[0], value
+                break
+
+
+def _is_taken(kind: str, text: str) -> bool:
+    if kind == "bool":
+        return text != "false"
+    try:
+        (int if kind == "int" else float)(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _any_takes_part(source: Path, suffix: str) -> bool | None:

@@ -17,6 +17,7 @@ from seerd.agent.arguments import GPUS, places
 from seerd.agent.protocol import ObservedScript
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import MetricConstraint, Mode, PolicyParams
+from seerd.planner.parameter import listed
 from seerd.planner.policy import POLICIES
 from seerd.planner.space import Space
 from seerd.spec import program
@@ -25,7 +26,7 @@ from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
 from seerd.spec.dicts import THE_DICT, toml_of
 from seerd.spec.guesses import guesses
 from seerd.spec.observed import observed
-from seerd.spec.reaching import unplaced
+from seerd.spec.reaching import misread, unplaced
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.targets import paths_of
 
@@ -139,6 +140,13 @@ class Spec:
         texts, is_python = [*train.args, *train.env.values(), *files], train.launcher != "command"
         return unplaced(self.space, texts, train.source, train.script, is_python=is_python)
 
+    def misread(self) -> list[tuple[str, str, str, Any]]:
+        """See `seerd.spec.reaching.misread`."""
+        train = self.train
+        if train.launcher == "command":
+            return []
+        return list(misread(self.space, train.args, train.source / train.script))
+
     def exported(self) -> frozenset[Path]:
         """Return the files and folders that runs are exported to, which are none of the source; a
         folder with the script in it is.
@@ -189,6 +197,11 @@ def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]
 def _check_places(spec: Spec, reader: Reader) -> None:
     """Note hyperparameters that nothing can carry to the script."""
     train = spec.train
+    for name, option, kind, value in spec.misread():
+        if kind != "bool":
+            lists = "; several arguments are a list, as [[64], [64, 128]]"
+            why = f"{option} has type={kind} in the script{lists if ' ' in str(value) else ''}"
+            reader.wrong(f"space.{name}", listed(value), why)
     if train.observed is None or train.launcher == "command" or "PYTHONPATH" in train.env:
         return
     names, other = spec.unplaced()
