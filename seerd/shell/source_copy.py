@@ -124,25 +124,20 @@ def outputs(copy: Path, script: str) -> list[str]:
     its `.gitignore` names them, or they are newer than the script. Each attempt gets a copy of
     them, so they are at most `OUTPUT_BYTES` in all, the smallest first.
     """
-    large = sorted(
-        (path.stat().st_size, path)
-        for path in copy.rglob("*")
-        if path.is_file() and not path.is_symlink() and path.stat().st_size > SMALL
-    )
+    paths = (Path(top, name) for top, _, names in os.walk(copy) for name in names)
+    files = ((path.lstat(), path) for path in paths)
+    large = [(at.st_size, at.st_mtime_ns, path) for at, path in files if at.st_size > SMALL]
     if not large:
         return []
-    ignored, since = _ignoring(copy / ".gitignore"), _changed_ns(copy / script)
+    ignored, program = _ignoring(copy / ".gitignore"), copy / script
+    since = program.stat().st_mtime_ns if program.is_file() else math.inf
     found, left = [], OUTPUT_BYTES
-    for size, path in large:
+    for size, changed_ns, path in sorted(large):
         name = path.relative_to(copy).as_posix()
-        if size <= left and (_changed_ns(path) > since or ignored(name)):
+        if size <= left and (changed_ns > since or ignored(name)):
             found.append(name)
             left -= size
     return found
-
-
-def _changed_ns(path: Path) -> float:
-    return path.stat().st_mtime_ns if path.is_file() else math.inf
 
 
 class _SourceCopy:

@@ -67,6 +67,7 @@ def test_links_that_stay_inside_are_links(tmp_path: Path) -> None:
         "step_5/up": "../step_5/deep",
         "step_5/absolute": tmp_path / "folder" / "step_5" / "deep",
         "to_be": "step_6",
+        "snapshots/main/state": "../../step_5/deep/state",  # 11happy/cpx#9
     }
     assert packed_links(tmp_path, inside).out == []
     there = tmp_path / "there" / "deep"

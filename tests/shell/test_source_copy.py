@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from seerd.agent.workplace import SMALL
 from seerd.errors import LimitsError, UsageError
-from seerd.shell.source_copy import LARGE, CopyTerms, copy_source
+from seerd.shell.source_copy import LARGE, OUTPUT_BYTES, CopyTerms, copy_source, outputs
 
 
 @pytest.fixture
@@ -165,3 +166,24 @@ def test_what_cannot_be_read_is_named(source: Path, to: Path, tmp_path: Path) ->
     (to.parent / "source").write_text("in the way")
     with pytest.raises(UsageError, match=f"source {source} cannot be copied: {to}: File exists"):
         copy_source(source, to, set())
+
+
+def test_large_files_that_a_script_probably_writes_are_known(tmp_path: Path) -> None:
+    sizes = {
+        "train.py": 10,
+        "data/old.bin": SMALL + 1,
+        "data/new.bin": SMALL + 1,
+        "out/best.pt": SMALL + 1,
+        "out/small.pt": 10,
+        "out/huge.pt": OUTPUT_BYTES + 1,
+    }
+    for name, size in sizes.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+        os.utime(tmp_path / name, (100, 100))
+    os.utime(tmp_path / "data" / "new.bin", (200, 200))
+    assert outputs(tmp_path, "train.py") == ["data/new.bin"]
+    (tmp_path / ".gitignore").write_text("*.pt\n")
+    assert outputs(tmp_path, "train.py") == ["out/best.pt", "data/new.bin"]
+    assert outputs(tmp_path, "bash") == ["out/best.pt"]
