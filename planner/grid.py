@@ -14,21 +14,18 @@ from collections.abc import Iterable
 
 from seerd.planner.fixed_cluster import fixed_cluster
 from seerd.planner.model import Impossible, Problem
-from seerd.planner.space import Config, NoConfigurationError
+from seerd.planner.space import GRID_VALUES, MOST_POINTS, Config, NoConfigurationError
 from seerd.planner.wall_clock import Round, Track, by_wall_clock
-
-VALUES = 5
-MOST_POINTS = 100_000
 
 
 def grid_points(problem: Problem) -> list[Config]:
     """List the grid's points, the first `MOST_POINTS`. Raises `NoConfigurationError` if none meets
     the constraints.
     """
-    points = list(problem.space.grid(VALUES, MOST_POINTS))
+    points = list(problem.space.grid())
     if not points:
         raise NoConfigurationError(
-            f"no point of the grid meets the constraints, with {VALUES} values of each range; "
+            f"no point of the grid meets the constraints, with {GRID_VALUES} values of each range; "
             "give the values to try as lists, or use another policy"
         )
     return points

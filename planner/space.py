@@ -14,6 +14,10 @@ from itertools import islice
 from seerd.planner.constraints import constraint
 from seerd.planner.parameter import Condition, Config, Parameter, Value
 
+GRID_VALUES = 5
+"""How many values of a range a grid has."""
+MOST_POINTS = 100_000
+"""The most combinations of a grid that are looked at."""
 __all__ = ["Condition", "Config", "NoConfigurationError", "Parameter", "Space", "Value"]
 
 TRIES = 10_000
@@ -91,7 +95,7 @@ class Space:
         config = self._filled(lambda parameter: parameter.default())
         return config if self.allows(config) else self.sample(random.Random(0))
 
-    def grid(self, values: int, most: int) -> Iterator[Config]:
+    def grid(self, values: int = GRID_VALUES, most: int = MOST_POINTS) -> Iterator[Config]:
         """Yield the combinations that meet the constraints, with at most `values` values for each
         range, of the first `most` combinations.
         """

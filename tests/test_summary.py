@@ -11,6 +11,7 @@ from rich.console import Console
 from seerd.core.commands import StartTrial
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State
+from seerd.planner.space import Parameter
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.view.summary import MOST_ROWS, summary
@@ -119,3 +120,18 @@ def test_only_configurations_are_folded_where_there_is_little_room() -> None:
     assert "…" not in page
     assert all(trial in page for trial in state.trials)
     assert "hyperparameter_5=0.1235" in told(state, width=100)
+
+
+def test_how_much_of_a_grid_was_tried_is_told() -> None:
+    facts = small_facts()
+    params = replace(facts.problem.params, name="grid", t_min_s=20.0)
+    space = replace(facts.problem.space, parameters=(Parameter("lr", choices=tuple(range(500))),))
+    facts = structs.replace(facts, problem=replace(facts.problem, params=params, space=space))
+    state = World(facts, Behaviour(metric=lambda config, epoch: 0.5)).run()
+    tried = sum(trial.attempt > 0 for trial in state.trials.values())
+    assert 0 < tried < 50
+    assert f"tried {tried} of the 500 configurations of the grid" in told(state)
+    few = (Parameter("lr", choices=(1, 2)),)
+    problem = replace(facts.problem, space=replace(space, parameters=few))
+    whole = World(structs.replace(facts, problem=problem), Behaviour(metric=lambda c, e: 0.5)).run()
+    assert "of the grid" not in told(whole)

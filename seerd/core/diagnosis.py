@@ -23,6 +23,9 @@ from seerd.planner.trial_ids import job_of
 PAGE = "docs/mistakes.md"
 SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
 
+SETTING_UP = "is being set up"
+"""What a remark says of an instance that is not ready yet."""
+
 Cause = Literal[
     "going-on",
     "no-instance",
@@ -133,9 +136,10 @@ def fate(state: State, trial: Trial) -> str:
 def _not_tried(state: State) -> str:
     if any(instance.ready_at is not None for instance in state.fleet.instances.values()):
         return "no trial was started"
+    pending = next((f": {note}" for note in state.result.notes if SETTING_UP in note), "")
     return (
-        "no instance was ready before the run had to end, so no trial was started; give it a "
-        "longer --deadline"
+        f"no trial was started, since no instance was ready before the run had to end{pending}; "
+        "give it a longer --deadline"
     )
 
 
@@ -249,7 +253,8 @@ def _not_heard_of(state: State, trials: Sequence[Trial]) -> Diagnosis:
         return Diagnosis(
             "no-report",
             f"in {ran} no line that trials printed matched train.report {pattern!r}: `seerd logs "
-            f"{state.facts.run}` shows what they print; the first group is the number ({SCRIPTS})",
+            f"{state.facts.run}` shows what they print; the first group is the number ({SCRIPTS}). "
+            "Or no epoch was over by then",
         )
     if not any(trial.trained for trial in trials):
         return Diagnosis(

@@ -69,6 +69,20 @@ HINTS: tuple[Hint, ...] = (
         "module of your own must lie in train.source and must not be named in .seerdignore",
     ),
     Hint(
+        r"finished its bootstrapping phase|Safe importing of main module"
+        r"|context has already been set",
+        "RuntimeError: context has already been set",
+        'with the start method "spawn" each worker imports the script anew: put what it does under '
+        'if __name__ == "__main__":',
+    ),
+    Hint(
+        r"BrokenProcessPool|DataLoader worker .* (?:is killed by signal|exited unexpectedly)",
+        "concurrent.futures.process.BrokenProcessPool: A process in the process pool was "
+        "terminated abruptly while the future was running or pending.",
+        "a worker of the script's own process pool or DataLoader died: if memory ran out, give the "
+        "script fewer workers, or the run fewer slots (cluster.gpus)",
+    ),
+    Hint(
         r"CUDA out of memory|OutOfMemoryError",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "the GPU is too small for one step: compute fewer samples at a time with "
@@ -174,5 +188,9 @@ def hint(why: str, tail: Sequence[str], run: str, names: Sequence[str]) -> str:
     if (found := KEY.search(text)) and found[1] not in names:
         given = ", ".join(names) or "nothing"
         return f"if {found[1]!r} was looked for in trial.config: it has {given}"
-    signal = re.search(r"killed by signal ([0-9]+)", why)
-    return OF_SIGNALS.get(int(signal[1]), "") if signal else ""
+    if signal := re.search(r"killed by signal ([0-9]+)", why):
+        return OF_SIGNALS.get(int(signal[1]), "")
+    status = re.search(r"ended with exit status ([0-9]+)", why)
+    if status and status[1] != "0" and "Traceback" not in text and "Error" not in text:
+        return f"there is no traceback: the script ended itself, as sys.exit({status[1]}) does"
+    return ""

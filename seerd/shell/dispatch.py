@@ -30,6 +30,7 @@ from seerd.core.commands import (
     StopTrial,
     Terminate,
 )
+from seerd.core.diagnosis import SETTING_UP
 from seerd.core.events import (
     AddAsked,
     AnyEvent,
@@ -342,9 +343,12 @@ class Dispatch:
             self._refuse(command, str(error), Span(), retry=True)
             return
         made_ready = self._made_ready(launched, command.id)
+        jobs = self._environment.jobs or [self._environment.job]
+        commands = [repr(command) for job in jobs for command in job.setup]
+        doing = f"train.setup runs {', then '.join(commands)}" if commands else "data and checks"
         readiness = await self._remarking(
             made_ready,
-            f"{launched.instance} is being set up: data, setup commands, checks",
+            f"{launched.instance} {SETTING_UP}: {doing}",
             SLOW_S,
         )
         if readiness.why:

@@ -19,7 +19,7 @@ from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.shell.providers.base import Leftovers
-from seerd.units import format_duration, format_gpu_time, format_money
+from seerd.units import count, format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.harmless import printable
 from seerd.view.jobs import ShownJob, bill_of, jobs_of, one_metric, ranked_by_job
@@ -49,6 +49,7 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
         Text(),
         *shared,
         _trials(state, most),
+        *_untried(state),
         *_failures(state),
         *_notes(state),
         Text(),
@@ -150,6 +151,16 @@ def _trials(state: State, most: int | None) -> Table:
         empty = ("" for _ in heads)
         table.add_row("", *empty, "", "", f"and {left} more", "(seerd show --all)")
     return table
+
+
+def _untried(state: State) -> list[Text]:
+    """Write how much of a grid was tried, if not all of it."""
+    problem, begun = state.facts.problem, sum(trial.attempt > 0 for trial in state.trials.values())
+    if problem.jobs or problem.params.name not in ("grid", "e-grid"):
+        return []
+    size = sum(1 for _ in problem.space.grid())
+    of = count(size, "configuration")
+    return [Text(f"tried {begun} of the {of} of the grid")] if begun < size else []
 
 
 def _value(value: float | None) -> str:

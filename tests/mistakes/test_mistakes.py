@@ -241,6 +241,13 @@ def test_signals_have_hints(number: int) -> None:
     assert hint(f"was killed by signal {number} (rank 0)", [], "RUN", ()) == OF_SIGNALS[number]
 
 
+def test_an_exit_status_without_a_traceback_is_explained() -> None:
+    said = hint("ended with exit status 3", ["loading data", "done"], "RUN", ())
+    assert said == "there is no traceback: the script ended itself, as sys.exit(3) does"
+    assert hint("ended with exit status 3", ["Traceback:", "KeyError: 'lr'"], "RUN", ("lr",)) == ""
+    assert hint("ended with exit status 0", [], "RUN", ()) == ""
+
+
 @pytest.mark.parametrize(
     "line",
     [
