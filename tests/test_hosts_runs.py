@@ -176,6 +176,17 @@ def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> 
     assert agents(server.home) == []
 
 
+def test_a_python_of_the_source_is_what_the_setup_makes_there(tmp_path: Path, server: Sshd) -> None:
+    path = spec_of_one(tmp_path, server)
+    made = '''launcher = "python"
+setup = ["python3 -m venv --without-pip .venv"]
+python = "sh -c 'exec .venv/bin/python \\"$@\\"' enter"'''
+    path.write_text(path.read_text().replace('launcher = "command"', made))
+    limits = ("--deadline", "60s", "--budget", "4gpu-min", "--set", "metric.target=0.4")
+    told = ended(seerd(tmp_path, "run", path, *limits, "--json"))
+    assert told["status"] == "target"
+
+
 def test_machines_that_let_nobody_in_end_a_run_before_it_begins(
     tmp_path: Path, server: Sshd
 ) -> None:

@@ -199,7 +199,9 @@ def test_the_environment_of_a_project_is_seen(
 def test_the_environment_that_is_active_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """seerd may be a tool with an environment of its own."""
+    """seerd may be a tool with an environment of its own, in which trials would find no torch:
+    wandb/wandb#1190.
+    """
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
     spec, _ = spec_for(tmp_path, OPTIONS)
     assert spec.train.python == f"{tmp_path}/env/bin/python"

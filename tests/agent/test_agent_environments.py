@@ -58,6 +58,9 @@ def test_a_command_is_what_trials_start_with(rig: Rig, kind: str, launcher: str)
 @pytest.mark.parametrize("kind", WRAPPERS)
 @pytest.mark.parametrize("preload", [None, []])
 def test_a_signal_reaches_the_script(rig: Rig, kind: str, preload: list[str] | None) -> None:
+    """Commands that stay between keep signals to themselves: conda/conda#10351 and #8586,
+    astral-sh/uv#12830.
+    """
     observed = ObservedScript({"accuracy": "accuracy ([0-9.]+)"})
     job = rig.job(WAITS, python=wrapper(rig, kind), preload=preload, observed=observed)
     client = rig.ready(job)
