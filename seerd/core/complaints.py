@@ -99,11 +99,12 @@ def identical_warning(state: State, name: str) -> Warned | None:
         if other.history and other.config != trial.config and job_of(other.id) == job
     ]
     same = [other for other in others if _report_alike(trial, other)]
+    if not same:
+        return None
     numbers = list(dict.fromkeys(r.metric for r in trial.history if r.metric is not None))
     # Trials that have learned nothing report the same too: a tenth, where there are ten classes.
-    round_ = all(len(f"{number:.6g}".strip("-.0")) < 2 for number in numbers)
-    alone = len(same) < max(FEW, len(others))
-    if not same or (len(numbers) < FEW and (alone or round_)):
+    coarse = all(len(f"{number:.6g}".strip("-.0")) < 2 for number in numbers)
+    if len(numbers) < FEW and (coarse or len(same) < max(FEW, len(others))):
         return None
     shown = ", ".join(f"{number:.6g}" for number in numbers[:FEW])
     return Warned(
@@ -115,6 +116,8 @@ def identical_warning(state: State, name: str) -> Warned | None:
 
 def _report_alike(trial: Trial, other: Trial) -> bool:
     """Return whether another trial has reported the same each time this one has."""
+    if trial.history[0].metric != other.history[0].metric:
+        return False  # as mostly, and trials may be many
     theirs = {report.reports: report.metric for report in other.history}
     return all(
         theirs.get(report.reports, math.nan) == report.metric
