@@ -37,6 +37,7 @@ class Draft:
     round        the round of rented GPUs; None: the windows of one cluster count
     allocations  who shall train, with how many GPUs and until how many reports
     new          configurations that are asked for
+    out          trials that are out for good
     """
 
     problem: Problem
@@ -48,6 +49,7 @@ class Draft:
     round: ElasticRound | None = None
     allocations: dict[str, Allocation] = field(default_factory=dict)
     new: list[NewTrial] = field(default_factory=list)
+    out: list[str] = field(default_factory=list)
 
     @property
     def number(self) -> int:

@@ -197,6 +197,7 @@ class Problem:
     jobs               the jobs that share the run, in the order in which they came; empty: the run
                        is one job
     sharing            how they share it
+    begins_anew        nothing of a trial is saved: one that is stopped begins anew
     extended           how often the limits were extended while the run went on. What is then
                        planned with is what was left at that time, and `start_s` is that time
     """
@@ -214,6 +215,7 @@ class Problem:
     added: tuple[tuple[int, Config], ...] = ()
     jobs: tuple[PlannedJob, ...] = ()
     sharing: Sharing = "fair"
+    begins_anew: bool = False
 
     @property
     def planned(self) -> Limits:

@@ -65,14 +65,21 @@ def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
     """Divide time and GPUs into rounds; none if one cluster for the whole time is as good.
 
     It is where idle GPUs cost nothing, where there is much time, where the budget pays for all GPUs
-    that there may be, or for hardly any, and where a job has only a part of an instance.
+    that there may be, or for hardly any, where a job has only a part of an instance, and where a
+    trial that has to make room begins anew.
     """
     limits, params = problem.planned, problem.params
     enough = limits.max_gpus is not None and (
         limits.budget_gpu_s >= limits.max_gpus * limits.deadline_s
     )
     part = limits.max_gpus is not None and limits.max_gpus < problem.gpus_per_instance
-    if not problem.whole or enough or part or limits.deadline_s >= SHORT * params.t_min_s:
+    if (
+        problem.begins_anew
+        or not problem.whole
+        or enough
+        or part
+        or limits.deadline_s >= SHORT * params.t_min_s
+    ):
         return ()
     lengths = _lengths(problem)
     made = tuple(_rounds(problem, lengths)) if lengths else ()

@@ -24,6 +24,10 @@ for a first look at many configurations: there, rounds of ever fewer GPUs take t
 
 A trial whose last report is not finite is out. One that has stopped improving waits until nobody
 else wants its GPUs.
+
+Where a trial that is stopped begins anew, none takes turns: each trains until it ends. One that is
+not among the best 1/eta of its rung before the last window, or that has stopped improving, is out
+if another configuration can be tried in its place, as in ASHA's variant that stops trials.
 """
 
 from __future__ import annotations
@@ -66,16 +70,49 @@ TURNS = (
     "{count} trials train at a time and take turns: how many there will be depends on how long "
     "their reports take"
 )
+NO_TURNS = "{count} trials train at a time, each until it ends or is out: none takes turns"
 MAKES_ROOM = "{names} stopped improving: others get their GPUs first"
 
 
 def _decide(draft: Draft) -> None:
-    if draft.round is not None:
+    if draft.problem.begins_anew:
+        _without_turns(draft)
+    elif draft.round is not None:
         _narrow(draft, draft.round)
     elif draft.number == draft.windows.last:
         _finish(draft)
     else:
         _search(draft)
+
+
+def _without_turns(draft: Draft) -> None:
+    """Let trials train until they end or others are tried in their place."""
+    size, rungs = draft.problem.params.p_min, draft.windows.rungs
+    room = places(draft.cluster.gpus, size, draft.problem.gpus_per_instance)
+    for trial in sorted(draft.runnable(), key=lambda one: one.id not in draft.diary.turns):
+        other = _new(draft) if _is_beaten(draft, trial) else None
+        if other is not None:
+            draft.out.append(trial.id)
+            draft.allocate(other, size, rungs[0])
+        elif len(draft.allocations) < room:
+            draft.allocate(trial, size, next((one for one in rungs if one > trial.reports), None))
+    while len(draft.allocations) < room and (made := _new(draft)) is not None:
+        draft.allocate(made, size, rungs[0])
+    draft.allocations = dict(sorted(draft.allocations.items()))
+
+
+def _is_beaten(draft: Draft, trial: TrialView) -> bool:
+    """Return whether a trial is not worth its GPUs any more.
+
+    One that has come as far as the longest training is about to end.
+    """
+    if trial.reports >= (_longest(draft.problem, draft.view) or math.inf):
+        return False
+    level = draft.windows.level(trial)
+    if draft.settled(trial) or level == 0 or draft.number == draft.windows.last:
+        return draft.settled(trial)
+    arrived = [one.id for one in draft.arrived(level)]
+    return trial.id not in arrived[: max(1, int(len(arrived) / draft.problem.params.eta))]
 
 
 def _narrow(draft: Draft, present: ElasticRound) -> None:
@@ -248,7 +285,7 @@ def _answer(draft: Draft) -> Plan:
     return Plan(
         allocations,
         tuple(draft.new),
-        tuple(gone),
+        (*gone, *draft.out),
         stage=draft.stage,
         ask_at_s=_ask_at_s(draft),
         hold_gpus=draft.cluster.gpus if present is None else 0,
@@ -307,8 +344,9 @@ def outline(problem: Problem) -> Outline | Impossible:
         return cluster
     beside = places(cluster.gpus, problem.params.p_min, problem.gpus_per_instance)
     made = fixed_outline(problem, cluster, ((LOOK,),), beside, sizes(problem, cluster.gpus))
+    note = NO_TURNS if problem.begins_anew else TURNS
     return replace(
-        made, adjusted=(*made.adjusted, TURNS.format(count=made.stages[0].groups[0].trials))
+        made, adjusted=(*made.adjusted, note.format(count=made.stages[0].groups[0].trials))
     )
 
 
@@ -346,11 +384,18 @@ def _in_round(problem: Problem, rounds: Sequence[ElasticRound], view: View, diar
 
 
 def _in_window(problem: Problem, cluster: FixedCluster, view: View, diary: Diary) -> Draft:
-    ended = [t.reports for t in view.trials.values() if t.status == "finished" and t.reports]
-    longest = problem.params.max_reports or max(ended, default=None)
+    longest = _longest(problem, view)
     look = first_look(problem.params, view)
+    if problem.begins_anew and longest is not None:
+        look = min(look, longest)
     windows = windows_of(problem, cluster, look, diary.report_s, longest)
     return Draft(problem, cluster, view, diary, windows)
+
+
+def _longest(problem: Problem, view: View) -> int | None:
+    """Return how many reports the longest training makes; None: not known yet."""
+    ended = [t.reports for t in view.trials.values() if t.status == "finished" and t.reports]
+    return problem.params.max_reports or max(ended, default=None)
 
 
 SEER_PLUS = Policy(outline, plan)

@@ -22,6 +22,7 @@ MOST_LOOK = 1 / 3
 """The share of what the limits allow one trial that a first round gets at most, however slow
 reports are.
 """
+BEGINS_ANEW = "a trial that is stopped begins anew: `checkpoint` in [train] would spare that"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +121,21 @@ def problem_of(
         max_gpus=most_gpus(spec.limits.max_gpus, cluster),
         cost_usd=spec.limits.cost_usd,
     )
+    params, observed = with_t_min(spec, profile, limits), spec.train.observed
+    begins_anew = observed is not None and not observed.checkpoint
     return Problem(
         limits,
         spec.space,
-        with_t_min(spec, profile, limits),
+        replace(params, p_max=params.p_min) if begins_anew else params,
         profile.job.scaling,
         cluster.gpus_per_instance,
-        adjusted=(*notes, *target_notes(spec.metric), *earlier_notes(spec.policy)),
+        adjusted=(
+            *notes,
+            *(BEGINS_ANEW,) * begins_anew,
+            *target_notes(spec.metric),
+            *earlier_notes(spec.policy),
+        ),
+        begins_anew=begins_anew,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
+from seerd.planner.asha import places
 from seerd.planner.draft import PATIENCE, settled
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.model import Outline, Plan, PolicyParams, View
@@ -281,3 +282,42 @@ def test_what_may_be_expected_is_about_what_comes(
     found = expected(made, planned, JobProfile(Latency(1.0, 1.0), start=Latency(0.5, 0.5)))
     assert 0.5 < found.trials / len(run.trials) < 1.8
     assert 0.75 < found.reports / max(trial.reports for trial in run.trials.values()) < 1.5
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.floats(20.0, 100.0),
+    st.integers(1, 3),
+    st.integers(0, 5),
+    st.sampled_from([None, 1, 3, 40]),
+    st.sampled_from([None, 4]),
+)
+def test_where_a_trial_begins_anew_none_is_ever_paused(
+    gpus: int, deadline_s: float, p_min: int, seed: int, most: int | None, trials: int | None
+) -> None:
+    gpus = max(gpus, p_min)
+    made = problem(gpus, deadline_s, p_min=p_min, p_max=p_min, seed=seed, trials=trials)
+    run = World(
+        Asked(SEER_PLUS, replace(made, begins_anew=True)), gpus, by_lr, start_s=0.3, most=most
+    ).run()
+    names = [name for _, name, _ in run.started]
+    assert len(set(names)) == len(names)
+    busy = [len(plan.allocations) for plan in run.plans if not plan.done]
+    if trials is None:
+        assert set(busy) == {places(gpus, p_min, made.gpus_per_instance)}
+
+
+def test_where_a_trial_begins_anew_poor_ones_make_room_and_the_best_gets_furthest() -> None:
+    made = replace(problem(4, 400.0, p_max=1), begins_anew=True)
+    run = World(Asked(SEER_PLUS, made), 4, by_lr, start_s=0.5).run()
+    assert len(run.trials) > 20
+    ranked = sorted(run.trials.values(), key=lambda trial: float(trial.config["lr"]))
+    assert max(run.trials.values(), key=lambda trial: trial.reports) in ranked[-3:]
+
+
+def test_what_trials_of_one_number_show_is_learned_from() -> None:
+    made = replace(problem(4, 100.0, p_max=1), begins_anew=True)
+    run = World(Asked(SEER_PLUS, made), 4, by_lr, start_s=4.0, most=1).run()
+    late = [float(trial.config["lr"]) for trial in run.trials.values()][-20:]
+    assert sum(lr > 0.1 for lr in late) > 10
