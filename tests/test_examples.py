@@ -108,3 +108,22 @@ def test_hyperparameters_reach_a_script_that_knows_nothing_of_seerd(
         assert got["beta"] == best["config"].get("beta")
     assert {key: got[key] for key in best["config"]} == best["config"]
     assert isinstance(best["config"][f"{model}layers"], list)
+
+
+def test_one_number_at_the_end_gives_the_best_configuration(tmp_path: Path) -> None:
+    """No trial is paused: each starts once."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "seerd.cli", "run", "spec.toml", "--plain", "--deadline", "25s"],
+        cwd=ROOT / "examples" / "one_number",
+        env={**os.environ, "SEERD_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 4, ended.stdout + ended.stderr
+    assert "a trial that is stopped begins anew" in ended.stdout
+    started = re.findall(r"(t\d+) trains on", ended.stdout)
+    assert 2 < len(started) == len(set(started))
+    assert re.search(
+        r"^best configuration: t\d+, accuracy 0\.9\d+ at report 1, C=", ended.stdout, re.MULTILINE
+    )

@@ -92,3 +92,19 @@ def test_replay_tells_how_each_went() -> None:
     page = told(trial_page(found))
     assert "17.5 to 17.5, from 17.5 to 17.5" in page
     assert "not met" in page
+
+
+def test_a_run_without_a_model_says_which_configuration_was_best() -> None:
+    run = run_of()
+    for name, metric in (("a", 0.5), ("b", 0.9)):
+        report(run, name, 1, metric, loss=0.1)
+    report(run, "b", 2, 0.7)
+    details = run_json.details(run.state, "done")
+    assert (details["best"], details["best_report"]) == (
+        None,
+        {
+            "trial": "b", "config": {"lr": 0.5}, "metric": 0.9, "epoch": 1,
+            "metrics": {"accuracy": 0.9, "loss": 0.1},
+        },
+    )  # fmt: skip
+    assert "best configuration: b, accuracy 0.9 at report 1, lr=0.5" in told(summary(run.state))

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,11 +21,13 @@ from seerd.planner.parameter import plain
 from seerd.planner.policy import POLICIES, outline_of
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
+from seerd.planning.facts import BEGINS_ANEW, problem_of
 from seerd.planning.planned import CONFIGS, Planned, first_configs, others, plan_for
 from seerd.runs import clusters
 from seerd.sim.setting import Setting
 from seerd.sim.synthetic import synthetic
 from seerd.spec.clusters import Ec2Cluster
+from seerd.spec.spec import load_spec
 from seerd.view.plan_json import plan_json
 from seerd.view.plan_table import plan_view
 from tests.planner.spaces import MIXED
@@ -32,6 +35,7 @@ from tests.sim import hand
 
 LR = Space((Parameter("lr", low=1e-4, high=1.0, log=True),))
 NAMES = sorted(POLICIES)
+ROOT = Path(__file__).parent.parent
 PER_TRIAL = ClusterFacts("held", 8, max_instances=1)
 
 
@@ -413,3 +417,13 @@ def test_a_recommendation_to_leave_is_followed_if_the_person_says_so() -> None:
     assert not clusters.Ec2(cluster).unasked_quote(None).facts.hints_move
     moves = replace(cluster, on_rebalance="move")
     assert clusters.Ec2(moves).unasked_quote(None).facts.hints_move
+
+
+@pytest.mark.parametrize("name", ["argparse", "one_number"])
+def test_a_script_without_a_checkpoint_is_planned_without_moves(name: str) -> None:
+    spec = load_spec(ROOT / "examples" / name / "spec.toml")
+    spec = replace(spec, policy=replace(spec.policy, p_max=None))
+    made = problem_of(spec, PER_TRIAL, assumed(rented=False))
+    begins_anew = name == "one_number"
+    assert (made.begins_anew, made.params.p_max) == (begins_anew, 1 if begins_anew else None)
+    assert (BEGINS_ANEW in made.adjusted) == begins_anew

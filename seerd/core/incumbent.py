@@ -15,6 +15,7 @@ import math
 from seerd.core.events import Checkpoint, Objective
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.model import Report
 from seerd.planner.trial_ids import job_of
 
 
@@ -84,6 +85,23 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
             if sign * report.metric > most:
                 most, found = sign * report.metric, (trial.id, report.metric)
     return found
+
+
+def best_report(state: State, job: str) -> tuple[Trial, Report] | None:
+    """Return the best report of a job with its trial, whether or not a model of it was kept; of
+    equal ones the first. None: no report counts.
+    """
+    sign = sign_of(state.facts.goals[job])
+    return max(
+        (
+            (trial, report)
+            for trial in state.trials.values()
+            for report in (trial.history if job_of(trial.id) == job else ())
+            if report.metric is not None
+        ),
+        key=lambda found: sign * (found[1].metric or 0.0),
+        default=None,
+    )
 
 
 def averaged(state: State, checkpoint: Checkpoint) -> int:

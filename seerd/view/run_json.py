@@ -7,7 +7,7 @@ The one rule: pure functions of the state; numbers are in the units that their k
 from __future__ import annotations
 
 from seerd.core.diagnosis import diagnose, fate
-from seerd.core.incumbent import averaged, best_saved, chosen
+from seerd.core.incumbent import averaged, best_report, best_saved, chosen
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
@@ -55,6 +55,7 @@ def result(state: State, status: str) -> Json:
         "run": state.facts.run,
         "status": status,
         "best": best(state),
+        "best_report": _best_report(state),
         "no_model": no_model(state),
         "elapsed_s": round(state.now, 3),
         "deadline_s": limits.deadline_s,
@@ -161,6 +162,7 @@ def unreadable(run: str, why: str) -> Json:
     known = dict.fromkeys(
         (
             "best",
+            "best_report",
             "no_model",
             "elapsed_s",
             "deadline_s",
@@ -196,6 +198,20 @@ def _model(state: State, best: Incumbent) -> Json:
         "mean_of": averaged(state, best.checkpoint),
         "checkpoint": None if published is None else published.path,
         "epoch": best.checkpoint.reports,
+    }
+
+
+def _best_report(state: State) -> Json | None:
+    found = best_report(state, next(iter(state.jobs)))
+    if found is None:
+        return None
+    trial, report = found
+    return {
+        "trial": trial.id,
+        "config": dict(trial.config),
+        "metric": report.metric,
+        "metrics": metrics_of(state, trial, report.reports),
+        "epoch": report.reports,
     }
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from seerd.core.diagnosis import complaints, diagnose, failure_groups, hint_of
-from seerd.core.incumbent import best_saved, better_report, chosen, metric_name
+from seerd.core.incumbent import best_report, best_saved, better_report, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import last_value, metrics_of, names_of
 from seerd.core.outcomes import outcomes
@@ -199,8 +199,19 @@ def failure_lines(state: State, alike: Sequence[Trial]) -> list[str]:
 def _best(state: State) -> list[Text]:
     best = chosen(state)
     if best is None:
-        return [Text(printable(diagnose(state).text))]
+        return [*_best_configuration(state, ""), Text(printable(diagnose(state).text))]
     return [Text(f"best: {_model(state, best)}"), *_place(state, best)]
+
+
+def _best_configuration(state: State, job: str) -> list[Text]:
+    """Write the configuration with the best report; nothing if there is no report that counts."""
+    found = best_report(state, job)
+    if found is None:
+        return []
+    trial, report = found
+    name, whose = state.facts.goals[job].metric, f" of {job}" if job else ""
+    reported = f"{trial.id}, {name} {_value(report.metric)} at report {report.reports}"
+    return [Text(f"best configuration{whose}: {reported}, {config_text(trial.config)}")]
 
 
 def _models(state: State, jobs: Sequence[ShownJob]) -> list[Text]:
@@ -211,6 +222,7 @@ def _models(state: State, jobs: Sequence[ShownJob]) -> list[Text]:
     for job in jobs:
         if job.best is None:
             lines.append(Text(f"best of {job.facts.id}: no model"))
+            lines += _best_configuration(state, job.facts.id)
         else:
             lines.append(Text(f"best of {job.facts.id}: {_model(state, job.best)}"))
             lines += _place(state, job.best)
