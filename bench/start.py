@@ -1,8 +1,10 @@
 """From the decision to start a trial to its first training step, against bare `torchrun` of the
 same script: prints JSON.
 
-`python bench/start.py [transformers]`: the second script makes a small model of transformers from a
-configuration; it needs `pip install transformers`. All is measured in turn on the same machine: the
+`python bench/start.py [transformers | lightning]`: the second script makes a small model of
+transformers from a configuration; it needs `pip install transformers`. The third imports Lightning,
+which cannot be imported beforehand: its first trial with `preload = false`, in the first run of an
+environment, and in the second. All is measured in turn on the same machine: the
 ratio is the figure, the seconds depend on the machine. The first trial of a run waits until all is
 imported (`first`); later ones are forks (`warm`). Also where the time of a start goes.
 """
@@ -33,6 +35,11 @@ BertForMaskedLM(BertConfig(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128
 ))
 """
+LIGHTNING = """
+import os, time
+import seerd, torch
+from lightning.pytorch import LightningModule, Trainer
+"""
 TRAINS = """
 trial = seerd.trial()
 trial.running()
@@ -49,6 +56,7 @@ SPEC = """
 metric = {{ name = "accuracy", mode = "max" }}
 [train]
 script = "train.py"
+{more}
 env = {{ BENCH_OUT = "{out}" }}
 [space]
 lr = {{ low = 0.1, high = 0.9 }}
@@ -67,14 +75,14 @@ gpus = {gpus}
 """
 
 
-def tuned(folder: Path, gpus: int) -> list[float]:
+def tuned(folder: Path, gpus: int, more: str = "") -> list[float]:
     """Seconds from the events that made the core start trials to their first steps, in their
-    order.
+    order. `more` are lines of [train].
     """
     out = folder / "tuned"
     out.unlink(missing_ok=True)
     (folder / "spec.toml").write_text(
-        SPEC.format(out=out, gpus=gpus, budget=100 * gpus, trials=TRIALS)
+        SPEC.format(out=out, gpus=gpus, budget=100 * gpus, trials=TRIALS, more=more)
     )
     home = Path(tempfile.mkdtemp(dir=folder.parent, prefix="seerd-bench-"))
     command = [
@@ -147,8 +155,25 @@ def row(folder: Path, gpus: int) -> dict[str, float]:
     return {name: round(value, 3) for name, value in (seconds | ratios).items()}
 
 
+def left_to_trials(folder: Path) -> dict[str, float]:
+    """Measure the first start where a package cannot be imported beforehand."""
+    found: dict[str, list[float]] = {"cold_s": [], "first_run_s": [], "second_run_s": []}
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["XDG_CACHE_HOME"] = cache  # where the agent keeps what it has learned
+            for name, more in zip(found, ("preload = false", "", ""), strict=True):
+                found[name].append(tuned(folder, 1, more)[0])
+    return {name: round(statistics.median(each), 3) for name, each in found.items()}
+
+
 def main() -> None:
-    script = (TRANSFORMERS if "transformers" in sys.argv[1:] else PLAIN) + TRAINS
+    chosen = {"transformers": TRANSFORMERS, "lightning": LIGHTNING}
+    script = chosen.get(sys.argv[-1], PLAIN) + TRAINS
+    if sys.argv[-1] == "lightning":
+        with tempfile.TemporaryDirectory() as name:
+            Path(name, "train.py").write_text(script)
+            print(json.dumps({"lightning": left_to_trials(Path(name)), "rounds": ROUNDS}))
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(script)

@@ -318,6 +318,14 @@ def test_it_waits_without_work_and_shares_its_memory(rig: Rig) -> None:
             ),
             "threads",
         ),
+        (  # threads of torch hang in a fork; those of OpenBLAS, which came with numpy, do not
+            "pools",
+            (
+                "import numpy, torch\ntorch.set_num_threads(4)\n"
+                "TOTAL = torch.ones(1000, 1000).exp().sum()\n"
+            ),
+            "threads",
+        ),
         ("ranked", "import os\nRANK = os.environ.get('RANK')\n", "asks for RANK"),
         (
             "worker",
