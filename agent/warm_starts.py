@@ -17,19 +17,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import (
-    Any,
-    Awaitable,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Set,
-    Union,
-)
+from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Set, TypeVar, Union
 
 from seerd.agent import host
 from seerd.agent.import_memory import ImportMemory
@@ -300,33 +288,31 @@ class WarmStarts:
 
     async def _forked_process(self, process: "_Process") -> "Optional[_Process]":
         self._count += 1
-        try:
-            return await process.forked(f"{self._mark}{self._count}")
-        except RefusedError as error:
-            self._tell(str(error))
-        except ColdError as error:
-            self._drop()
-            self._count_death(error)
-        except OSError as error:
-            self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
-        return None
+        return await self._tried(process.forked(f"{self._mark}{self._count}"))
 
     async def _forked(self, plan: LaunchPlan) -> Optional[ForkedProcess]:
         assert self._process is not None
         process = self._process
+        fork = await self._tried(process.fork(plan))
+        if fork is None and self._process is None:
+            # Whether there is a fork is not known; and it is marked only when it has begun.
+            mark, attempt = process.mark, plan.env[host.MARKER]
+            await asyncio.to_thread(host.kill, lambda: _marked(mark, attempt), {process.pid})
+        return fork
+
+    async def _tried(self, fork: "Awaitable[_Fork]") -> "Optional[_Fork]":
+        """Return a fork of the process, or None if there is none; if it was not refused, the
+        process is of no use any more.
+        """
         try:
-            return ForkedProcess(await process.fork(plan))
+            return await fork
         except RefusedError as error:
             self._tell(str(error))
-            return None
         except ColdError as error:
             self._drop()
             self._count_death(error)
         except OSError as error:
             self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
-        # Whether there is a fork is not known; and it is marked only when it has begun.
-        attempt = plan.env[host.MARKER]
-        await asyncio.to_thread(host.kill, lambda: _marked(process.mark, attempt), {process.pid})
         return None
 
     async def _begun(self, plan: WarmPlan) -> "_Process":
@@ -352,6 +338,9 @@ class WarmStarts:
         if self._process is not None:
             self._process.end()
         self._process = None
+
+
+_Fork = TypeVar("_Fork", ForkedProcess, "_Process")
 
 
 class _Process:
@@ -393,7 +382,7 @@ class _Process:
                 pass_fds=[there.fileno()],
             )
         begun = cls(process, here, log, plan, mark)
-        await begun.preload([], [])
+        await begun.preload([], set())
         return begun
 
     async def forked(self, mark: str) -> "_Process":
@@ -413,7 +402,7 @@ class _Process:
         }
         try:
             with there:
-                process = ForkedProcess(await self._pid(request, [there.fileno()]))
+                process = await self._fork(request, [there.fileno()])
         except BaseException:
             here.close()
             raise
@@ -435,22 +424,22 @@ class _Process:
         """Tell whether it has been asked to import all of these."""
         return self._imported.issuperset(names)
 
-    async def preload(self, names: List[str], odd: Iterable[str]) -> None:
+    async def preload(self, names: List[str], odd: Set[str]) -> None:
         """Have it import these, unless what lies beside the script has one of these names. `odd`
         are packages that are known not to be fit for it. Raises `OddImportError`, `ColdError`.
         """
         request = {"preload": names, "odd": sorted(odd), "beside": str(self._beside)}
-        answer = await self._asked(request, PATIENCE_S)
+        answer = await self._asked(request, PATIENCE_S, [])
         if "odd" in answer:
-            odd, good = (list(map(str, answer[name])) for name in ("odd", "good"))
-            raise OddImportError(odd, str(answer["why"]), good)
+            packages, good = (list(map(str, answer[name])) for name in ("odd", "good"))
+            raise OddImportError(packages, str(answer["why"]), good)
         self._imported.update(names)
         self._variables = {name: list(map(str, answer[name])) for name in self._variables}
         self.environment = str(answer["environment"])
 
-    async def fork(self, plan: LaunchPlan) -> int:
-        """Start an attempt; return the id of its first process. Raises `RefusedError`,
-        `ColdError`.
+    async def fork(self, plan: LaunchPlan) -> ForkedProcess:
+        """Start an attempt; return its first process. Raises `RefusedError`, `ColdError`, or
+        `OSError` if its end cannot be watched.
         """
         request = {
             "argv": plan.argv,
@@ -459,13 +448,13 @@ class _Process:
             "log": str(plan.log),
             "beside": str(self._beside),
         }
-        return await self._pid(request)
+        return await self._fork(request, [])
 
-    async def _pid(self, request: Dict[str, Any], descriptors: Sequence[int] = ()) -> int:
+    async def _fork(self, request: Dict[str, Any], descriptors: List[int]) -> ForkedProcess:
         answer = await self._asked(request, FORK_S, descriptors)
         if "pid" not in answer:
             raise RefusedError(f"trials start in the usual way: {answer.get('failed')}")
-        return int(answer["pid"])
+        return ForkedProcess(int(answer["pid"]))
 
     def conflicts(self, changed: Set[str]) -> str:
         """Say whether the script changes variables too late, as what reads them is imported
@@ -485,7 +474,7 @@ class _Process:
                 os.kill(self.pid, signal.SIGKILL)
 
     async def _asked(
-        self, request: Dict[str, Any], for_s: float, descriptors: Sequence[int] = ()
+        self, request: Dict[str, Any], for_s: float, descriptors: List[int]
     ) -> Dict[str, Any]:
         """Send a request, and return the answer. Raises `ColdError` if there is none in time."""
         loop = asyncio.get_running_loop()
