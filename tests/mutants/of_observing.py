@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+ARGUMENTS = "tests/agent/test_arguments.py"
 OBSERVED = "tests/agent/test_agent_observed.py"
 WORKPLACE = "tests/agent/test_workplace.py"
 
@@ -39,5 +40,21 @@ OBSERVING = (
         "ups <= len(above)",
         "True",
         ("tests/agent/test_folders.py::test_no_list_of_links_leads_out",),
+    ),
+    Mutant(
+        "a hyperparameter that nothing carries is taken",
+        "every hyperparameter reaches the script, or it is said before the start",
+        "reaching._any_takes_part",
+        "return False",
+        "return None",
+        ("tests/test_places.py::test_a_hyperparameter_that_nothing_carries_is_refused",),
+    ),
+    Mutant(
+        "a filled file has what is inactive left out",
+        "a filled file is null where a hyperparameter is inactive",
+        "arguments.filled_text",
+        "values.get(at[1])",
+        "values.get(at[1], '')",
+        (f"{ARGUMENTS}::test_a_text_has_null_for_what_is_inactive_and_is_else_left_alone",),
     ),
 )
