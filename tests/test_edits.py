@@ -44,7 +44,7 @@ def begun(project: Path) -> RunFolder:
     spec, home = load_spec(Path("spec.toml"), [("policy.seed", 3)]), Home(project.parent / "home")
     place = clusters.place_of(spec, home)
     intended = beginning.intended(spec, place, ideal=False, minimize=None)
-    return beginning.create(spec, home, place, intended, 1.8e9)[0]
+    return beginning.create(spec, home, place, intended, 1.8e9, print)[0]
 
 
 def test_nothing_is_said_where_nothing_was_edited(project: Path) -> None:

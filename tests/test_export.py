@@ -421,7 +421,7 @@ def begun(project: Path, export: str) -> RunFolder:
     spec, home = load_spec(project / "spec.toml"), Home(project.parent / "home")
     place = clusters.quoted(spec, home)
     intended = beginning.intended(spec, place, ideal=False, minimize=None)
-    return beginning.create(spec, home, place, intended, BEGAN)[0]
+    return beginning.create(spec, home, place, intended, BEGAN, print)[0]
 
 
 def test_what_runs_are_exported_to_is_not_shipped_as_source(tmp_path: Path) -> None:

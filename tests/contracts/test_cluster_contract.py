@@ -270,7 +270,7 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
         "on_end": "",
         "spec_folder": "",
         "export": {},
-        "job": job | {"constraints": [], "names": [], "own": []},
+        "job": job | {"constraints": [], "names": [], "own": [], "fill": []},
         "jobs": [],
         "made_from": {},
     }
