@@ -207,6 +207,12 @@ def test_the_environment_that_is_active_is_seen(
     assert spec.train.python == f"{tmp_path}/env/bin/python"
 
 
+def test_a_path_that_needs_too_many_names_is_asked_for(tmp_path: Path) -> None:
+    doubled = "".join(f"a{n + 1} = a{n} + a{n}\n" for n in range(40))
+    _, said = spec_for(tmp_path, f'import torch\na0 = "x"\n{doubled}torch.save(model, a40)\n')
+    assert "it is not seen what the script saves" in said
+
+
 def test_a_notebook_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "train.ipynb").write_text('{"cells": []}')
     done = CliRunner().invoke(cli.app, ["init", str(tmp_path / "train.ipynb")])

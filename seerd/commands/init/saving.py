@@ -50,6 +50,8 @@ FOLDERS = (
 OUT = "out"
 LATEST = re.compile(r"last|latest|checkpoint|ckpt|state")
 OLDEST = 8
+MOST_NAMES = 60
+"""How many names are looked up for one path: what needs more is no path that can be read off."""
 
 
 @dataclass(slots=True)
@@ -154,6 +156,7 @@ class NamedValues:
 
     def __init__(self, trees: list[ast.Module], options: list[ScriptOption]) -> None:
         self._of: dict[str, list[ast.expr]] = {}
+        self._line = self._left = 0
         self._given = {one.name: OUT for one in options if given_folder(one)}
         self._given |= {
             one.name: str(one.default)
@@ -166,18 +169,17 @@ class NamedValues:
 
     def path(self, node: ast.expr) -> str:
         """Return the path that an expression stands for; empty if it is not known, or outside."""
-        text = re.sub(r"\*+|\{[^{}]*\}", "*", self._text(node, self._seen_from(node.lineno)))
+        self._line, self._left = node.lineno, MOST_NAMES
+        text = re.sub(r"\*+|\{[^{}]*\}", "*", self._text(node, self._of))
         first = text.lstrip("./").partition("/")[0]
-        if not text.strip("*./") or not first.strip("*") or text.startswith(("/", "~")):
+        if (
+            self._left <= 0
+            or not text.strip("*./")
+            or not first.strip("*")
+            or text.startswith(("/", "~"))
+        ):
             return ""
         return "" if ".." in text else PurePosixPath(text).as_posix()
-
-    def _seen_from(self, line: int) -> dict[str, list[ast.expr]]:
-        """Return what each name was assigned, what is likeliest at this line last."""
-        return {
-            name: sorted(values, key=lambda one: (one.lineno <= line, one.lineno))
-            for name, values in self._of.items()
-        }
 
     def _note(self, node: ast.AST) -> None:
         for name, value in _assigned(node):
@@ -238,12 +240,14 @@ class NamedValues:
             return "."
         if key in ("parent", "parents") and isinstance(node, ast.Attribute):
             return "/".join(self._text(node.value, of).split("/")[:-1]) or "."
-        candidates = of.get(key, [])
+        self._left -= 1
+        candidates = of.get(key, []) if self._left > 0 else []
         if key in self._given and not (candidates and isinstance(node, ast.Name)):
             return self._given[key]
         if not candidates:
             return "*"
-        return self._text(candidates[-1], {**of, key: candidates[:-1]})
+        last = max(candidates, key=lambda one: (one.lineno <= self._line, one.lineno))
+        return self._text(last, {**of, key: [one for one in candidates if one is not last]})
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
