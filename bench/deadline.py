@@ -1,12 +1,13 @@
 """Real runs on this machine with drawn sizes and loads, measured from outside: whether each has
 ended by its deadline, and with a model; prints JSON.
 
-`python bench/deadline.py [--runs 500] [--parallel 3] [--seed 0] [--twins 5]`: so many runs, of
-which so many go on at a time. Each has a deadline of 8 to 30 s, a source with anything from nothing
-to some GB in it (dense, with holes, or thousands of files), checkpoints of 1 KB to 1 GB by a script
-that does not know seerd or by `seerd.trial()`, and up to ten busy processes beside it: as many as
-the run wants that wants most of those that go on. Every `--twins`th with something large in its
-source is run once more without it, right after. It needs 20 GB of disk.
+`python bench/deadline.py [--runs 500] [--parallel 3] [--seed 0] [--shortest 8] [--busy 10]` makes
+so many runs, of which so many go on at a time. Each has a deadline of `--shortest` to 30 s, a source
+with anything from nothing to some GB in it (dense, with holes, or thousands of files), checkpoints
+of 1 KB to 1 GB by a script that does not know seerd or by `seerd.trial()`, and up to `--busy` busy
+processes beside it: as many as the run wants that wants most of those that go on. Every fifth
+(`--twins`) with something large in its source is run once more without it, right after. It needs
+20 GB of disk.
 """
 
 from __future__ import annotations
@@ -134,9 +135,9 @@ class Seen:
     refused: str
 
 
-def draw(number: int, seed: int) -> Drawn:
+def draw(number: int, asked: argparse.Namespace) -> Drawn:
     """The run with this number."""
-    rng = random.Random(f"deadline {seed} {number}")
+    rng = random.Random(f"deadline {asked.seed} {number}")
     source = rng.choice(["nothing", "nothing", "holes", "dense", "files"])
     extent = {
         "nothing": 0,
@@ -147,12 +148,12 @@ def draw(number: int, seed: int) -> Drawn:
     kind = rng.choice(["unknown", "unknown", "known"])
     return Drawn(
         number,
-        round(8 + 22 * rng.random() ** 1.5, 1),
+        round(asked.shortest + (30 - asked.shortest) * rng.random() ** 1.5, 1),
         kind,
         int(KB * 10 ** rng.uniform(0, 6)),
         source,
         extent,
-        rng.choice([0, 0, 1, 2, 4, 6, 10]),
+        min(asked.busy, rng.choice([0, 0, 1, 2, 4, 6, 10])),
     )
 
 
@@ -243,14 +244,15 @@ def fill(data: Path, drawn: Drawn) -> None:
 def main() -> None:
     """Prints one JSON object."""
     parser = argparse.ArgumentParser()
-    for name, value in (("runs", 500), ("parallel", 3), ("seed", 0), ("twins", 5)):
+    defaults = {"runs": 500, "parallel": 3, "seed": 0, "shortest": 8, "busy": 10, "twins": 5}
+    for name, value in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     asked = parser.parse_args()
     load = Load()
     with tempfile.TemporaryDirectory(prefix="seerd-deadline-") as top:
 
         def one(number: int) -> tuple[Seen, Seen | None]:
-            drawn = draw(number, asked.seed)
+            drawn = draw(number, asked)
             found, twin = seen(drawn, load, Path(top)), None
             if drawn.source != "nothing" and not found.refused and number % asked.twins == 0:
                 twin = seen(replace(drawn, source="nothing", extent=0), load, Path(top))
@@ -291,6 +293,11 @@ def told(pairs: list[tuple[Seen, Seen | None]]) -> dict[str, object]:
             "below_80_percent": sum(share < 0.8 for share in shares),
         },
         "late": [str(run) for run in late],
+        "less_training": [
+            f"{run.units} of {twin.units} units: {run.drawn}"
+            for run, twin in pairs
+            if twin is not None and run.units < 0.8 * twin.units
+        ],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -13,6 +14,8 @@ from seerd.agent import KEPT, transfer
 from seerd.agent.manifest import CheckpointError, Goal, is_safe
 from seerd.agent.transfer import Directory, NotNowError, fetch, store
 from seerd.core.rules import Rules
+from seerd.errors import StoreError
+from seerd.shell.stores.directory import DirectoryStore
 
 GOAL = Goal("accuracy", "max")
 
@@ -42,15 +45,42 @@ def test_a_stored_checkpoint_is_whole_and_named_last(tmp_path, monkeypatch):
     assert names(tmp_path / "store" / "t1") == ["000004-00000040.json", "000004-00000040.pt"]
 
 
-def test_where_no_link_is_possible_it_is_copied(tmp_path, monkeypatch):
-    def no_link(*_: object) -> None:
-        raise OSError
+def no_link(*_: object) -> None:
+    raise OSError
 
+
+def test_where_no_link_is_possible_it_is_copied(tmp_path, monkeypatch):
     monkeypatch.setattr(transfer.os, "link", no_link)
     save(tmp_path / "local", "a")
     store(tmp_path / "local", tmp_path / "store", "a", GOAL)
     assert (tmp_path / "store" / "a.pt").read_bytes() == b"weights"
     assert (tmp_path / "store" / "a.pt").stat().st_nlink == 1
+
+
+def test_the_best_model_is_linked_and_compared_again_if_anybody_has_written_to_it(tmp_path):
+    pt, to = save(tmp_path / "local", "a"), tmp_path / "best" / "checkpoint.pt"
+    os.utime(pt, ns=(0, pt.stat().st_mtime_ns - 10**9))
+    manifest = store(tmp_path / "local", tmp_path / "store" / "t1", "a", GOAL)
+    made = DirectoryStore(tmp_path / "store")
+    asyncio.run(made.fetch("t1", "a", manifest.sha256, to))
+    assert to.samefile(tmp_path / "store" / "t1" / "a.pt"), "however large, it takes no time"
+    with to.open("r+b") as file:
+        file.write(b"W")
+    with pytest.raises(StoreError, match="damaged"):
+        asyncio.run(made.fetch("t1", "a", manifest.sha256, to))
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_what_takes_too_long_at_the_end_is_given_up(tmp_path, monkeypatch, can_link):
+    if not can_link:
+        monkeypatch.setattr(transfer.os, "link", no_link)
+    save(tmp_path / "local", "a", bytes(1 << 20))
+    directory = Directory(tmp_path / "store", GOAL)
+    monkeypatch.setattr(transfer, "CUT_S", 0.0)
+    directory.cut()
+    with pytest.raises(NotNowError, match="no time left"):
+        directory.put(tmp_path / "local", "a")
+    assert not (tmp_path / "store" / "a.json").exists()
 
 
 def test_the_store_keeps_the_newest_two_once_a_new_one_is_whole(tmp_path):
