@@ -2,12 +2,12 @@
 ended by its deadline, and with a model; prints JSON.
 
 `python bench/deadline.py [--runs 500] [--parallel 3] [--seed 0] [--shortest 8] [--busy 10]` makes
-so many runs, of which so many go on at a time. Each has a deadline of `--shortest` to 30 s, a source
-with anything from nothing to some GB in it (dense, with holes, or thousands of files), checkpoints
-of 1 KB to 1 GB by a script that does not know seerd or by `seerd.trial()`, and up to `--busy` busy
-processes beside it: as many as the run wants that wants most of those that go on. Every fifth
-(`--twins`) with something large in its source is run once more without it, right after. It needs
-20 GB of disk.
+so many runs, of which so many go on at a time. Each has a deadline of `--shortest` to 30 s, a
+source with anything from nothing to some GB in it (dense, with holes, or thousands of files),
+checkpoints of 1 KB to 1 GB by a script that does not know seerd or by `seerd.trial()`, and up to
+`--busy` busy processes beside it: as many as the run wants that wants most of those that go on.
+Every fifth (`--twins`) with something large in its source is run once more without it, right after.
+It needs 20 GB of disk.
 """
 
 from __future__ import annotations
