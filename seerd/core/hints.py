@@ -76,7 +76,8 @@ HINTS: tuple[Hint, ...] = (
         'if __name__ == "__main__":',
     ),
     Hint(
-        r"BrokenProcessPool|DataLoader worker .* (?:is killed by signal|exited unexpectedly)",
+        r"BrokenProcessPool|TerminatedWorkerError"
+        r"|DataLoader worker .* (?:is killed by signal|exited unexpectedly)",
         "concurrent.futures.process.BrokenProcessPool: A process in the process pool was "
         "terminated abruptly while the future was running or pending.",
         "a worker of the script's own process pool or DataLoader died: if memory ran out, give the "
