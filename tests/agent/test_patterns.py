@@ -50,6 +50,10 @@ def test_every_float_is_read_as_it_was_printed(
         (r"'loss': '?([-+.0-9eE]+)", "{'loss': 'nan', 'step': 3}", math.nan),
         ("^[0-9]+,([0-9.]+),", "3,125,0.5", 125.0),
         ("[(]acc ([0-9.]+)[)]", "(acc nan)", math.nan),
+        # cruijff_kit#448, shinken#1136, autokeras#1758
+        (r"[0-9]+[|]Loss: ([0-9.]+)", "12|340|Loss: 6.05e-06", 6.05e-6),
+        (r"offset-[0-9.]+=([0-9.-]+)", "offset-192.168.0.1=-7.2e-05;1", -7.2e-5),
+        ("val_loss: ([0-9.]+)", "8/8 - 0s - loss: nan - val_loss: nan", math.nan),
     ],
 )
 def test_the_whole_number_counts(pattern: str, line: str, number: float) -> None:
