@@ -72,17 +72,17 @@ KEEPING = (
         "the manifest is put into the directory first",
         "a checkpoint exists when all of it does",
         "_transfer",
-        '_copy(source / f"{name}.pt", to / f"{name}.pt", manifest)\n'
+        '_copy(source / f"{name}.pt", to / f"{name}.pt", manifest, go_on)\n'
         'write_named(to / f"{name}.json", small_file(source / f"{name}.json"))',
         'write_named(to / f"{name}.json", small_file(source / f"{name}.json"))\n'
-        '_copy(source / f"{name}.pt", to / f"{name}.pt", manifest)',
+        '_copy(source / f"{name}.pt", to / f"{name}.pt", manifest, go_on)',
         (f"{TRANSFER}::test_a_checkpoint_that_is_not_what_its_manifest_says_is_not_stored",),
     ),
     Mutant(
         "bytes are fetched and stored without their checksum",
         "a damaged checkpoint is not one",
         "transfer._copy",
-        "part.stat().st_size != manifest.size or checksum(part) != manifest.sha256",
+        "part.stat().st_size != manifest.size or checksum(part, go_on) != manifest.sha256",
         "part.stat().st_size != manifest.size",
         (f"{TRANSFER}::test_a_damaged_newest_falls_back_to_the_one_before",),
     ),

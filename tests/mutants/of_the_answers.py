@@ -65,7 +65,7 @@ ANSWERING = (
         "a model that violates a constraint can be handed back",
         BEST,
         "as_it_counts",
-        "metrics and violated_by(metrics, constraints)",
+        "metrics and violated_by(metrics, goal)",
         "False",
         (METRICS,),
     ),

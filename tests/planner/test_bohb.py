@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -385,8 +386,7 @@ def test_without_optuna_it_says_what_to_install() -> None:
     command = [sys.executable, "-c", hidden, "plan", spec, "--policy", "bohb", "--ideal"]
     told = subprocess.run(command, check=False, capture_output=True, text=True)
     assert told.returncode == 2
-    assert told.stderr.startswith("seerd: the policy bohb needs Optuna: pip install ")
-    assert "[bohb]" in told.stderr
+    assert re.match(r"seerd: the policy bohb needs Optuna: .*\binstall .*\[bohb\]", told.stderr)
 
 
 def test_the_registry_does_not_import_optuna() -> None:
