@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 from seerd.core.hints import HINTS, OF_SIGNALS
 from tests.mistakes.catalogue import SECTIONS, Mistake
+from tests.mistakes.reports import REPORTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
 WIDTH = 96
@@ -46,6 +48,14 @@ TAIL = """
 ## What crashes usually mean
 
 Beside the last lines of a trial that has crashed there is a hint where they leave no doubt:
+
+"""
+
+REPORTED = """
+## What others have reported
+
+Threads about training and tuning elsewhere, each tried on seerd in words of our own. The test that
+keeps each answer true is named in `tests/mistakes/reports.py`.
 
 """
 
@@ -94,14 +104,24 @@ def whole(parts: dict[str, str]) -> str:
         text += f"\n## {heading}\n"
         for title in these:
             text += "\n" + parts.get(title, f"### {title}") + "\n"
-    return text + TAIL + hints_list()
+    return text + TAIL + hints_list() + REPORTED + reports_list()
 
 
 def hints_list() -> str:
     """Every hint, with a line for which it is given."""
     rows = [(f"`{sample}`", text) for _, sample, text in HINTS]
     rows += [(f"`killed by signal {number}`", text) for number, text in OF_SIGNALS.items()]
-    items = (f"{words}: {text.format('...', run='RUN')}" for words, text in rows)
+    return _items(f"{words}: {text.format('...', run='RUN')}" for words, text in rows)
+
+
+def reports_list() -> str:
+    """What others have reported, with what seerd does."""
+    return _items(
+        f"{', '.join(report.threads)}: {report.kind}. Here: {report.answer}." for report in REPORTS
+    )
+
+
+def _items(items: Iterable[str]) -> str:
     return "".join(
         textwrap.fill(
             item,

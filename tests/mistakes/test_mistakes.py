@@ -25,9 +25,11 @@ from tests.conftest import small_facts
 from tests.core.test_answers import FIRST, Run
 from tests.mistakes import kit, page
 from tests.mistakes.catalogue import BOUND, HAND, MISTAKES, Mistake
+from tests.mistakes.reports import REPORTS, PublicReport
 
 Shown = Callable[[str, str], None]
 BESIDE = 5
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -236,6 +238,12 @@ def test_each_hint_is_given_for_what_libraries_write(one: Hint) -> None:
     found = re.search(one.pattern, one.sample)
     assert found
     assert told == one.text.format(*found.groups(), run="RUN")
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.threads[0])
+def test_the_test_of_a_public_report_is_there(report: PublicReport) -> None:
+    file, _, function = report.test.partition("::")
+    assert re.search(rf"^(async )?def {function}\(", (TESTS / file).read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("number", OF_SIGNALS)
