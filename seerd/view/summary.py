@@ -31,7 +31,10 @@ MOST_ROWS = 20
 MOST_NOTES = 5
 MOST_OTHERS = 3
 """How many metrics have a column beside the run's own."""
-REST = (">reports", ">GPUs", "state")
+STATE_WIDTH, CONFIG_WIDTH = 26, 30
+"""Columns that are wrapped: the widest that one becomes, the narrowest that the other does, so that
+a line of 100 columns holds both.
+"""
 MOST_FAILURES = 3
 MOST_LINES = 12
 
@@ -131,8 +134,9 @@ def _trials(state: State, most: int | None) -> Table:
     others = [name for name in names_of(state) if name not in own][:MOST_OTHERS]
     heads = [f">{single}"] if single is not None else ["metric", ">value"]
     heads = [*heads, *(f">{name}" for name in others), ">best saved"]
-    table = plain_table("trial", *heads, *REST)
-    table.add_column("config", overflow="fold")  # so that nothing else is cut
+    table = plain_table("trial", *heads, ">reports", ">GPUs")
+    table.add_column("state", max_width=STATE_WIDTH)
+    table.add_column("config", overflow="fold", min_width=CONFIG_WIDTH)
     room = None if most is None else max(1, most // max(1, len(by_job)))
     for trial in (trial for its in by_job for trial in its[:room]):
         name = state.facts.goal_of(trial.id).metric
@@ -149,7 +153,7 @@ def _trials(state: State, most: int | None) -> Table:
     left = sum(len(its[room:]) for its in by_job) if room is not None else 0
     if left:
         empty = ("" for _ in heads)
-        table.add_row("", *empty, "", "", f"and {left} more", "(seerd show --all)")
+        table.add_row("", *empty, "", "", "", f"and {left} more  (seerd show --all)")
     return table
 
 

@@ -76,6 +76,9 @@ def known_then(line: bytes) -> bytes:
         message["job"].pop("constraints", None)
         message["job"].pop("names", None)
         message["job"].pop("observed", None)
+        message["job"].pop("own", None)
+        message["job"].pop("fill", None)
+        message["job"].pop("python_in", None)
     return json.dumps(message).encode() + b"\n"
 
 
