@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Callable, Iterator, Tuple
 
@@ -20,8 +21,11 @@ def copy_file(source: Path, to: Path, copied: Callable[[int], bool] = lambda siz
     """Copy the bytes of a file.
 
     `copied` is called with the size of each piece. If it returns True, what has been written is on
-    the disk before more is copied. Raises `OSError`, and what `copied` raises.
+    the disk before more is copied. Raises `OSError` (`shutil.SameFileError` if both paths lead to
+    one file, which stays as it is), and what `copied` raises.
     """
+    if os.path.exists(to) and os.path.samefile(source, to):
+        raise shutil.SameFileError(errno.EINVAL, "source and target are one file", str(to))
     with open(source, "rb", buffering=0) as original, open(to, "wb", buffering=0) as copy:
         size = os.fstat(original.fileno()).st_size
         for at, end in _with_data(original.fileno(), size):

@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -242,17 +241,16 @@ def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
     job  whose model, where jobs share the run
     """
     from seerd.agent import folders
-    from seerd.agent.copying import copy_file
     from seerd.agent.manifest import CheckpointError
 
     best = folder.best / job
     try:
         to.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(best / "config.json", to / "config.json")
+        _copy_whole(best / "config.json", to / "config.json")
         if folders.is_packed(best / "checkpoint.pt"):
             folders.unpack(best / "checkpoint.pt", to / "checkpoint")
             return to / "checkpoint"
-        copy_file(best / "checkpoint.pt", to / "checkpoint.pt")
+        _copy_whole(best / "checkpoint.pt", to / "checkpoint.pt")
     except CheckpointError as error:
         raise UsageError(f"the model cannot be copied to {to}: {error}") from error
     except OSError as error:
@@ -260,3 +258,15 @@ def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
             f"the model cannot be copied to {to}: {error.strerror} ({error.filename})"
         ) from error
     return to / "checkpoint.pt"
+
+
+def _copy_whole(source: Path, to: Path) -> None:
+    """Replace `to` by a copy: a link there is replaced, and what it leads to stays as it is."""
+    from seerd.agent.copying import copy_file
+
+    part = to.with_name(f".{to.name}.part")
+    try:
+        copy_file(source, part)
+        part.replace(to)
+    finally:
+        part.unlink(missing_ok=True)

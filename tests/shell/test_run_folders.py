@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from seerd.errors import UsageError
-from seerd.shell.home import Home, RunFolder
+from seerd.shell.home import Home, RunFolder, copy_result
 
 
 def made(home: Home, name: str, begun: float, written: float) -> RunFolder:
@@ -47,3 +48,22 @@ def test_a_name_that_could_be_several_runs_is_none(tmp_path: Path) -> None:
         home.find("digits")
     with pytest.raises(UsageError, match="no run begins with 'x'; the last is digits-2"):
         home.find("x")
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink, None])
+def test_a_model_that_is_copied_onto_itself_stays(
+    tmp_path: Path, link: Callable[[Path, Path], None] | None
+) -> None:
+    folder = made(Home(tmp_path), "run", 1.0, 1.0)
+    to = folder.best if link is None else tmp_path / "to"
+    for path in {folder.best, to}:
+        path.mkdir()
+    for name in ("config.json", "checkpoint.pt"):
+        (folder.best / name).write_text(name)
+        if link is not None:
+            link(folder.best / name, to / name)
+    assert copy_result(folder, to) == to / "checkpoint.pt"
+    for name in ("config.json", "checkpoint.pt"):
+        assert (folder.best / name).read_text() == (to / name).read_text() == name
+        assert link is None or not (to / name).samefile(folder.best / name)
+    assert sorted(path.name for path in to.iterdir()) == ["checkpoint.pt", "config.json"]
