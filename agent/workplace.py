@@ -33,7 +33,6 @@ more than are left are links.
 """
 WIDE = 500
 """Entries of a folder that is a link, unless it has code: so many files are data."""
-CACHE = "__pycache__"
 Signature = Tuple[int, int]
 
 
@@ -72,15 +71,10 @@ def lay_out(source: Path, work: Path, checkpoint: str = "", own: Sequence[str] =
 
 def tidy(source: Path, work: Path, laid: Laid) -> List[str]:
     """Remove from `work` all that is still as it was laid out, so that what the script has written
-    stays. Return what of the source has changed although trials share it.
-
-    What Python has compiled goes to the source, so that later attempts need not compile it again.
+    stays, except for what Python has compiled. Return what of the source has changed although
+    trials share it.
     """
     changed = [path for path, was in laid.links.items() if was and _signature(source / path) != was]
-    with contextlib.suppress(OSError):
-        for folder in laid.folders:
-            if (work / folder / CACHE).is_dir():
-                _keep_compiled(work / folder / CACHE, source / folder / CACHE)
     for path in laid.links:
         with contextlib.suppress(OSError):
             if (work / path).is_symlink():
@@ -90,6 +84,7 @@ def tidy(source: Path, work: Path, laid: Laid) -> List[str]:
             if _signature(work / path) == was:
                 (work / path).unlink()
     for folder in reversed(laid.folders):
+        shutil.rmtree(work / folder / "__pycache__", ignore_errors=True)
         with contextlib.suppress(OSError):  # what the script has written is in it
             (work / folder).rmdir()
     return changed
@@ -233,12 +228,3 @@ def _signature(path: Path) -> Signature:
     except OSError:
         return 0, 0
     return found.st_size, found.st_mtime_ns
-
-
-def _keep_compiled(made: Path, kept: Path) -> None:
-    """Move what is compiled to the source's own; Python compares each with its module."""
-    kept.mkdir(exist_ok=True)
-    for path in made.glob("*.pyc"):
-        if not (kept / path.name).exists():
-            os.replace(path, kept / path.name)
-    shutil.rmtree(made)

@@ -100,17 +100,14 @@ def test_what_a_script_has_not_written_is_removed_at_its_end(source: Path, tmp_p
     assert [path.name for path in work.iterdir()] == ["runs"]
 
 
-def test_what_python_has_compiled_is_kept_for_later_attempts(source: Path, tmp_path: Path) -> None:
-    (source / "lib").mkdir()
-    (source / "lib" / "tool.py").write_text("")
+def test_what_python_has_compiled_is_no_other_attempts(source: Path, tmp_path: Path) -> None:
     laid = lay_out(source, tmp_path / "1")
-    (tmp_path / "1" / "lib" / "__pycache__").mkdir()
-    (tmp_path / "1" / "lib" / "__pycache__" / "tool.cpython-311.pyc").write_text("compiled")
+    (tmp_path / "1" / "data" / "__pycache__").mkdir()
+    (tmp_path / "1" / "data" / "__pycache__" / "tool.cpython-311.pyc").write_text("compiled")
+    before = contents(source)
     tidy(source, tmp_path / "1", laid)
-    lay_out(source, tmp_path / "2")
-    pycache = tmp_path / "2" / "lib" / "__pycache__"
-    assert (pycache / "tool.cpython-311.pyc").read_text() == "compiled"
-    assert (tmp_path / "2/lib/tool.py").stat().st_mtime == (source / "lib/tool.py").stat().st_mtime
+    assert contents(source) == before
+    assert not (tmp_path / "1").exists()
 
 
 def test_links_stay_inside_where_they_are_inside(source: Path, tmp_path: Path) -> None:
