@@ -18,6 +18,11 @@ STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 deadlines and bills do.
 """
 
+WAIT = 20
+"""Most seconds that a process takes for one of CPU time, with ten busy ones beside it and a disk to
+wait for.
+"""
+
 began_at = time.time() - time.clock_gettime(STEADY)
 """Zero of the steady clock, in seconds since 1970, by the wall clock as it was when this process
 began.
@@ -32,14 +37,17 @@ def wall() -> float:
 
 
 def process_began() -> float:
-    """Return when this process was started, in seconds since 1970, however long a busy machine took
-    to come this far.
+    """Return when this process started, in seconds since 1970, however long a busy machine took to
+    come this far. It may have been another program first (`sleep 600; exec seerd ...`): no more
+    counts than `WAIT` times its CPU time, and half a second.
     """
+    cpu_s = time.process_time()
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:  # no Linux
-        return wall() - time.process_time()
-    return began_at + ticks / os.sysconf("SC_CLK_TCK")  # of the time since boot (proc_pid_stat(5))
+    except (OSError, ValueError, IndexError):  # no Linux, or one that hides it
+        return wall() - cpu_s
+    started = began_at + ticks / os.sysconf("SC_CLK_TCK")  # since boot (proc_pid_stat(5))
+    return max(started, wall() - WAIT * cpu_s - 0.5)
 
 
 class RunClock:
