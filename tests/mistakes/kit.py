@@ -28,6 +28,7 @@ VARIES = (
     (r"lr=[0-9.]+", "lr=0.01234"),
     (r"rank 0 on local-[0-9]+", "rank 0 on local-2"),
     (r"local-[0-9]+", "local-2"),
+    (r"/trials/t0001/[0-9]+/work", "/trials/t0001/1/work"),
     (r"(had|have|has) [0-9.]+ reports", r"\1 12 reports"),
     (r'(/lib/seerd/\S+", line) [0-9]+', r"\1 99"),
 )
