@@ -96,6 +96,26 @@ def test_a_constrained_metric_that_is_not_printed_is_waited_for_and_missed_then(
     assert made.saved_metrics == {"accuracy": 0.5}
 
 
+def test_a_constrained_metric_that_comes_now_and_then_is_waited_for_only_briefly() -> None:
+    lines = ("latency 5", "accuracy 0.5", "accuracy 0.6")
+    made = reports(*lines, constraints=["latency < 20"], **BOTH)
+    assert (made.epoch, made.waits, made.is_sparse) == (1, True, False)
+    list(made.take(Line("accuracy 0.7"), 0.0))
+    assert (made.metrics["accuracy"], made.waits, made.is_sparse) == (0.6, True, True)
+    assert list(made.late(printed_module.BRIEFLY_S / 2)) == []
+    assert len(list(made.late(printed_module.BRIEFLY_S))) == 1
+    assert made.metrics == {"accuracy": 0.7, "latency": 5.0}
+
+
+def test_a_constraint_is_not_forgotten_when_a_trial_goes_on() -> None:
+    made = reports(constraints=["latency < 20"], **BOTH)
+    made.go_on(3, {"accuracy": 0.5, "latency": 25.0}, [None])
+    list(made.take(Line("accuracy 0.6"), 0.0))
+    list(made.complete())
+    assert (made.epoch, made.unprinted) == (4, [])
+    assert made.saved_metrics["accuracy"] is None
+
+
 def test_what_violates_a_constraint_is_no_checkpoints_metric() -> None:
     made = reports("accuracy 0.5 latency 25", constraints=["latency < 20"], **BOTH)
     assert made.metrics == {"accuracy": 0.5, "latency": 25.0}
@@ -121,6 +141,20 @@ def test_lines_come_whole_and_once(tmp_path: Path) -> None:
         assert list(lines.new()) == [Line(" 60%", False, path)]  # it stands still
         assert list(lines.rest())[-1] == Line(" 60%", True, path)
         assert list(lines.rest()) == []
+
+
+@pytest.mark.parametrize(("was_cut", "ends"), [(False, True), (True, False)])
+def test_a_bar_that_is_cut_off_has_no_end(tmp_path: Path, was_cut: bool, ends: bool) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\n1/9 acc=0.9\r2/9 acc=0.8")
+    found = [(line.text, line.ends) for line in Lines(lambda: [path]).rest(was_cut=was_cut)]
+    assert found == [("one", True), ("1/9 acc=0.9", False), ("2/9 acc=0.8", ends)]
+
+
+def test_a_line_that_is_cut_off_and_is_no_bar_counts(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("acc=0.9")
+    assert [line.ends for line in Lines(lambda: [path]).rest(was_cut=True)] == [True]
 
 
 def test_of_several_bars_none_ends_when_the_cursor_moves_to_another(tmp_path: Path) -> None:

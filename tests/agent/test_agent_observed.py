@@ -159,6 +159,37 @@ def test_no_half_written_file_is_ever_taken(rig: Rig, save: str, pause: float, e
         client.exit_of(attempt=2)
 
 
+SPARSE = """
+import json, os, time
+for step in range(1, 10**6):
+    time.sleep(0.5)
+    if step % 3 == 1:
+        print("latency 5", flush=True)
+    print("accuracy", step / 100, flush=True)
+    json.dump({"step": step}, open(".last", "w"))
+    os.replace(".last", "last.json")
+"""
+
+
+def test_a_save_has_its_own_report_though_a_constrained_metric_comes_in_every_third(
+    rig: Rig,
+) -> None:
+    patterns = {**ACCURACY, "latency": "latency {number}"}
+    observed = ObservedScript(patterns, "last.json", ["--resume", "{checkpoint}"])
+    job = replace(rig.job(SPARSE, observed=observed), constraints=["latency < 20"])
+    client = rig.ready(job)
+    client.start()
+    client.until(Reported, lambda fact: fact.epoch == 6)
+    client.stop(grace_s=6.0)
+    client.exit_of()
+    taken = [fact for fact in client.facts if isinstance(fact, Checkpointed)]
+    kept = [fact for fact in taken if (rig.store / "t1" / f"{fact.name}.pt").exists()]
+    assert len(kept) > 1
+    for fact in kept:
+        step = json.loads((rig.store / "t1" / f"{fact.name}.pt").read_text())["step"]
+        assert fact.metrics == {"accuracy": step / 100, "latency": 5.0}
+
+
 HANDLES = """
 import os, signal, sys, time
 def save(*_):

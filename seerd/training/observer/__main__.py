@@ -99,19 +99,21 @@ class Observer:
             self._look_at_saved()
             self._see_to_end()
             time.sleep(ENDING_POLL_S if self._ending and self._ending.told else POLL_S)
-        self._read(self._lines.rest())
-        self._tell(self._reports.complete())
+        status = ""
         with contextlib.suppress(OSError):
-            self._look_last(ended.read_text().strip())
+            status = ended.read_text().strip()
+        was_cut = status != "0" or (self._ending is not None and self._ending.told)
+        self._read(self._lines.rest(was_cut=was_cut))
+        self._tell(self._reports.complete())
+        if status:
+            self._look_last(status)
 
     def _restore(self, name: Optional[str]) -> int:
         """Go on from the checkpoint of this name; return its number, 0 if there is none."""
         if not name:
             return 0
         manifest = read_manifest(self._attempt.checkpoints, name)
-        self._reports.epoch = manifest["epoch"]
-        self._reports.metrics = manifest["metrics"]
-        self._reports.recent = manifest["recent"]
+        self._reports.go_on(manifest["epoch"], manifest["metrics"], manifest["recent"])
         return int(name.rpartition("-")[2])
 
     def _is_anybody_there(self) -> bool:
@@ -206,6 +208,11 @@ class Observer:
         saved_at = -math.inf if self._saved_at is None else self._saved_at
         is_quick = time.monotonic() - saved_at < FILE_QUIET_S
         self._used = self._at_save[0 if is_quick else 1]
+        if self._reports.waits:  # that report is of this save, not the one before it
+            if self._reports.is_sparse:
+                self._tell(self._reports.complete())
+            else:
+                is_fast = False
         self._at_save = (self._before_read, self._reports.epoch)
         self._standing = self._now() if is_fast else None
         self._note_save()

@@ -20,6 +20,8 @@ COMPLETE_S = 5.0
 """Seconds that a report waits for the metrics that are constrained. Without them the values before
 count.
 """
+BRIEFLY_S = 0.2
+"""The same once a report was made without them since the next one came (`is_sparse`)."""
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BREAK = re.compile(rb"([\r\x08]*\n|[\r\x08]+(?=[^\r\x08\n]))")
 OTHER_BAR = re.compile(rb"\n+\r([^\r\n]*?)(?:\x1b\[A)+")
@@ -68,11 +70,16 @@ class Lines:
             if rest and not new and (path in self._rewritten or rest.endswith((b"\r", b"\x08"))):
                 yield Line(_text(rest), False, path)
 
-    def rest(self) -> Iterator[Line]:
-        """Yield all that is left when nobody writes any more, also lines without an end."""
+    def rest(self, *, was_cut: bool = False) -> Iterator[Line]:
+        """Yield all that is left when nobody writes any more, also lines without an end.
+
+        was_cut: the script did not end by itself, so that a line that it was rewriting has not
+        come to its end
+        """
         while any(self._has_more(path) for path in self._find()):
             yield from self.new()
-        yield from (Line(_text(rest), True, path) for path, rest in self._rests.items())
+        for path, rest in self._rests.items():
+            yield Line(_text(rest), not (was_cut and path in self._rewritten), path)
         self._rests.clear()
 
     def _has_more(self, path: Path) -> bool:
@@ -100,6 +107,7 @@ class Reports:
     recent   the last `smooth` values of the metric that counts, None where a constraint is violated
     text     the line that the last one came from
     partial  what was printed where a number was read that looks like a part of it
+    is_sparse  whether constrained metrics have turned out not to come with each report
     """
 
     def __init__(self, patterns: Dict[str, str], attempt: Attempt) -> None:
@@ -113,11 +121,21 @@ class Reports:
         self._waits_since: Optional[float] = None
         self._next: Optional[float] = None
         self._next_text = ""
+        self.is_sparse = False
         self.epoch = 0
         self.metrics: Dict[str, Optional[float]] = {}
         self.recent: List[Optional[float]] = []
         self.text = ""
         self.partial = ""
+
+    def go_on(
+        self, epoch: int, metrics: Dict[str, Optional[float]], recent: List[Optional[float]]
+    ) -> None:
+        """Go on after a checkpoint that has these. Its other metrics count until they come again:
+        a constraint that it violates is not forgotten.
+        """
+        self.epoch, self.metrics, self.recent = epoch, metrics, recent
+        self._seen = {name: value for name, value in metrics.items() if name in self._patterns}
 
     def take(self, line: Line, now: float) -> Iterator[None]:
         """Look at a line; yield after each report that is complete by it.
@@ -133,6 +151,7 @@ class Reports:
             rewritten.end(number, now) if line.ends else rewritten.refresh(line.text, number, now)
         )
         if counts:
+            self.is_sparse |= self.waits
             yield from self.complete()
         self._seen.update(found)
         self._fresh.update(found)
@@ -142,8 +161,9 @@ class Reports:
             yield from self.complete()
 
     def late(self, now: float) -> Iterator[None]:
-        """Yield after a report that has waited for `COMPLETE_S` is made as it is."""
-        if self._waits_since is not None and now - self._waits_since >= COMPLETE_S:
+        """Yield after a report that has waited for long enough is made as it is."""
+        wait_s = BRIEFLY_S if self.is_sparse else COMPLETE_S
+        if self._waits_since is not None and now - self._waits_since >= wait_s:
             yield from self.complete()
 
     def complete(self) -> Iterator[None]:
