@@ -691,6 +691,51 @@ for epoch in range(begin, a.epochs):
     checkpoint="models/last.json",
     args=("train", "--lr", "{lr}", "--epochs", "1000"),
 )
+GROUP = Shape(
+    """
+import click
+
+@click.group()
+def cli():
+    pass
+
+@cli.command()
+@click.option("--ckpt", required=True)
+def evaluate(ckpt):
+    pass
+
+@cli.command()
+@click.argument("data", type=click.Path())
+@click.option("--lr", default=0.1, show_default=True)
+def fit_model(data, lr):
+    for step in range(3):
+        print(f"rmse={lr / (step + 1):.5f}", flush=True)
+
+if __name__ == "__main__":
+    cli()
+""",
+    metric="rmse",
+    lines={"rmse=0.03333": "0.03333"},
+    needs="data",
+    args=("fit-model", "--lr", "{lr}"),
+    asks=("it is not seen what the script saves",),
+)
+PICKLED = Shape(
+    """
+import argparse, pickle
+p = argparse.ArgumentParser()
+p.add_argument("--lr", type=float, default=0.1)
+a = p.parse_args()
+w = 1.0
+for epoch in range(3):
+    w -= a.lr * w
+    print(f"mse={w * w:.6f}", flush=True)
+    pickle.dump(w, open("model.pkl", "wb"))
+""",
+    metric="mse",
+    checkpoint="model.pkl",
+    asks=("no option is seen that takes a checkpoint",),
+)
 NUMBER = Shape(
     """
 import argparse, pickle, sys

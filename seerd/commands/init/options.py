@@ -94,8 +94,11 @@ class ScriptOption:
 def options_of(trees: Iterable[ast.Module], modules: set[str]) -> list[ScriptOption]:
     """Read the options of a script and its own modules, which import these packages."""
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
     command = command_of(nodes)
+    of_others = [node for name, node in _commands(nodes).items() if name != command]
+    not_ours = {id(part) for node in of_others for part in ast.walk(node)}
+    nodes = [node for node in nodes if id(node) not in not_ours]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     others = {made for made, name in _made(nodes, "add_parser") if name != command}
     found = [one for call in calls if owner_of(call) not in others for one in declared(call)]
     for group, _ in _made(nodes, "add_mutually_exclusive_group"):
@@ -111,8 +114,28 @@ def options_of(trees: Iterable[ast.Module], modules: set[str]) -> list[ScriptOpt
 
 def command_of(nodes: Iterable[ast.AST]) -> str:
     """Return which command of a script with several trains; empty if it has none."""
-    names = [name for _, name in _made(nodes, "add_parser")]
+    nodes = list(nodes)
+    names = [*(name for _, name in _made(nodes, "add_parser")), *_commands(nodes)]
     return next((name for name in names if re.search("train|fit|tune", name)), "".join(names[:1]))
+
+
+def _commands(nodes: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
+    """Return the functions that click or typer makes the commands of a script, by their names.
+
+    A single command has a name only if its group is a function, as click's are.
+    """
+    found, groups, owners = {}, set(), set()
+    for node in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
+        for made in node.decorator_list:
+            if called(made) == "group":
+                groups.add(node.name)
+            place = made.func if isinstance(made, ast.Call) else made
+            owner = ast.unparse(place.value) if isinstance(place, ast.Attribute) else "click"
+            if called(made) == "command" and not owner.endswith("click"):
+                named = value_of(made.args[0]) if isinstance(made, ast.Call) and made.args else None
+                found[str(named or node.name.lower().replace("_", "-"))] = node
+                owners.add(owner)
+    return found if len(found) > 1 or owners & groups else {}
 
 
 def _made(nodes: Iterable[ast.AST], maker: str) -> Iterator[tuple[str, str]]:

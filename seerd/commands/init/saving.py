@@ -191,7 +191,7 @@ class NamedValues:
 
         match node:
             case ast.Constant():
-                return "*" if isinstance(node.value, int | None) else str(node.value)
+                return node.value if isinstance(node.value, str) else "*"
             case ast.JoinedStr():
                 return "".join(map(text, node.values))
             case ast.BoolOp():
@@ -227,7 +227,7 @@ class NamedValues:
         if name in HERE:
             return "."
         first = self._text(call.args[0], of) if call.args else "*"
-        if name in ("relpath", "dirname"):
+        if name in ("relpath", "dirname", "open"):
             return first
         return f"{first}*" if "/" in first else "*"  # it may be made of a path
 
