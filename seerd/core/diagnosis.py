@@ -231,7 +231,8 @@ def _nothing_saved(state: State) -> str:
     return (
         f"trials reported, and nothing whole was found at train.checkpoint "
         f"{state.facts.saves_to!r}, counted from the folder of the source in which the script "
-        f"runs: see what it saves, where, and how often ({SCRIPTS})"
+        f"runs: see what it saves, and where; a file is taken once it has not changed for 0.25s, a "
+        f"folder for 5s ({SCRIPTS})"
     )
 
 
