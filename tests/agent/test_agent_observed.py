@@ -190,6 +190,37 @@ def test_a_save_has_its_own_report_though_a_constrained_metric_comes_in_every_th
         assert fact.metrics == {"accuracy": step / 100, "latency": 5.0}
 
 
+STEPS = """
+import os, time
+for step in range(1, 10**6):
+    print("accuracy", step / 100, flush=True)
+    os.makedirs(f"out/step_{step}")
+    for name in ("model", "optimizer"):
+        open(f"out/step_{step}/{name}", "w").write(str(step))
+        time.sleep(0.3)
+    time.sleep(0.6)
+"""
+
+
+def test_a_folder_is_whole_when_the_script_has_gone_on_to_the_next(rig: Rig) -> None:
+    observed = ObservedScript(ACCURACY, "out/step_*", ["{checkpoint}"])
+    client = rig.ready(rig.job(STEPS, observed=observed))
+    client.start()
+    client.until(Reported, lambda fact: fact.epoch == 4)
+    client.stop(grace_s=2.0)
+    client.exit_of()
+    taken = [fact for fact in client.facts if isinstance(fact, Checkpointed)]
+    assert taken
+    assert all(fact.metrics == {"accuracy": fact.epoch / 100} for fact in taken)
+    (rig.source / "train.py").write_text(
+        "import os, sys\nfor name in ('model', 'optimizer'):\n"
+        "    print('read', open(f'{sys.argv[1]}/{name}').read())\nprint('accuracy 1.0')"
+    )
+    client.start(attempt=2, checkpoints=(taken[-1].name,))
+    assert client.exit_of(attempt=2).cause == "finished"
+    assert printed(rig, 2).count(f"read {taken[-1].epoch}") == 2
+
+
 HANDLES = """
 import os, signal, sys, time
 def save(*_):

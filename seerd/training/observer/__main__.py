@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -26,6 +27,7 @@ WORTH_WAITING_S = 14.0
 """A script that saves at least so often is given the time to save once more when it must end."""
 AGAIN_S = 2.0
 """Seconds after which a checkpoint that could not be written is tried again."""
+DIGITS = re.compile("[0-9]+")
 MOST_OF_LINE = 200
 """Characters of the line of a report that are told."""
 PARTIAL = "only the beginning of {!r} is read as a number: print it as Python does"
@@ -205,6 +207,8 @@ class Observer:
         if before is not None and self._watch.is_more_of(before, saved, self._standing is None):
             self._standing = None
             return
+        if before is not None and self._is_left(before, saved):
+            self._carry(before, self._standing)  # type: ignore[arg-type]
         saved_at = -math.inf if self._saved_at is None else self._saved_at
         is_quick = time.monotonic() - saved_at < FILE_QUIET_S
         self._used = self._at_save[0 if is_quick else 1]
@@ -216,6 +220,17 @@ class Observer:
         self._at_save = (self._before_read, self._reports.epoch)
         self._standing = self._now() if is_fast else None
         self._note_save()
+
+    def _is_left(self, before: Saved, saved: Saved) -> bool:
+        """Tell whether a checkpoint should be written of the save before, which is whole since the
+        script has gone on to the next of its kind: `step_4` after `step_3`.
+        """
+        follows = before.path != saved.path and DIGITS.sub("", before.path) == DIGITS.sub(
+            "", saved.path
+        )
+        standing = self._standing
+        wanted = follows and standing is not None and self._is_wanted(standing)
+        return wanted and not self._is_carried(before) and self._watch.is_as_it_was(before)
 
     def _look_last(self, status: str) -> None:
         """Look at what was saved when the script has ended: if that was by itself and in order, all
