@@ -23,6 +23,8 @@ from seerd.agent.manifest import SHA256, CheckpointError
 LISTING = "seerd-files.json"
 LONGEST_LISTING = 16 << 20
 BLOCK = 1 << 20
+IN_THE_WAY = (FileExistsError, NotADirectoryError, IsADirectoryError)
+"""Raised where a list has one path twice, or a path below a file."""
 
 
 class FolderContents(NamedTuple):
@@ -111,7 +113,7 @@ def unpack(packed: Path, to: Path) -> None:
     try:
         with tarfile.open(packed, "r:") as tar:
             _unpack_all(tar, part)
-    except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
+    except (tarfile.TarError, ValueError, KeyError, TypeError, *IN_THE_WAY) as error:
         raise CheckpointError(f"{packed.name} is no folder as it was packed: {error}") from None
     shutil.rmtree(to, ignore_errors=True)
     os.replace(part, to)
@@ -139,10 +141,7 @@ def _unpack_all(tar: tarfile.TarFile, part: Path) -> None:
         raise CheckpointError(f"{lacks} is missing")
     for name in links:  # the last, so that nothing is written through one
         (part / name).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            (part / name).symlink_to(links[name])
-        except FileExistsError:
-            raise CheckpointError(f"{name} stands twice in its list") from None
+        (part / name).symlink_to(links[name])
 
 
 def _listed(
@@ -193,7 +192,7 @@ def _stays_inside(name: str, to: str) -> bool:
 
 def _inside(name: str) -> Path:
     path = Path(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
+    if path.is_absolute() or ".." in path.parts or not path.parts or str(path) != name:
         raise CheckpointError(f"{name!r:.80} is no path inside a folder")
     return path
 

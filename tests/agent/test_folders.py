@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -94,28 +95,48 @@ def test_a_link_out_of_the_folder_counts_as_its_file(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "deep" / "model.bin").read_bytes() == b"weights"
 
 
-NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple)
+def packed_by_hand(packed: Path, files: list[str], links: dict[str, str]) -> None:
+    """Write what `pack` would of a folder with these files, of one byte each, and links."""
+    digest = hashlib.sha256(b"x").hexdigest()
+    listed = [{"path": name, "size": 1, "sha256": digest} for name in files]
+    listing = json.dumps({"files": listed, "links": links}).encode()
+    with tarfile.open(packed, "w") as tar:
+        for name, content in ((LISTING, listing), *((name, b"x") for name in files)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+        for name, to in links.items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, to
+            tar.addfile(entry)
 
 
-@given(st.dictionaries(NAMES, st.lists(st.sampled_from(["a", "b", "c", ".."]), max_size=4)))
+PARTS = ["a", "b", "c", ".", ""]
+NAMES = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map(tuple)
+
+
+def through(name: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
+    """Links of which the last is below another, whose path is written like this."""
+    return {
+        ("x", "q"): ["..", "k"],
+        name: ["..", "..", "x"],
+        ("a", "b", "d", "e"): ["..", "..", "..", "z"],
+    }
+
+
+@given(st.dictionaries(NAMES, st.lists(st.sampled_from([*PARTS, ".."]), max_size=4)))
 @example({("a", "b"): ["..", "..", "c"]})
 @example({("a",): ["b", "..", "..", "c"], ("b",): ["c"]})
 @example({("..", "a"): ["b"]})
 @example({("a",): ["", "etc"]})
+@example(through(("a", "b", "d", ".")))
+@example(through(("a", "b", "", "d")))
 def test_no_list_of_links_leads_out(
     tmp_path_factory: pytest.TempPathFactory, links: dict[tuple[str, ...], list[str]]
 ) -> None:
     top = tmp_path_factory.mktemp("links")
     told = {"/".join(name): "/".join(to) for name, to in links.items()}
-    listing = json.dumps({"files": [], "links": told}).encode()
-    with tarfile.open(top / "packed", "w") as tar:
-        entry = tarfile.TarInfo(LISTING)
-        entry.size = len(listing)
-        tar.addfile(entry, io.BytesIO(listing))
-        for name, to in told.items():
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.linkname = tarfile.SYMTYPE, to
-            tar.addfile(entry)
+    packed_by_hand(top / "packed", [], told)
     try:
         unpack(top / "packed", top / "x" / "there")
     except CheckpointError:
@@ -154,14 +175,26 @@ def test_half_a_file_is_refused(tmp_path: Path, packed: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a/../../outside"])
 def test_nothing_is_written_outside_of_the_folder(tmp_path: Path, name: str) -> None:
-    digest = "0" * 64
-    listing = json.dumps({"files": [{"path": name, "size": 1, "sha256": digest}]}).encode()
-    with tarfile.open(tmp_path / "packed", "w") as tar:
-        for each, content in ((LISTING, listing), (name, b"x")):
-            entry = tarfile.TarInfo(each)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
+    packed_by_hand(tmp_path / "packed", [name], {})
     with pytest.raises(CheckpointError, match="no path inside"):
+        unpack(tmp_path / "packed", tmp_path / "there")
+
+
+@pytest.mark.parametrize(
+    ("files", "links"),
+    [
+        (["a", "a/b"], {}),
+        (["a/b", "a"], {}),
+        (["a"], {"a/b": "c"}),
+        (["a"], {"a": "c"}),
+        (["a/b"], {"a": "c"}),
+    ],
+)
+def test_a_list_that_no_folder_has_is_damaged(
+    tmp_path: Path, files: list[str], links: dict[str, str]
+) -> None:
+    packed_by_hand(tmp_path / "packed", files, links)
+    with pytest.raises(CheckpointError):
         unpack(tmp_path / "packed", tmp_path / "there")
 
 

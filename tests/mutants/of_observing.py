@@ -42,6 +42,14 @@ OBSERVING = (
         ("tests/agent/test_folders.py::test_no_list_of_links_leads_out",),
     ),
     Mutant(
+        "a path may be written in several ways",
+        "what is unpacked stays inside",
+        "folders._inside",
+        "str(path) != name",
+        "False",
+        ("tests/agent/test_folders.py::test_no_list_of_links_leads_out",),
+    ),
+    Mutant(
         "a hyperparameter that nothing carries is taken",
         "every hyperparameter reaches the script, or it is said before the start",
         "reaching._any_takes_part",
