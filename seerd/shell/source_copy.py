@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -103,8 +104,8 @@ def copy_source(
     Raises `UsageError` if a file cannot be copied, or if all of them would not fit on the disk, and
     `LimitsError` if it takes longer than the terms allow.
     """
-    copy = _SourceCopy(source, to, without, terms)
     try:
+        copy = _SourceCopy(source, to, without, terms)
         copy.look("", copy.root, ())
         copy.check_size()
         copy.write()
@@ -231,7 +232,11 @@ class _SourceCopy:
         self._files.append(SourceFile(name, path, identity, size, link_to))
 
     def _copy_of(self, identity: str, about: os.stat_result) -> Path | None:
-        """Return the copy that an earlier run has of a file, if nobody has written to it."""
+        """Return the copy that an earlier run has of a file, if nobody has written to it; None for
+        root, whose trials could write to it.
+        """
+        if os.geteuid() == 0:
+            return None
         if self._known is None:
             records = [(record.parent, _recorded(record)) for record in self._terms.earlier]
             self._known = {one: run / names[one] for run, names in records for one in names}
@@ -288,6 +293,8 @@ class _SourceCopy:
                 return
         copy_file(Path(file.path), to, self._note)
         shutil.copystat(file.path, to)
+        if file.identity:
+            to.chmod(to.stat().st_mode & ~0o222)  # later runs may share it
         self._note(FILE_COST)
 
     def _note(self, size: int) -> bool:
@@ -423,12 +430,24 @@ def _is_left_out(name: str, ignored: Ignored) -> bool:
 
 
 def _ignoring(ignore: Path) -> Ignored:
+    """Return what this file says. Raises `UsageError` if a line of a `.seerdignore` is no pattern;
+    in a .gitignore such a line names nothing, as for git.
+    """
     if not ignore.is_file():
         return _is_always_ignored
     import pathspec
 
-    lines = [*ALWAYS_IGNORED, *ignore.read_text().splitlines()]
-    return pathspec.GitIgnoreSpec.from_lines(lines).match_file
+    patterns = list(pathspec.GitIgnoreSpec.from_lines(ALWAYS_IGNORED).patterns)
+    for number, line in enumerate(os.fsdecode(ignore.read_bytes()).splitlines(), 1):
+        try:
+            patterns += pathspec.GitIgnoreSpec.from_lines([line]).patterns
+        except (ValueError, re.error) as error:
+            if ignore.name == ".seerdignore":
+                raise UsageError(
+                    f"line {number} of {ignore}, {line!r}, is no pattern of a .gitignore: correct "
+                    "or remove it"
+                ) from error
+    return pathspec.GitIgnoreSpec(patterns).match_file
 
 
 def _is_always_ignored(path: str) -> bool:

@@ -121,8 +121,9 @@ def runs_of(source: Path, home: Path) -> Iterator[Path]:
 
 
 def test_a_large_file_that_has_not_changed_has_one_copy_for_all_runs(
-    source: Path, tmp_path: Path
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     data = source / "data.bin"
     data.write_bytes(bytes(LARGE))
     os.link(data, source / "same.bin")
@@ -142,9 +143,20 @@ def test_a_large_file_that_has_not_changed_has_one_copy_for_all_runs(
     assert (third / "data.bin").read_bytes()[:3] == b"new", "whatever its time says"
     assert (second / "data.bin").read_bytes()[:3] == bytes(3)
 
+    assert (third / "data.bin").stat().st_mode & 0o222 == 0
+    (third / "data.bin").chmod(0o600)
     with (third / "data.bin").open("r+b") as file:
         file.write(b"a trial")
     assert (next(runs) / "data.bin").read_bytes()[:7] == b"new" + bytes(4)
+
+
+def test_runs_of_root_share_no_copy_since_root_writes_to_any(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (source / "data.bin").write_bytes(bytes(LARGE))
+    runs = runs_of(source, tmp_path / "home")
+    assert not (next(runs) / "data.bin").samefile(next(runs) / "data.bin")
 
 
 def test_a_copy_that_takes_too_long_ends_the_command(source: Path, to: Path) -> None:
@@ -187,3 +199,25 @@ def test_large_files_that_a_script_probably_writes_are_known(tmp_path: Path) -> 
     (tmp_path / ".gitignore").write_text("*.pt\n")
     assert outputs(tmp_path, "train.py") == ["out/best.pt", "data/new.bin"]
     assert outputs(tmp_path, "bash") == ["out/best.pt"]
+
+
+BAD_LINES = ["!", "\\", "[z-a]"]
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_line_of_seerdignore_that_is_no_pattern_is_named(
+    source: Path, to: Path, line: str
+) -> None:
+    (source / ".seerdignore").write_text(f"*.log\n{line}\n")
+    with pytest.raises(UsageError) as refused:
+        copy_source(source, to, set())
+    assert f"line 2 of {source}/.seerdignore, {line!r}, is no pattern" in str(refused.value)
+
+
+def test_lines_of_a_gitignore_that_git_takes_for_nothing_are_nothing(tmp_path: Path) -> None:
+    for name, size in {"train.py": 10, "a.pt": SMALL + 1, "c.bin": SMALL + 1}.items():
+        (tmp_path / name).write_bytes(bytes(size))
+        os.utime(tmp_path / name, (100, 100))
+    lines = [b"*.pt", *map(str.encode, BAD_LINES), b"\xff*"]
+    (tmp_path / ".gitignore").write_bytes(b"\n".join(lines))
+    assert outputs(tmp_path, "train.py") == ["a.pt"]
