@@ -1,7 +1,7 @@
 """Copies of files that cost no more than they must.
 
-The one rule: holes stay holes, and where the filesystem can, a copy shares its bytes on the disk
-with the original until one of them is written to (a reflink).
+The one rule: on Linux holes stay holes, and where the filesystem can, a copy shares its bytes on
+the disk with the original until one of them is written to (a reflink).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Callable, Iterator, Tuple
 
@@ -27,8 +28,11 @@ def copy_file(source: Path, to: Path, copied: Callable[[int], bool] = lambda siz
     if os.path.exists(to) and os.path.samefile(source, to):
         raise shutil.SameFileError(errno.EINVAL, "source and target are one file", str(to))
     with open(source, "rb", buffering=0) as original, open(to, "wb", buffering=0) as copy:
-        size = os.fstat(original.fileno()).st_size
-        for at, end in _with_data(original.fileno(), size):
+        about = os.fstat(original.fileno())
+        size = about.st_size
+        # Elsewhere a hole may be data that is not on the disk yet (APFS).
+        is_sparse = sys.platform == "linux" and about.st_blocks * 512 < size
+        for at, end in _with_data(original.fileno(), size) if is_sparse else [(0, size)]:
             done = 0
             while at + done < end:
                 moved = _copy_piece(original.fileno(), copy.fileno(), at + done, end - at - done)
