@@ -41,12 +41,14 @@ class Laid(NamedTuple):
 
     folders  its own folders, each before those in it
     copies   size and time of each file that is a copy
-    links    size and time of what each link leads to; None: it leads out of the source
+    links    what each link leads to
+    shared   size and time of what those lead to that are in place of a file or folder
     """
 
     folders: List[str]
     copies: Dict[str, Signature]
-    links: Dict[str, Optional[Signature]]
+    links: Dict[str, str]
+    shared: Dict[str, Signature]
 
 
 def lay_out(source: Path, work: Path, checkpoint: str = "", own: Sequence[str] = ()) -> Laid:
@@ -74,10 +76,10 @@ def tidy(source: Path, work: Path, laid: Laid) -> List[str]:
     stays, except for what Python has compiled. Return what of the source has changed although
     trials share it.
     """
-    changed = [path for path, was in laid.links.items() if was and _signature(source / path) != was]
-    for path in laid.links:
-        with contextlib.suppress(OSError):
-            if (work / path).is_symlink():
+    changed = [path for path, was in laid.shared.items() if _signature(source / path) != was]
+    for path, to in laid.links.items():
+        with contextlib.suppress(OSError):  # it is no link any more
+            if os.readlink(work / path) == to:
                 (work / path).unlink()
     for path, was in laid.copies.items():
         with contextlib.suppress(OSError):
@@ -149,7 +151,7 @@ class _Layout:
         self._ways = {str(above) for path in own for above in PurePosixPath(path).parents}
         self._left = {True: MOST, False: MOST}  # entries of folders with code, and of others
         self._bytes = COPIED
-        self.laid = Laid([], {}, {})
+        self.laid = Laid([], {}, {}, {})
 
     def listed(self, folder: _Folder) -> Tuple[_Folder, "List[os.DirEntry[str]]"]:
         """Return a folder and its entries, or so many that there are too many."""
@@ -168,7 +170,7 @@ class _Layout:
         has_code = _has_code(entries)
         if not self._is_way(folder):
             if len(entries) > (self._left[True] if has_code else min(WIDE, self._left[False])):
-                self._link(folder.path)
+                self._share(folder.path)
                 return []
             self._left[has_code] -= len(entries)
         self.laid.folders.append(folder.path)
@@ -197,7 +199,7 @@ class _Layout:
             if found.st_mode & 0o222:
                 with contextlib.suppress(OSError):  # it is somebody else's
                     os.chmod(self._source / path, stat.S_IMODE(found.st_mode) & ~0o222)
-            self._link(path)
+            self._share(path)
             return
         self._bytes -= found.st_size if is_small else 0
         to = self._work / path
@@ -206,16 +208,19 @@ class _Layout:
         os.utime(to, ns=(found.st_atime_ns, found.st_mtime_ns))
         self.laid.copies[path] = (found.st_size, found.st_mtime_ns)
 
-    def _link(self, path: str) -> None:
-        (self._work / path).symlink_to(self._source / path)
-        self.laid.links[path] = _signature(self._source / path)
+    def _share(self, path: str) -> None:
+        self._link(path, str(self._source / path))
+        self.laid.shared[path] = _signature(self._source / path)
 
     def _link_again(self, path: str) -> None:
         """Link to what a link leads to: if that is in the source, to the attempt's own."""
         to = os.readlink(self._source / path)
         inside = is_inside(os.path.normpath(os.path.join(os.path.dirname(path), to)))
-        (self._work / path).symlink_to(to if inside else os.path.realpath(self._source / path))
-        self.laid.links[path] = None
+        self._link(path, to if inside else os.path.realpath(self._source / path))
+
+    def _link(self, path: str, to: str) -> None:
+        (self._work / path).symlink_to(to)
+        self.laid.links[path] = to
 
 
 def _has_code(entries: "List[os.DirEntry[str]]") -> bool:

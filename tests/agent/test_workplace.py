@@ -94,10 +94,22 @@ def test_large_data_is_shared_and_nobody_can_write_to_it(source: Path, tmp_path:
 
 def test_what_a_script_has_not_written_is_removed_at_its_end(source: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"
+    (source / "latest").symlink_to("out")
     laid = lay_out(source, work, "runs/*/last.pt", ["train.py"])
     tidy(source, work, laid)
     assert contents(work) == {}
     assert [path.name for path in work.iterdir()] == ["runs"]
+
+
+def test_a_link_that_a_script_has_pointed_elsewhere_stays(source: Path, tmp_path: Path) -> None:
+    (source / "latest").symlink_to("out")
+    (source / "large.bin").write_bytes(bytes(SMALL + 1))
+    laid = lay_out(source, tmp_path / "work")
+    for name in ("latest", "large.bin"):
+        (tmp_path / "work" / name).unlink()
+        (tmp_path / "work" / name).symlink_to("step_5")
+    assert tidy(source, tmp_path / "work", laid) == []
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["large.bin", "latest"]
 
 
 def test_what_python_has_compiled_is_no_other_attempts(source: Path, tmp_path: Path) -> None:
