@@ -140,13 +140,14 @@ def test_a_configuration_is_added_while_the_run_goes_on(seerd: Seerd) -> None:  
         (["lr=1e-3", "name=sgd"], {"lr": 0.001, "name": "sgd"}),
         (['depth=4,nesterov=true,size="4"'], {"depth": 4, "nesterov": True, "size": "4"}),
         (["when=2026-01-01"], {"when": "2026-01-01"}),
+        (['size="4,4",layers=[64, 64],lr=1'], {"size": "4,4", "layers": (64, 64), "lr": 1}),
     ],
 )
 def test_values_are_what_they_are_in_a_spec(said: list[str], config: dict[str, object]) -> None:
     assert add.values(said) == config
 
 
-@pytest.mark.parametrize("said", ["lr", "=1", "lr=", "lr=1,lr=2", "lr=1,,"])
+@pytest.mark.parametrize("said", ["lr", "=1", "lr=", "lr=1,lr=2", "lr=1,,", "lr=1,momentum"])
 def test_what_is_no_configuration_is_told(said: str) -> None:
     with pytest.raises(UsageError, match=r"write NAME=VALUE|twice"):
         add.values([said])

@@ -82,8 +82,8 @@ def completed(space: Space, wanted: Config, rng: random.Random) -> Config:
 
 
 def values(said: Sequence[str]) -> dict[str, Value]:
-    """Read `lr=0.1,optimizer=sgd`. Numbers, true and false are what they are in a spec, anything
-    else is text. Raises `UsageError`.
+    """Read `lr=0.1,optimizer=sgd`. Numbers, lists, true and false are what they are in a spec,
+    anything else without a comma is text. Raises `UsageError`.
     """
     found: dict[str, Value] = {}
     for part in (part for text in said for part in NEXT.split(text)):
@@ -100,4 +100,8 @@ def _value(text: str) -> Value:
     try:
         return config({"it": tomllib.loads(f"it = {text}")["it"]})["it"]
     except ValueError:
+        if "," in text:
+            raise UsageError(
+                f"--config {text}: after a comma write NAME=VALUE, or quote a text that has commas"
+            ) from None
         return text
