@@ -15,6 +15,7 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.obstacles import always_blocked
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Warned
+from seerd.planner.space import Space
 from seerd.planner.trial_ids import job_of
 from seerd.units import count
 
@@ -55,7 +56,8 @@ def _all_crash(state: State, job: str, trials: list[Trial], *, same: bool) -> bo
     if not all(map(has_failed, trials)):
         return False
     if same and is_certain(trials[0].tail) and not any(trial.history for trial in trials):
-        return len(trials) >= rules.certain_trials
+        enough = len(trials) >= rules.certain_trials and _choices_differ(state, job, trials)
+        return enough or len(trials) >= rules.many_trials
     certain = same and _differ(state, job, trials)
     return again and len(trials) >= (rules.alike_trials if certain else rules.many_trials)
 
@@ -68,13 +70,31 @@ def _is_one_way(trials: list[Trial]) -> bool:
     return len(set(map(signature, trials))) == 1 or (len(places) == 1 and "" not in places)
 
 
+def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
+    """Return whether no choice of a hyperparameter that has several is common to all trials: such a
+    choice may be why they fail.
+    """
+    for parameter in _space(state, job).parameters:
+        values = [trial.config.get(parameter.name) for trial in trials]
+        if (
+            len(parameter.choices) > 1
+            and len(set(map(repr, values))) == 1
+            and values[0] is not None
+        ):
+            return False
+    return True
+
+
+def _space(state: State, job: str) -> Space:
+    problem = state.facts.problem
+    return next((planned.problem for planned in problem.jobs if planned.id == job), problem).space
+
+
 def _differ(state: State, job: str, trials: list[Trial]) -> bool:
     """Return whether trials have little in common but that they fail: of each hyperparameter they
     have values in both halves, so a half of the space that works would probably have been met.
     """
-    problem = state.facts.problem
-    problem = next((one.problem for one in problem.jobs if one.id == job), problem)
-    for parameter in problem.space.parameters:
+    for parameter in _space(state, job).parameters:
         values = [one.config[parameter.name] for one in trials if parameter.name in one.config]
         shares = [parameter.share(value) for value in values]
         if len(parameter.choices) != 1 and shares and not min(shares) < 0.5 <= max(shares):

@@ -169,6 +169,7 @@ def _conclude(state: State, trial: Trial) -> None:
             state.agenda.judge[trial.id], state.agenda.doubt = "silent", True
         elif guilty is not None and guilty.obstacle is not None:
             trial.why, trial.fault = guilty.why, "blocked"
+            trial.blocked_s.append(state.now)
             state.agenda.blocked[trial.id], state.agenda.doubt = (guilty.obstacle, on), True
         elif guilty is not None:
             _blame(state, trial, guilty)
@@ -180,13 +181,18 @@ def _blame(state: State, trial: Trial, guilty: AttemptEnd) -> None:
         trial.losses, trial.fault = trial.losses + 1, "lost"
         state.agenda.judge[trial.id] = "losses"
     else:
-        trial.crashes, trial.fault = trial.crashes + 1, "crashed"
-        trial.crashed_s.append(state.now)
-        saved = trial.checkpoints[0].reports if trial.checkpoints else 0
-        came_to = max(trial.reports, trial.came_to[0]), max(saved, trial.came_to[1])
-        trial.in_vain = 1 if came_to != trial.came_to else trial.in_vain + 1
-        trial.came_to = came_to
-        state.agenda.judge[trial.id], state.agenda.doubt = "crashes", True
+        count_crash(state, trial)
+
+
+def count_crash(state: State, trial: Trial) -> None:
+    """Count the end of an attempt as a crash, for `settle` to judge."""
+    trial.crashes, trial.fault = trial.crashes + 1, "crashed"
+    trial.crashed_s.append(state.now)
+    saved = trial.checkpoints[0].reports if trial.checkpoints else 0
+    came_to = max(trial.reports, trial.came_to[0]), max(saved, trial.came_to[1])
+    trial.in_vain = 1 if came_to != trial.came_to else trial.in_vain + 1
+    trial.came_to = came_to
+    state.agenda.judge[trial.id], state.agenda.doubt = "crashes", True
 
 
 def unwant(state: State, trial: Trial) -> None:

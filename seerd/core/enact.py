@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from seerd.core.attempts import unwant
+from seerd.core.attempts import count_crash, unwant
 from seerd.core.commands import (
     AnyCommand,
     AskPolicy,
@@ -224,6 +224,9 @@ def _failed(state: State, verdict: Failed) -> None:
 
 def _blocked(state: State, verdict: Blocked) -> None:
     job = state.jobs[job_of(verdict.trial)]
+    if verdict.own:
+        count_crash(state, state.trials[verdict.trial])
+        return
     job.blocked_s = state.now if job.block is None else job.blocked_s
     job.block, job.extra = verdict, None
     text = blocked_text(state, state.trials[verdict.trial], verdict.why)

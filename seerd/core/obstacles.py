@@ -3,7 +3,8 @@ lock or a server.
 
 The one rule: they use up no configuration. The trial waits. As many attempts of its job as were
 not in each other's way may go on side by side; now and then one more is tried, ever more rarely,
-and once that has reported all are.
+and once that has reported all are. Only what is in the way of one trial time and again, while
+others report or none is tried, counts as a crash of that trial.
 """
 
 from __future__ import annotations
@@ -29,12 +30,32 @@ def newly_blocked(state: State) -> Iterator[Blocked]:
         else:
             times = 1 if before is None else before.times + 1
             again_s = state.now + doubling_s(state, times)
-        yield Blocked(trial=name, why=why, most=most, times=times, again_s=again_s, on=on)
+        own = _is_own(state, state.trials[name])
+        yield Blocked(trial=name, why=why, most=most, times=times, again_s=again_s, on=on, own=own)
+
+
+def _is_own(state: State, trial: Trial) -> bool:
+    """Return whether an obstacle is in the way of this trial alone: time and again, in a place that
+    is free for it, while others have reported, or the job has neither reported nor another trial.
+    """
+    job = job_of(trial.id)
+    if len(trial.blocked_s) <= state.rules.max_blocks or (
+        state.jobs[job].extra == trial.id and running(state, job)
+    ):
+        return False
+    others = [other for other in _of_job(state, job) if other.attempt and other is not trial]
+    if not others:
+        return not trial.history
+    return any(o.history and o.history[-1].at_s >= trial.blocked_s[0] for o in others)
 
 
 def running(state: State, job: str) -> int:
     """Return how many attempts of a job hold GPUs."""
-    return sum(t.held is not None for t in state.trials.values() if job_of(t.id) == job)
+    return sum(trial.held is not None for trial in _of_job(state, job))
+
+
+def _of_job(state: State, job: str) -> list[Trial]:
+    return [trial for trial in state.trials.values() if job_of(trial.id) == job]
 
 
 def is_extra(state: State, trial: str, target: Assignment) -> bool:
@@ -59,11 +80,14 @@ def has_to_wait(state: State, trial: Trial) -> bool:
 
 
 def always_blocked(state: State, job: str) -> bool:
-    """Return whether something is always in the way of a job that has never reported."""
-    block, rules = state.jobs[job].block, state.rules
+    """Return whether something is always in the way of a job that has never reported, whatever the
+    configuration.
+    """
+    block, rules, trials = state.jobs[job].block, state.rules, _of_job(state, job)
     if block is None or block.times < rules.blocked_times or running(state, job):
         return False
-    if any(trial.history for trial in state.trials.values() if job_of(trial.id) == job):
+    configs = [trial.config for trial in trials if trial.blocked_s]
+    if any(trial.history for trial in trials) or all(one == configs[0] for one in configs):
         return False
     patience_s = state.facts.problem.limits.deadline_s / rules.patience_share
     return state.now - state.jobs[job].blocked_s >= min(patience_s, rules.blocked_s)

@@ -453,6 +453,7 @@ def _(event: TrialReported, state: State) -> None:
         state.agenda.doubt = state.agenda.stirred = True
     if job.extra == trial.id:  # it trains beside the others: nothing is in the way any more
         job.block, job.extra, state.agenda.stirred = None, None, True
+    trial.blocked_s.clear()
     took(state, event.unit_s)
     if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None

@@ -26,6 +26,8 @@ class Rules:
     blocked_times     a job that has never reported ends if one more attempt was tried so many times
     blocked_s         in a row, and for the patience of refused launches, but no longer than
                       `blocked_s`, and something was in the way each time
+    max_blocks        how many attempts of a trial in a row an obstacle may end before one more
+                      counts as a crash, if the obstacle is in the way of that trial alone
     max_losses        how many may end by a machine's fault; many, but a trial that takes its
                       machine down must not do so for ever
     grace_min_s       how long a trial may take to save and exit, at least
@@ -71,6 +73,7 @@ class Rules:
     certain_trials: int = 2
     blocked_times: int = 3
     blocked_s: float = 600.0
+    max_blocks: int = 4
     max_losses: int = 10
     grace_min_s: float = 4.0
     grace_max_s: float = 30.0

@@ -67,11 +67,11 @@ def _warnings(state: State, agenda: Agenda) -> Iterator[Warned]:
 
 
 def _failures(state: State, agenda: Agenda) -> Iterator[Failed | Blocked]:
+    yield from newly_blocked(state)
     judge, agenda.judge = agenda.judge, {}
     for name, why in judge.items():
         if _for_good(state, name, why):
             yield Failed(trial=name, why=why)
-    yield from newly_blocked(state)
 
 
 def _for_good(state: State, name: str, why: FailCause) -> bool:

@@ -136,6 +136,8 @@ class Trial:
     in_vain        how many of them there were in a row since it last came further than before
     came_to        reports of the furthest it had come when it last crashed, and those in its newest
                    checkpoint then
+    blocked_s      when something was in the way of its attempts, in seconds since the run began:
+                   of those in a row since its last report
     losses         how many of its attempts ended by a machine's fault
     stopped        why its newest attempt was asked to end, None if it was not asked
     fault          whose fault the end of its last attempt was, None if nobody's; "blocked":
@@ -178,6 +180,7 @@ class Trial:
     crashed_s: list[float] = field(default_factory=list)
     in_vain: int = 0
     came_to: tuple[int, int] = (0, 0)
+    blocked_s: list[float] = field(default_factory=list)
     losses: int = 0
     stopped: StopCause | None = None
     fault: Literal["crashed", "blocked", "lost"] | None = None

@@ -149,6 +149,8 @@ class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="block
     again_s  when one more is tried, in seconds since the run began
     on       the GPUs, as (instance, GPU), that are not used until then, while others are; empty:
              it may be in the way of an attempt anywhere
+    own      True: it is in the way of this trial alone, so the attempt counts as a crash and the
+             other trials do not wait
     """
 
     trial: str
@@ -157,6 +159,7 @@ class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="block
     times: int
     again_s: float
     on: tuple[tuple[str, int], ...] = ()
+    own: bool = False
 
 
 class Kept(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="kept"):

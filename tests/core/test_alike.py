@@ -17,6 +17,7 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.verdicts import Closing, JobOver, Warned
 from seerd.planner.model import PlannedJob, PolicyParams
+from seerd.planner.space import Condition, Parameter, Space, Value
 from tests.conftest import small_facts
 from tests.core.test_answers import Run
 
@@ -298,6 +299,26 @@ def test_alone_a_trial_that_cannot_import_is_not_started_again() -> None:
     crash(run, "a", MISSING)
     assert run.trial("a").phase is TrialPhase.FAILED
     assert ended(run) is None, "the next configuration may not need it"
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [({"model": "vit", "size": "m"}, None), ({"model": "cnn"}, "alike")],
+)
+def test_an_import_that_may_be_of_a_choice_ends_no_run_until_another_choice_fails_too(
+    second: dict[str, Value], why: str | None
+) -> None:
+    facts = small_facts()
+    of_vit = Parameter("size", ("s", "m"), when=(Condition("model", ("vit",)),))
+    problem = replace(facts.problem, space=Space((Parameter("model", ("vit", "cnn")), of_vit)))
+    run = Run(msgspec.structs.replace(facts, problem=problem))
+    new = (New("a", {"model": "vit", "size": "s"}), New("b", second))
+    run.answer(PlanChange(new=new, put=(Put("a", 1, 0, None, 0), Put("b", 1, 0, None, 1))))
+    run.come()
+    for name in ("a", "b"):
+        run.fact(TrialStarted, name, pid=7)
+        crash(run, name, MISSING)
+    assert ended(run) == why
 
 
 def test_an_import_that_one_configuration_needs_costs_only_that_one() -> None:

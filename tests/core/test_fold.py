@@ -24,7 +24,7 @@ from seerd.core.events import (
     TrialWaited,
 )
 from seerd.core.invariants import violations
-from seerd.core.lifecycle import InstancePhase
+from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.plans import PlanChange
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import GONE, LIVE, Agenda, State, new_state
@@ -216,14 +216,29 @@ def crashing() -> Told:
 
 @cache
 def blocked() -> Told:
-    """Something is always in the way of one trial."""
-    run = run_of_trials("a", deadline_s=7200.0)
-    while run.state.end.why is None:
-        told = {"cause": "crashed", "code": 1, "tail": ("OSError: in use",), "obstacle": "address"}
-        run.fact(TrialExited, "a", **told)
-        if run.state.end.why is None:
+    """Something is always in the way of two trials."""
+    return in_the_way_of("a", "b")
+
+
+@cache
+def blocked_alone() -> Told:
+    """Something is always in the way of the only trial."""
+    return in_the_way_of("a")
+
+
+def in_the_way_of(*names: str) -> Told:
+    run = run_of_trials(*names, deadline_s=7200.0)
+    told = {"cause": "crashed", "code": 1, "tail": ("OSError: in use",), "obstacle": "address"}
+    while run.state.end.why is None and run.trial("a").phase is not TrialPhase.FAILED:
+        for name in names:
+            if run.trial(name).pid is not None:
+                run.fact(TrialExited, name, **told)
+        starting = [name for name in names if run.trial(name).start_command is not None]
+        if not starting and run.state.end.why is None and run.state.clock.timer is not None:
             run.wake()
-            run.fact(TrialStarted, "a", pid=8)
+        for name in names:
+            if run.trial(name).start_command is not None:
+                run.fact(TrialStarted, name, pid=8)
     return run.state.facts, run.journal, run.state
 
 
@@ -254,6 +269,7 @@ def told() -> list[Told]:
         diverging(),
         crashing(),
         blocked(),
+        blocked_alone(),
         missing(),
         in_many_ways(),
         *((one.facts, one.journal, one.state) for one in worlds),

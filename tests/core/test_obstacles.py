@@ -127,6 +127,46 @@ def test_a_script_that_has_reported_once_is_tried_to_the_end() -> None:
     assert run.trial("a").phase is not TrialPhase.FAILED
 
 
+def test_nothing_is_concluded_from_what_is_in_the_way_of_one_configuration() -> None:
+    run = run_of("a")
+    block(run, "a", "network")
+    for _ in range(6):
+        assert run.state.end.why is None
+        if run.trial("a").start_command is None:
+            assert started(run.wake()) == ["a"]
+        run.fact(TrialStarted, "a", pid=8)
+        block(run, "a", "network")
+    assert run.trial("a").phase is TrialPhase.FAILED, "another configuration is tried instead"
+    assert run.state.end.why is None
+    assert run.state.plan.question is not None
+
+
+def test_what_is_in_the_way_of_one_trial_alone_is_a_crash_in_the_end() -> None:
+    run = run_of("a", "b")
+    block(run, "b", "network")
+    report(run, "a")
+    assert started(finish(run, "a")) == ["b"]
+    tries = 1
+    while run.trial("b").phase is not TrialPhase.FAILED:
+        if run.trial("b").start_command is None:
+            assert started(run.wake()) == ["b"]
+        run.fact(TrialStarted, "b", pid=8)
+        block(run, "b", "network")
+        tries += 1
+    assert tries == 7, "four are none, and with the third crash in a row a trial has failed"
+    assert run.read().trials["b"].crashes == 3
+
+
+def test_beside_others_that_hold_it_nothing_counts_as_a_crash() -> None:
+    run = one_trains()
+    for _ in range(12):
+        (name,) = started(run.wake())
+        run.fact(TrialStarted, name, pid=8)
+        report(run, "a")
+        block(run, name)
+    assert all(run.trial(name).crashes == 0 for name in NAMES)
+
+
 def test_a_trial_whose_script_fails_by_itself_meanwhile_is_judged_as_ever() -> None:
     run = run_of("a", "b")
     block(run, "b", "device")
