@@ -28,18 +28,19 @@ PIPES = re.compile(r'File ".*[/\\]multiprocessing[/\\]')
 OBSTACLES: dict[Obstacle, str] = {
     "address": r"EADDRINUSE|address (?:is )?(?:already|currently) in use|errno:? 98\b"
     r"|\bport\b.* (?:already )?(?:in use|allocated)|failed to listen on any local network",
-    "device": r"devices?(?:\(s\))? (?:is/are|are|is)(?: currently)? (?:busy|in use)"
+    "device": r"devices?(?:\(s\))? (?:is/are|are|is)(?: currently)? (?:busy|in use by)"
     r"|device or resource busy|\bEBUSY\b|devices?_?unavailable|(?:TPU|GPU)\b.* already in use",
-    "lock": r"(?:database|table|file|store|db)\b.* (?:is|are) locked|unable to (?:\w+ )?lock"
-    r"|can ?not (?:acquire|obtain|get|take|lock)\b.*\block\b|LockError\b|LockTimeout"
-    r"|\block\b.*(?:not be acquired|is held|already held|timed? ?out)"
+    "lock": r"database (?:\w+ )?is locked|unable to lock file|conflicting lock is held"
+    r"|(?:can|could) ?not (?:acquire|obtain|get|set) (?:\w+ ){0,2}lock\b|LockError\b|LockTimeout"
+    r"|file lock\b.* could not be acquired|lock wait timeout|\block: .*temporarily unavailable"
     r"|Errno 11\b.*unavailable(?!.*(?:thread|fork))",
     "network": r"connection (?:was )?(?:refused|reset|aborted|timed out)|ConnectionError\b"
     r"|name or service not known|name ?resolution|getaddrinfo|gaierror|could ?n[o']t connect to"
     r"|network is unreachable|no route to host|(?:connect|read) ?time(?:d )?out|urlopen error"
     r"|read operation timed out|max retries exceeded|remote end closed connection"
-    r"|(?:HTTP|status)\D{0,20}(?:429|50[234])\b|too many requests|service unavailable"
-    r"|\b(?:429|50[234]) (?:client|server) error|bad gateway|rate ?limit(?:ed|error)",
+    r"|(?:\bHTTP(?: error| status|/[0-9.]+)?|status[ _]?code|error code)[:=]? ?(?:429|50[234])\b"
+    r"|\b(?:429|50[234]) (?:client|server) error: |too many requests|service unavailable"
+    r"|bad gateway|RateLimitError\b|rate limit exceeded",
 }
 """What was in the way -> pattern of an error that says so, in whatever case."""
 

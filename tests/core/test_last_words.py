@@ -39,6 +39,11 @@ IN_THE_WAY = {
             "OSError: Unable to open file (unable to lock file, errno = 11, error message = "
             "'Resource temporarily unavailable')"
         ),
+        "duckdb.IOException: Could not set lock on file 'a': Conflicting lock is held in python",
+        "sqlite3.OperationalError: database table is locked: studies",
+        "psycopg2.errors.LockNotAvailable: could not obtain lock on relation 'trials'",
+        "pymysql.err.OperationalError: (1205, 'Lock wait timeout exceeded; try restarting')",
+        "plyvel.IOError: IO error: lock /c/db/LOCK: Resource temporarily unavailable",
     ),
     "network": (
         "ConnectionRefusedError: [Errno 111] Connection refused",
@@ -46,6 +51,10 @@ IN_THE_WAY = {
         "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='hub', port=443): Read timed out",
         "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: h",
         "urllib.error.HTTPError: HTTP Error 503: Service Unavailable",
+        "requests.exceptions.HTTPError: 504 Server Error: Gateway Time-out for url: h",
+        "httpx.HTTPStatusError: Server error '502 Bad Gateway' for url 'h'",
+        "openai.RateLimitError: Error code: 429 - {'error': {}}",
+        "wandb.errors.CommError: Request failed with status code 503",
         "OSError: We couldn't connect to 'https://hub' to load this file",
     ),
 }
@@ -60,6 +69,13 @@ NOT_IN_THE_WAY = (
     "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer",
     "TimeoutError: the step took 300 s",
     "ValueError: unlocked layers: 3; blocks: 12",
+    "RuntimeError: optimizer lock is held by group 1",
+    "ValueError: Unable to lock weights of layer 3",
+    "ValueError: table embeddings are locked",
+    "KeyError: 'status 429'",
+    "ValueError: class 502 server error has no samples",
+    "AssertionError: http_bytes of 503 rows",
+    "ValueError: 3 devices are in use, the mesh needs 4",
 )
 
 
