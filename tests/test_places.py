@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -151,6 +152,27 @@ def test_an_option_that_takes_every_text_for_true_is_doubted(
     assert bool(said) is doubted
     if doubted:
         assert 'amp = ["", "--amp=1"], and "{amp}" in train.args' in said[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "refused"),
+    [
+        ('p.add_argument("--n", help="(a number)", type=int)', True),
+        ('p.add_argument("-n", "--n", type=float)', True),
+        ('# "--n", type=int was before\np.add_argument("--n")', False),
+        ('OLD = """p.add_argument("--n", type=int)"""\np.add_argument("--n", type=str)', False),
+        ('a.add_argument("--n", type=int)\nb.add_argument("--n")', False),
+        ('p.add_argument("--n", type=size)', False),
+        ('print "--n", type=int', False),
+    ],
+)
+def test_a_value_is_refused_only_where_the_script_declares_its_option_for_numbers(
+    folder: Path, script: str, refused: bool
+) -> None:
+    (folder / "train.py").write_text(script + "\n")
+    text = SPEC.replace("momentum = [0.1, 0.9]", 'n = ["a"]')
+    with pytest.raises(SpecError, match="--n has type=") if refused else nullcontext():
+        load(folder, text, ("train.args", '["--lr", "{lr}", "--n", "{n}"]'))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ doubt.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,25 +47,40 @@ def misread(space: Space, args: Sequence[str], script: Path) -> Iterator[tuple[s
     """Yield each hyperparameter with a value that the option before its place does not take: its
     name, the option, the type that the script has for argparse, and the value.
     """
-    text = script.read_text("utf-8", "replace")
+    try:
+        nodes = list(ast.walk(ast.parse(script.read_bytes())))
+    except (SyntaxError, ValueError):
+        return
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     words = [word for argument in args for word in argument.split("=", 1)]
     options = {place: option for option, place in pairwise(words) if option.startswith("-")}
     for parameter in space.parameters:
         option = options.get(f"{{{parameter.name}}}", "")
-        pattern = rf"['\"]{re.escape(option)}['\"][^()]*?\btype *= *(int|float|bool)\b"
-        kinds = re.findall(pattern, text) if option else []
+        kinds = {kind for call in calls if (kind := _kind(call, option)) is not None}
+        kind = kinds.pop() if len(kinds) == 1 else ""
         for value in parameter.choices or (parameter.at(0.5),):
             items = value if isinstance(value, tuple) else (value,) if value != "" else ()
-            if len(kinds) == 1 and not all(_is_taken(kinds[0], text_of(item)) for item in items):
-                yield parameter.name, option, kinds[0], value
+            if not all(_is_taken(kind, text_of(item)) for item in items):
+                yield parameter.name, option, kind, value
                 break
+
+
+def _kind(call: ast.Call, option: str) -> str | None:
+    """Return the type that a call gives to this option, empty if it gives none; None: the call
+    does not declare the option.
+    """
+    if getattr(call.func, "attr", "") != "add_argument" or all(
+        getattr(name, "value", "") != option for name in call.args
+    ):
+        return None
+    return next((ast.unparse(word.value) for word in call.keywords if word.arg == "type"), "")
 
 
 def _is_taken(kind: str, text: str) -> bool:
     if kind == "bool":
         return text != "false"
     try:
-        (int if kind == "int" else float)(text)
+        {"int": int, "float": float}.get(kind, str)(text)
     except ValueError:
         return False
     return True
