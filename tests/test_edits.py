@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seerd.commands import beginning
+from seerd.commands import beginning, run
+from seerd.errors import UsageError
 from seerd.runs import clusters, edits
 from seerd.shell.home import Home, RunFolder
 from seerd.spec.spec import load_spec
@@ -66,6 +67,25 @@ def test_script_spec_and_data_are_named_and_how_to_begin_anew(project: Path) -> 
         "train.py, spec.toml and data/train.csv have changed since the run began; it goes on as it "
         f"was; for the edited ones: seerd run spec.toml --like {folder.run}"
     )
+
+
+def test_a_file_that_is_gone_or_has_another_name_has_changed(project: Path) -> None:
+    folder = begun(project)
+    (folder.source / "made_by_setup").touch()
+    (project / "train.py").rename(project / "training.py")
+    (project / "data" / "train.csv").unlink()
+    assert (edits.note(folder) or "").startswith("train.py and data/train.csv have changed since")
+
+
+def test_what_a_terminal_could_obey_in_a_changed_name_is_not_printed(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "a\x1b[2Jb.txt").write_text("1")
+    folder = begun(project)
+    (project / "a\x1b[2Jb.txt").write_text("2")
+    with folder.locked(), pytest.raises(UsageError):
+        run.resume(folder, run.Shown(plain=True, json=False))
+    assert "a [2Jb.txt has changed" in capsys.readouterr().err
 
 
 def test_many_edits_are_counted(project: Path) -> None:

@@ -427,3 +427,7 @@ def test_a_script_without_a_checkpoint_is_planned_without_moves(name: str) -> No
     begins_anew = name == "one_number"
     assert (made.begins_anew, made.params.p_max) == (begins_anew, 1 if begins_anew else None)
     assert (BEGINS_ANEW in made.adjusted) == begins_anew
+    wider = replace(spec, policy=replace(spec.policy, p_max=4))
+    notes = problem_of(wider, PER_TRIAL, assumed(rented=False)).adjusted
+    assert any("policy.p_max = 4 is not used" in note for note in notes) == begins_anew
+    assert not any("p_max" in note for note in made.adjusted)

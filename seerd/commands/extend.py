@@ -6,13 +6,12 @@ the run only says whether it holds.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from seerd.commands.asking import ask, check_running
-from seerd.commands.common import quickly, tell
+from seerd.commands.common import quickly, say, tell
 from seerd.core.extending import why_not_raised
 from seerd.core.state import State
 from seerd.core.verdicts import DenyCause
@@ -80,7 +79,7 @@ def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
     }
     tell(told, lambda _: "\n".join(_lines(state, limits, told)), json=json)
     if edited := edits.note(folder):
-        print(edited, file=sys.stderr)
+        say(edited)
 
 
 def _check(folder: RunFolder, denied: DenyCause | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -106,7 +105,7 @@ def _add(folder: RunFolder, new: NewJob) -> str:
     try:
         reply = ask(folder, request, PATIENCE_S)
     except SystemExit:  # Ctrl-C
-        print(f"{job.id} is taken back, unless seerd show {folder.run} has it", file=sys.stderr)
+        say(f"{job.id} is taken back, unless seerd show {folder.run} has it")
         raise
     if reply.denied is not None:
         _remove(folder, job.id)
@@ -125,7 +124,7 @@ def _request(folder: RunFolder, state: State, new: NewJob) -> tuple[JobRequest, 
         raise UsageError(f"--name {new.name}: {folder.run} has a job of this name already")
     job = job_of(_read(new), Path.cwd(), (), taken)
     for line in doubts(job.spec):
-        print(f"{job.id}: {line}", file=sys.stderr)
+        say(f"{job.id}: {line}")
     cluster, limits = state.facts.cluster, state.facts.problem.limits
     planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
     never = _never_begins(planned, state)

@@ -11,11 +11,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seerd.commands.common import say
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.runs import reading, wiring
@@ -58,7 +58,7 @@ def at_end(folder: RunFolder, state: State, told: Json, limit_s: float = LIMIT_S
     took_s = round(time.monotonic() - began, 3)
     note.write_text(json.dumps({"command": setup.on_end, "took_s": took_s, "failed": why or None}))
     if why:
-        print(f"on_end {why}; the run's result stands", file=sys.stderr)
+        say(f"on_end {why}; the run's result stands")
 
 
 def catch_up(folder: RunFolder) -> None:

@@ -19,7 +19,6 @@ import typer
 from seerd.commands import beginning
 from seerd.commands.common import STARTED, SpecOptions, quickly, say, tell
 from seerd.units import format_duration
-from seerd.view.harmless import harmless
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -154,7 +153,7 @@ def resume(folder: RunFolder, shown: Shown) -> None:
 
     on_end.catch_up(folder)
     if edited := edits.note(folder):
-        print(edited, file=sys.stderr)
+        say(edited)
     _follow(folder, shown, lambda watcher: runs.resume(folder, watcher))
 
 
@@ -213,7 +212,7 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -
     from seerd.view.summary import leftover_lines
 
     for line in leftover_lines(ended.leftovers):
-        print(harmless(line), file=sys.stderr)
+        say(line)
     raise typer.Exit(1 if ended.leftovers.costing else code)
 
 

@@ -23,6 +23,10 @@ MOST_LOOK = 1 / 3
 reports are.
 """
 BEGINS_ANEW = "a trial that is stopped begins anew: `checkpoint` in [train] would spare that"
+P_MAX_UNUSED = (
+    "policy.p_max = {params.p_max} is not used: without `checkpoint` in [train] no trial moves to "
+    "more GPUs, and each trains on p_min = {params.p_min}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ def problem_of(
     )
     params, observed = with_t_min(spec, profile, limits), spec.train.observed
     begins_anew = observed is not None and not observed.checkpoint
+    is_wider = params.p_max is not None and params.p_max > params.p_min
     return Problem(
         limits,
         spec.space,
@@ -132,6 +137,7 @@ def problem_of(
         adjusted=(
             *notes,
             *(BEGINS_ANEW,) * begins_anew,
+            *(P_MAX_UNUSED.format(params=params),) * (begins_anew and is_wider),
             *target_notes(spec.metric),
             *earlier_notes(spec.policy),
         ),

@@ -38,7 +38,7 @@ def note(folder: RunFolder) -> str | None:
     changed = [Path(path).name for path in specs if _sha256(Path(path)) != made_from[path]]
     for place, source in made_from.items():
         if place not in specs:
-            found = _changed_files(folder.path / place, Path(source))
+            found = _changed_files(folder.path / place, Path(source), folder.agent.stat().st_mtime)
             changed += [name for name in found if str(Path(source, name)) not in specs]
     if not changed:
         return None
@@ -52,24 +52,30 @@ def note(folder: RunFolder) -> str | None:
     return f"{listed} {verb} changed since the run began; it goes on as it was{again}"
 
 
-def _changed_files(copy: Path, source: Path) -> Iterator[str]:
-    """Yield the files of a run's source that are others now where they were copied from."""
+def _changed_files(copy: Path, source: Path, made_s: float) -> Iterator[str]:
+    """Yield the files of a run's source that are others now, or gone, where they were copied from.
+
+    made_s  when copying was over: a later file has been made by setup commands
+    """
     for top, folders, names in os.walk(copy):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for path in (Path(top, name) for name in names):
             name = path.relative_to(copy)
-            if not path.is_symlink() and _differs(path, source / name):
+            if not path.is_symlink() and _differs(path, source / name, made_s):
                 yield str(name)
 
 
-def _differs(copy: Path, path: Path) -> bool:
+def _differs(copy: Path, path: Path, made_s: float) -> bool:
     try:
-        was, now = copy.stat(), path.stat()
+        was = copy.stat()
+        if not path.exists():
+            return was.st_ctime <= made_s
+        now = path.stat()
         if (was.st_size, was.st_mtime_ns) == (now.st_size, now.st_mtime_ns):
             return False
         return not filecmp.cmp(copy, path, shallow=False)
     except OSError:
-        return False  # setup commands have made it, or it cannot be read
+        return False  # it cannot be read
 
 
 def _sha256(path: Path) -> str:

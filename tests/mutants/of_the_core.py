@@ -158,7 +158,7 @@ DECIDING = (
     Mutant(
         "a trial that has come further is given up after three crashes",
         "a trial that comes further between its crashes is not given up",
-        "_blame",
+        "count_crash",
         "1 if came_to != trial.came_to else trial.in_vain + 1",
         "trial.in_vain + 1",
         (f"{RUN}::test_a_trial_that_comes_further_between_its_crashes_is_not_given_up",),

@@ -40,7 +40,7 @@ READING = (
     Mutant(
         "crashes are counted as far as this version's rule goes",
         OTHER_RULES,
-        "_blame",
+        "count_crash",
         "trial.crashes + 1",
         "min(trial.crashes, state.rules.max_crashes) + 1",
         (WITHOUT,),
