@@ -31,10 +31,10 @@ MOST_ROWS = 20
 MOST_NOTES = 5
 MOST_OTHERS = 3
 """How many metrics have a column beside the run's own."""
-STATE_WIDTH, CONFIG_WIDTH = 26, 30
-"""Columns that are wrapped: the widest that one becomes, the narrowest that the other does, so that
-a line of 100 columns holds both.
-"""
+STATE_WIDTHS = (22, 26)
+"""The narrowest and the widest that the column of outcomes becomes: most are not wrapped."""
+CONFIG_WIDTH = 12
+"""The narrowest that the column of configurations becomes, in a terminal of 80 columns."""
 MOST_FAILURES = 3
 MOST_LINES = 12
 
@@ -135,7 +135,7 @@ def _trials(state: State, most: int | None) -> Table:
     heads = [f">{single}"] if single is not None else ["metric", ">value"]
     heads = [*heads, *(f">{name}" for name in others), ">best saved"]
     table = plain_table("trial", *heads, ">reports", ">GPUs")
-    table.add_column("state", max_width=STATE_WIDTH)
+    table.add_column("state", min_width=STATE_WIDTHS[0], max_width=STATE_WIDTHS[1])
     table.add_column("config", overflow="fold", min_width=CONFIG_WIDTH)
     room = None if most is None else max(1, most // max(1, len(by_job)))
     for trial in (trial for its in by_job for trial in its[:room]):
