@@ -15,8 +15,10 @@ from seerd.core.verdicts import Warned
 from seerd.planner.trial_ids import job_of
 
 SIDE = "docs/training-side.md"
-FEW = 3
-"""So many numbers, or trials beside one, are hardly the same by chance."""
+FEW, DIGITS = 3, 9
+"""So many numbers, if they have so many digits in all, are hardly the same by chance in two trials;
+nor is one number in so many trials beside another. Accuracies on few samples have two digits.
+"""
 IN_THE_WAY: dict[Obstacle, str] = {
     "address": "an address was in use",
     "device": "a device was busy",
@@ -103,8 +105,9 @@ def identical_warning(state: State, name: str) -> Warned | None:
         return None
     numbers = list(dict.fromkeys(r.metric for r in trial.history if r.metric is not None))
     # Trials that have learned nothing report the same too: a tenth, where there are ten classes.
-    coarse = all(len(f"{number:.6g}".strip("-.0")) < 2 for number in numbers)
-    if len(numbers) < FEW and (coarse or len(same) < max(FEW, len(others))):
+    digits = [_digits(number) for number in numbers]
+    by_chance = len(numbers) < FEW or sum(digits) < DIGITS
+    if by_chance and (max(digits) < 2 or len(same) < max(FEW, len(others))):
         return None
     shown = ", ".join(f"{number:.6g}" for number in numbers[:FEW])
     return Warned(
@@ -124,6 +127,10 @@ def _report_alike(trial: Trial, other: Trial) -> bool:
         and trial.others.get(report.reports) == other.others.get(report.reports)
         for report in trial.history
     )
+
+
+def _digits(number: float) -> int:
+    return len(f"{number:.6g}".partition("e")[0].replace(".", "").strip("-0"))
 
 
 def _bytes(count: float) -> str:

@@ -397,14 +397,14 @@ def warned(run: Run) -> list[str]:
 
 def test_trials_of_different_configurations_that_report_the_same_are_pointed_out_once() -> None:
     run = run_of("a", "b", "c")
-    for metric in (0.5, 0.6, 0.7, 0.8):
+    for metric in (0.512, 0.634, 0.705, 0.8):
         report(run, "a", metric)
-    report(run, "b", 0.5, 0.6)
+    report(run, "b", 0.512, 0.634)
     assert warned(run) == [], "it may be chance"
-    report(run, "b", 0.7)
+    report(run, "b", 0.705)
     (said,) = warned(run)
     assert said.startswith(
-        "a and b report the same (0.5, 0.6, 0.7), and their configurations differ"
+        "a and b report the same (0.512, 0.634, 0.705), and their configurations differ"
     )
     assert complaints(run.state) == [said]
     report(run, "b", 0.8)
@@ -414,9 +414,10 @@ def test_trials_of_different_configurations_that_report_the_same_are_pointed_out
 @pytest.mark.parametrize(
     ("lrs", "first", "second"),
     [
-        ((0.2, 0.2), (0.5, 0.6, 0.7), (0.5, 0.6, 0.7)),
-        (LRS, (0.5, 0.6, 0.7), (0.5, 0.6, 0.71)),
+        ((0.2, 0.2), (0.512, 0.634, 0.705), (0.512, 0.634, 0.705)),
+        (LRS, (0.512, 0.634, 0.705), (0.512, 0.634, 0.706)),
         (LRS, (0.1, 0.1, 0.1, 0.1), (0.1, 0.1, 0.1, 0.1)),
+        (LRS, (0.48, 0.49, 0.52), (0.48, 0.49, 0.52)),
         (LRS, (None, None, None), (None, None, None)),
     ],
 )
