@@ -31,7 +31,7 @@ MOST_ROWS = 20
 MOST_NOTES = 5
 MOST_OTHERS = 3
 """How many metrics have a column beside the run's own."""
-STATE_WIDTHS = (22, 26)
+STATE_WIDTHS = (22, 30)
 """The narrowest and the widest that the column of outcomes becomes: most are not wrapped."""
 CONFIG_WIDTH = 12
 """The narrowest that the column of configurations becomes, in a terminal of 80 columns."""
