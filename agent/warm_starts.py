@@ -172,7 +172,8 @@ class WarmStarts:
             self._grow()
 
     def close(self) -> None:
-        """Have the process end."""
+        """Have the process end. What is under way ends too, and is noted by nobody."""
+        self._plan = None
         if self._growing is not None:
             self._growing.cancel()
             self._growing = None
@@ -330,7 +331,7 @@ class WarmStarts:
         self._tell(f"trials start without anything imported beforehand: {why}")
 
     def _tell(self, why: str) -> None:
-        if why not in self._noted:
+        if why not in self._noted and self._plan is not None:
             self._noted.add(why)
             self._note(why)
 
@@ -382,7 +383,11 @@ class _Process:
                 pass_fds=[there.fileno()],
             )
         begun = cls(process, here, log, plan, mark)
-        await begun.preload([], set())
+        try:
+            await begun.preload([], set())
+        except ColdError:
+            begun.end()
+            raise
         return begun
 
     async def forked(self, mark: str) -> "_Process":

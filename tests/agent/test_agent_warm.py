@@ -4,10 +4,12 @@ the same; and what happens to the process happens to no attempt.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +20,9 @@ import pytest
 
 from bench.testbed.agents import RUN, Client, Rig
 from seerd.agent.import_memory import ImportMemory
-from seerd.agent.launch import TORCHRUN
+from seerd.agent.launch import TORCHRUN, WarmPlan
 from seerd.agent.protocol import Noticed, Started, Stop
+from seerd.agent.warm_starts import WarmStarts
 
 PICTURE = """
 import gc, json, locale, os, resource, signal, sys, threading, warnings
@@ -279,6 +282,29 @@ def test_it_ends_with_its_agent_in_the_middle_of_an_import(rig: Rig) -> None:
     process = warm_process(rig)
     rig.processes[-1].send_signal(signal.SIGKILL)
     wait(lambda: not process.is_running())
+
+
+def test_one_that_is_killed_after_it_was_closed_is_not_begun_anew(tmp_path: Path) -> None:
+    program = tmp_path / "waits.py"
+    program.write_text("import time\ntime.sleep(600)\n")
+    plan = WarmPlan(sys.executable, str(program), dict(os.environ), "/", "train.py", [], False)
+    notes: list[str] = []
+
+    async def closed() -> int:
+        warm = WarmStarts("", tmp_path, notes.append)
+        ready = asyncio.ensure_future(warm.ready(plan))
+        killed = 0
+        while not ready.done():
+            for process in psutil.Process().children():
+                if process.is_running() and str(program) in process.cmdline():
+                    warm.close()
+                    process.kill()
+                    killed += 1
+            await asyncio.sleep(0.01)
+        return killed
+
+    assert asyncio.run(asyncio.wait_for(closed(), 60.0)) == 1
+    assert notes == []
 
 
 def test_it_ends_with_its_agent(rig: Rig) -> None:
