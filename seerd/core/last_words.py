@@ -27,20 +27,25 @@ PIPES = re.compile(r'File ".*[/\\]multiprocessing[/\\]')
 """Connections between processes of one attempt: they break since one of these has ended."""
 OBSTACLES: dict[Obstacle, str] = {
     "address": r"EADDRINUSE|address (?:is )?(?:already|currently) in use|errno:? 98\b"
-    r"|\bport\b.* (?:already )?(?:in use|allocated)|failed to listen on any local network",
+    r"|\bport\b.* (?:already )?(?:in use|allocated)|failed to listen on any local network"
+    r"|failed to bind to (?:address|port)|another process is utilizing it",
     "device": r"devices?(?:\(s\))? (?:is/are|are|is)(?: currently)? (?:busy|in use by)"
     r"|device or resource busy|\bEBUSY\b|devices?_?unavailable|(?:TPU|GPU)\b.* already in use",
     "lock": r"database (?:\w+ )?is locked|unable to lock file|conflicting lock is held"
     r"|(?:can|could) ?not (?:acquire|obtain|get|set) (?:\w+ ){0,2}lock\b|LockError\b|LockTimeout"
     r"|file lock\b.* could not be acquired|lock wait timeout|\block: .*temporarily unavailable"
-    r"|Errno 11\b.*unavailable(?!.*(?:thread|fork))",
+    r"|Errno 11\b.*unavailable(?!.*(?:thread|fork))|no locks available|text file busy"
+    r"|deadlock detected|\block['\"]?: file exists|file exists: .*\block\b",
     "network": r"connection (?:was )?(?:refused|reset|aborted|timed out)|ConnectionError\b"
     r"|name or service not known|name ?resolution|getaddrinfo|gaierror|could ?n[o']t connect to"
     r"|network is unreachable|no route to host|(?:connect|read) ?time(?:d )?out|urlopen error"
     r"|read operation timed out|max retries exceeded|remote end closed connection"
     r"|(?:\bHTTP(?: error| status|/[0-9.]+)?|status[ _]?code|error code)[:=]? ?(?:429|50[234])\b"
     r"|\b(?:429|50[234]) (?:client|server) error: |too many requests|service unavailable"
-    r"|bad gateway|RateLimitError\b|rate limit exceeded",
+    r"|bad gateway|RateLimitError\b|rate limit exceeded|reduce your request rate|\bThrottling"
+    r"|connection broken|IncompleteRead\b|\bSSL.*EOF occurred|check your (?:internet )?connection"
+    r"|\bCommError: .*timed out|(?:TimeoutError|socket\.timeout): (?:timed out|\[Errno 110\])"
+    r"|stale (?:NFS )?file handle|transport endpoint is not connected|remote I/O error",
 }
 """What was in the way -> pattern of an error that says so, in whatever case."""
 

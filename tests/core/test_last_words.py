@@ -23,6 +23,11 @@ IN_THE_WAY = {
             "already in use)."
         ),
         "ValueError: TensorBoard could not bind to port 6006, it was already in use",
+        "RuntimeError: Failed to bind to address 0.0.0.0:50051",
+        (
+            "ConnectionError: Tried to launch distributed communication on port `29500`, but another "
+            "process is utilizing it."
+        ),
     ),
     "device": (
         "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
@@ -44,6 +49,11 @@ IN_THE_WAY = {
         "psycopg2.errors.LockNotAvailable: could not obtain lock on relation 'trials'",
         "pymysql.err.OperationalError: (1205, 'Lock wait timeout exceeded; try restarting')",
         "plyvel.IOError: IO error: lock /c/db/LOCK: Resource temporarily unavailable",
+        "OSError: [Errno 37] No locks available",
+        "OSError: [Errno 26] Text file busy: '/c/bin/tokenize'",
+        "fatal: Unable to create '/c/.git/index.lock': File exists.",
+        "FileExistsError: [Errno 17] File exists: '/c/build/lock'",
+        "psycopg2.errors.DeadlockDetected: deadlock detected",
     ),
     "network": (
         "ConnectionRefusedError: [Errno 111] Connection refused",
@@ -56,6 +66,17 @@ IN_THE_WAY = {
         "openai.RateLimitError: Error code: 429 - {'error': {}}",
         "wandb.errors.CommError: Request failed with status code 503",
         "OSError: We couldn't connect to 'https://hub' to load this file",
+        "huggingface_hub.errors.LocalEntryNotFoundError: Please check your connection and try again",
+        "http.client.IncompleteRead: IncompleteRead(9 bytes read, 91 more expected)",
+        "requests.exceptions.ChunkedEncodingError: ('Connection broken: InvalidChunkLength(got 0)')",
+        "ssl.SSLEOFError: [SSL: UNEXPECTED_EOF] EOF occurred in violation of protocol (_ssl.c:1006)",
+        "botocore.exceptions.ClientError: An error occurred (SlowDown): Please reduce your request rate",
+        "botocore.exceptions.ClientError: An error occurred (ThrottlingException): Rate exceeded",
+        "wandb.errors.CommError: Run initialization has timed out after 90.0 sec.",
+        "TimeoutError: timed out",
+        "TimeoutError: [Errno 110] Connection timed out",
+        "OSError: [Errno 116] Stale file handle: '/data/a.npy'",
+        "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/bucket'",
     ),
 }
 NOT_IN_THE_WAY = (
@@ -76,6 +97,11 @@ NOT_IN_THE_WAY = (
     "ValueError: class 502 server error has no samples",
     "AssertionError: http_bytes of 503 rows",
     "ValueError: 3 devices are in use, the mesh needs 4",
+    "FileExistsError: [Errno 17] File exists: 'out/blocks'",
+    "RuntimeError: activation unlock: file exists twice",
+    "ValueError: Throttle must be in (0, 1)",
+    "ValueError: rate exceeded the schedule",
+    "concurrent.futures.TimeoutError: the fit timed out",
 )
 
 
