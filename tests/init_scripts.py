@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 class Shape:
     """A script, and what `seerd init` must say of it.
 
-    text        of train.py
+    text        of the script
     needs       what it needs, as the line `the script needs ...` has it; empty: nothing
     metric      what it is tuned by
     lines       line that it prints -> the number that the pattern must read; "": none
@@ -20,7 +20,9 @@ class Shape:
     asks        words of what else has to be done
     args        arguments that the spec has in any case
     launcher    of the spec
-    beside      name -> text of its own modules
+    beside      name -> text of its own modules and other files
+    path        of the script, in its project
+    env         of the spec
     """
 
     text: str
@@ -33,6 +35,8 @@ class Shape:
     args: tuple[str, ...] = ()
     launcher: str = "python"
     beside: dict[str, str] = field(default_factory=dict)
+    path: str = "train.py"
+    env: dict[str, str] = field(default_factory=dict)
 
 
 NO_RESUME = "no option is seen that takes a checkpoint"
@@ -355,6 +359,7 @@ for epoch in range(args.num_train_epochs):
     checkpoint="out/epoch_*",
     resume=("--resume_from_checkpoint", "{checkpoint}"),
     args=("--output_dir", "out", "--checkpointing_steps", "epoch"),
+    asks=("a table of metrics is printed",),
     launcher="torchrun",
 )
 PETS = Shape(  # huggingface/accelerate, cv_example.py
@@ -374,7 +379,14 @@ run({"lr": 3e-2, "num_epochs": 3}, parser.parse_args())
 """,
     metric="accuracy",
     needs="--data_dir",
-    asks=("no option looks like a hyperparameter", "what the script prints", NOT_SAVED),
+    asks=(
+        "no option sets a hyperparameter",
+        'line 13: write float(os.environ.get("LR", 0.03)) for 0.03',
+        'line 13: write int(os.environ.get("NUM_EPOCHS", 3)) for 3',
+        "what the script prints",
+        NOT_SAVED,
+    ),
+    env={"LR": "{LR}", "NUM_EPOCHS": "1000"},
     launcher="torchrun",
 )
 MASKS = Shape(  # facebookresearch/mae
@@ -394,6 +406,7 @@ def get_args_parser():
 def main(args):
     for epoch in range(args.epochs):
         misc.save_model(args=args, epoch=epoch, model=model)
+        misc.log(epoch, loss)
 
 main(get_args_parser().parse_args())
 """,
@@ -465,9 +478,31 @@ def main(cfg: DictConfig):
 main()
 """,
     metric="accuracy",
-    asks=("no override is known that is a hyperparameter", "use seerd.lightning.Callback"),
-    args=("hydra.run.dir=.",),
+    asks=("use seerd.lightning.Callback",),
+    args=("hydra.run.dir=.", "model.optimizer.lr={lr}", "trainer.max_epochs=1000"),
     launcher="torchrun",
+    beside={
+        "pyproject.toml": "",
+        "configs/train.yaml": """# @package _global_
+defaults:
+  - _self_
+  - model: net.yaml
+  - trainer: default
+  - logger: null
+task_name: "train"
+seed: null
+""",
+        "configs/model/net.yaml": """_target_: src.models.Net
+optimizer:
+  _target_: torch.optim.Adam
+  _partial_: true
+  lr: 0.001  # of all layers
+net: {kind: small}
+""",
+        "configs/trainer/default.yaml": "max_epochs: 10\nout: ${task_name}\n",
+    },
+    path="src/train.py",
+    env={"PYTHONPATH": ".."},
 )
 CONFIGURED = Shape(  # a script of Hydra's own documentation
     """
@@ -507,6 +542,130 @@ L.Trainer(max_epochs=3).fit(Module(**vars(p.parse_args())))
     asks=("use seerd.lightning.Callback",),
     args=("--lr", "{lr}"),
     launcher="torchrun",
+)
+CLI = Shape(  # Lightning-AI/pytorch-lightning, examples of LightningCLI
+    """
+from lightning import LightningDataModule, LightningModule
+from lightning.pytorch.cli import LightningCLI
+
+class Net(LightningModule):
+    def __init__(self, width: int = 32, learning_rate: float = 1e-3):
+        super().__init__()
+    def validation_step(self, batch, index):
+        self.log("val_loss", loss)
+
+class Data(LightningDataModule):
+    def __init__(self, folder: str, batch_size: int = 64):
+        super().__init__()
+
+LightningCLI(Net, datamodule_class=Data, seed_everything_default=1)
+""",
+    metric="val_loss",
+    needs="--data.folder",
+    asks=("use seerd.lightning.Callback",),
+    args=(
+        *("fit", "--model.width", "{width}", "--model.learning_rate", "{learning_rate}"),
+        *("--data.batch_size", "{batch_size}", "--trainer.max_epochs", "1000"),
+    ),
+    launcher="torchrun",
+)
+NESTED = Shape(
+    """
+from dataclasses import dataclass, field
+import tyro
+
+@dataclass
+class Optim:
+    lr: float = 1e-3
+    kind: str = "adam"
+
+@dataclass
+class Config:
+    data: str
+    optim: Optim = field(default_factory=Optim)
+
+config = tyro.cli(Config)
+for epoch in range(9):
+    print(f"epoch {epoch} val/acc: {acc:.3f}")
+""",
+    metric="val_acc",
+    needs="--data",
+    asks=(NOT_SAVED,),
+    args=("--optim.lr", "{lr}"),
+)
+DPO = Shape(  # huggingface/trl, trl/scripts
+    """
+import argparse
+from trl import DPOConfig, DPOTrainer, ModelConfig, ScriptArguments, TrlParser
+
+def make_parser(subparsers=None):
+    classes = (ScriptArguments, DPOConfig, ModelConfig)
+    if subparsers is not None:
+        return subparsers.add_parser("dpo", dataclass_types=classes)
+    return TrlParser(classes)
+
+script, training, model = make_parser().parse_args_and_config()
+trainer = DPOTrainer(model, args=training)
+trainer.train()
+""",
+    metric="eval_loss",
+    asks=("options of DPOConfig, ModelConfig, ScriptArguments are not read",),
+    checkpoint="out/checkpoint-*",
+    resume=("--resume_from_checkpoint", "{checkpoint}"),
+    args=("--learning_rate", "{learning_rate}", "--output_dir", "out"),
+    launcher="torchrun",
+)
+PACKAGE = Shape(  # mlfoundations/open_clip: options, loop and parser in modules of its package
+    """
+import sys
+import torch.distributed as dist
+from pairs.params import parse_args
+from pairs import evaluate
+
+def main(args):
+    args = parse_args(args)
+    for epoch in range(args.epochs):
+        evaluate.run(epoch)
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+""",
+    metric="top1",
+    lines={"Eval Epoch: 3 top1: 0.4210": "0.4210"},
+    needs="--train-data",
+    asks=(NOT_SAVED,),
+    args=("--lr", "{lr}", "--epochs", "1000"),
+    launcher="torchrun",
+    path="pairs/main.py",
+    env={"PYTHONPATH": ".."},
+    beside={
+        "pairs/__init__.py": "",
+        "pairs/params.py": """
+import argparse
+
+def parse_args(args):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--train-data", required=True)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--epochs", type=int, default=32)
+    return parser.parse_args(args)
+""",
+        "pairs/evaluate.py": """
+import argparse
+
+def run(epoch):
+    print(f"Eval Epoch: {epoch} top1: {top1:.4f}")
+
+def options():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    return parser.parse_args()
+
+if __name__ == "__main__":
+    options()
+""",
+    },
 )
 FLAX = Shape(  # google/flax, examples/mnist
     """
@@ -638,7 +797,12 @@ print('Test accuracy:', model.evaluate(x, y)[1])
     metric="val_accuracy",
     lines={"9/9 - 1s - accuracy: 0.91 - loss: 0.2 - val_accuracy: 0.89 - val_loss: 0.3": "0.89"},
     checkpoint="out/*.keras",
-    asks=("the script takes no options", NO_RESUME),
+    asks=(
+        "no option sets a hyperparameter",
+        'line 3: write int(os.environ.get("BATCH_SIZE", 128)) for 128',
+        NO_RESUME,
+    ),
+    env={"BATCH_SIZE": "{BATCH_SIZE}"},
 )
 TREES = Shape(  # dmlc/xgboost, demo/guide-python
     """

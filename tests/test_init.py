@@ -15,6 +15,7 @@ from seerd import cli
 from seerd.agent.patterns import NumberPattern
 from seerd.commands.init.guessing import dimension
 from seerd.commands.init.options import ScriptOption
+from seerd.errors import SpecError
 from seerd.spec.spec import Spec, load_spec
 from tests.init_scripts import NO_RESUME, RUN, SHAPES, Shape
 
@@ -55,7 +56,19 @@ def init(path: Path) -> str:
 def spec_for(folder: Path, text: str) -> tuple[Spec, str]:
     (folder / "train.py").write_text(text)
     said = init(folder / "train.py")
-    return load_spec(folder / "spec.toml"), said
+    return completed(folder / "spec.toml"), said
+
+
+def completed(path: Path) -> Spec:
+    """Read a spec; where no hyperparameter was seen, with the one that it suggests."""
+    text = path.read_text()
+    if "\n# lr = {" in text:
+        with pytest.raises(SpecError, match="at least one parameter is needed"):
+            load_spec(path)
+        args = 'args     = ["--lr", "{lr}"]'
+        text = text.replace("\n# lr = {", "\nlr = {").replace("args     = []", args)
+        path.write_text(text)
+    return load_spec(path)
 
 
 def test_options_become_a_space(tmp_path: Path) -> None:
@@ -109,7 +122,8 @@ def read_by(spec: Spec, line: str) -> float | None:
 def test_public_scripts_are_read(tmp_path: Path, shape: Shape) -> None:
     """What a script needs, prints and saves is in its spec, or is asked for."""
     lay_out(tmp_path, shape)
-    done = CliRunner().invoke(cli.app, ["init", str(tmp_path / "train.py")])
+    script = tmp_path / shape.path
+    done = CliRunner().invoke(cli.app, ["init", str(script)])
     assert done.exit_code == 0, done.output
     asked = [line for line in done.output.splitlines() if line.startswith("to do: ")]
     needs = [line.partition(": put")[0] for line in asked if "the script needs" in line]
@@ -117,9 +131,11 @@ def test_public_scripts_are_read(tmp_path: Path, shape: Shape) -> None:
     for words in shape.asks:
         assert [line for line in asked if words in line], (words, asked)
     assert len(asked) == len(needs) + len(shape.asks), asked
-    text = (tmp_path / "spec.toml").read_text()
+    text = script.with_name("spec.toml").read_text()
     assert all(f"# {line}" in text for line in asked)
-    spec = load_spec(tmp_path / "spec.toml")
+    spec = completed(script.with_name("spec.toml"))
+    assert (spec.train.source / spec.train.script).samefile(script)
+    assert spec.train.env == shape.env
     assert (spec.metric.name, spec.train.launcher) == (shape.metric, shape.launcher)
     assert " ".join(shape.args) in " ".join(spec.train.args) or set(shape.args) <= set(
         spec.train.args
@@ -134,7 +150,7 @@ def test_public_scripts_are_read(tmp_path: Path, shape: Shape) -> None:
 
 
 def lay_out(folder: Path, shape: Shape) -> None:
-    for name, content in {"train.py": shape.text, **shape.beside}.items():
+    for name, content in {shape.path: shape.text, **shape.beside}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
 

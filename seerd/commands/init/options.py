@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,10 +17,14 @@ FLAGS = ("store_true", "store_false", "store_const", "count", "BooleanOptionalAc
 NO_OPTIONS = ("help", "version")
 NO_VALUE = ("?", "*", "...", "argparse.REMAINDER", "REMAINDER", "-1")
 """What `nargs` is of a positional that may be missing."""
-CALLS = ("add_argument", "add_option", "option", "argument")
-"""What argparse, optparse, click and those that extend them call to declare an option."""
+CALLS = ("add_argument", "add_option", "option", "argument", "add")
+"""What argparse, optparse, click and those that extend them call to declare an option; `add` does
+if its first argument begins with dashes.
+"""
 DEFINES = "DEFINE_"
 """How the name of such a call begins in absl."""
+PARSERS = ("HfArgumentParser", "TrlParser")
+"""What makes options of transformers' own classes, among others."""
 FORMS = ("Option", "Argument", "field")
 """What stands for a default in a signature, with the default inside."""
 
@@ -31,38 +35,42 @@ class Signature(NamedTuple):
     calls       what the function or class is given to, or is decorated with
     between     what is between the words of a flag
     positional  whether a parameter without a default has no flag
+    nested      whether the flag of a field of a field begins with the name of the outer
     """
 
     calls: tuple[str, ...]
     between: str = "_"
     positional: bool = False
+    nested: bool = False
 
 
 SIGNATURES = {
     "typer": Signature(("run", "command"), "-", positional=True),
     "fire": Signature(("Fire",)),
-    "tyro": Signature(("cli",), "-"),
-    "transformers": Signature(("HfArgumentParser",)),
+    "tyro": Signature(("cli",), "-", nested=True),
+    "transformers": Signature(PARSERS),
+    "trl": Signature(PARSERS),
     "simple_parsing": Signature(("add_arguments", "parse")),
-    "jsonargparse": Signature(("CLI", "auto_cli"), positional=True),
-    "defopt": Signature(("run",), "-", positional=True),
-    "tap": Signature(("Tap",)),
-    "pyrallis": Signature(("wrap", "parse")),
-    "draccus": Signature(("wrap", "parse")),
+    "jsonargparse": Signature(("CLI", "auto_cli"), positional=True, nested=True),
+    "draccus": Signature(("wrap", "parse"), nested=True),
 }
+OF_LIGHTNING = {"model_class": "--model.", "datamodule_class": "--data."}
+"""What LightningCLI is given, in this order, and how the options begin that it makes of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptOption:
     """An option of the script.
 
-    flag      as it is written before its value: "--lr", "--lr=", "optim.lr="; "data" if it has none
+    flag      as it is written before its value: "--lr", "--lr=", "optim.lr="; "$LR" for a variable
+              of the environment; "data" if it has none
     kind      the name of its type: "float", "int", "str", "Path", "bool" for a flag, "list" for
               several values; empty: not known
     default   None if there is none, or it cannot be read
     choices   what it may be; empty: anything
     required  whether the script ends without it
     about     its help
+    edit      what must be changed in the script for it to be one; empty: nothing
     """
 
     flag: str
@@ -71,11 +79,12 @@ class ScriptOption:
     choices: tuple[Any, ...] = ()
     required: bool = False
     about: str = ""
+    edit: str = ""
 
     @property
     def name(self) -> str:
         """What its value is called, without a section's name."""
-        return re.sub(r"\W", "_", self.flag.strip("-=").rpartition(".")[2])
+        return re.sub(r"\W", "_", self.flag.strip("-=$").rpartition(".")[2])
 
     @property
     def word(self) -> str:
@@ -84,6 +93,8 @@ class ScriptOption:
 
     def arguments(self, value: str) -> list[str]:
         """Return the arguments that give it this value."""
+        if self.flag.startswith("$"):
+            return []
         if self.kind == "bool":
             return [self.flag]
         if self.flag.endswith("="):
@@ -107,7 +118,8 @@ def options_of(trees: Iterable[ast.Module], modules: set[str]) -> list[ScriptOpt
     defined = {node.name: node for node in nodes if isinstance(node, DEFINITIONS)}
     for library, style in SIGNATURES.items():
         if library in modules:
-            found += _of_signatures(calls, defined, style)
+            found += _of_signatures(nodes, defined, style)
+    found += _of_lightning(calls, defined)
     found = _as_required(found, calls) or [*_overrides(nodes), *_globals(nodes)]
     return list({one.name: one for one in reversed(found)}.values())[::-1]
 
@@ -115,7 +127,9 @@ def options_of(trees: Iterable[ast.Module], modules: set[str]) -> list[ScriptOpt
 def command_of(nodes: Iterable[ast.AST]) -> str:
     """Return which command of a script with several trains; empty if it has none."""
     nodes = list(nodes)
-    names = [*(name for _, name in _made(nodes, "add_parser")), *_commands(nodes)]
+    calls = {called(node) for node in nodes if isinstance(node, ast.Call)}
+    parsers = _made(nodes, "add_parser") if "add_subparsers" in calls else ()
+    names = [*(name for _, name in parsers), *_commands(nodes)]
     return next((name for name in names if re.search("train|fit|tune", name)), "".join(names[:1]))
 
 
@@ -181,6 +195,7 @@ def declared(call: ast.Call) -> Iterator[ScriptOption]:
     if called(call) in CALLS and isinstance(call.func, ast.Attribute):
         texts = [value for one in call.args if isinstance(value := value_of(one), str)]
         flag = max(texts, key=lambda text: (text.startswith("--"), text[:1] == "-"), default="")
+        flag = flag if called(call) != "add" or flag.startswith("--") else ""
     elif called(call).startswith(DEFINES) and call.args and value_of(call.args[0]):
         flag = f"--{value_of(call.args[0])}="
         names = ("", "default", "enum_values" if "enum" in called(call) else "help")
@@ -240,37 +255,68 @@ def _as_required(found: list[ScriptOption], calls: list[ast.Call]) -> list[Scrip
     return [replace(one, required=True) if repr(one.name) in named else one for one in found]
 
 
+def given_to(makers: Collection[str], nodes: Iterable[ast.AST]) -> list[str]:
+    """Return the names of the functions and classes that calls of `makers` are given, alone or in a
+    tuple, which may have a name.
+    """
+    nodes = list(nodes)
+    named = {
+        called(node.targets[0]): node.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple | ast.List)
+    }
+    calls = [node for node in nodes if isinstance(node, ast.Call) and called(node) in makers]
+    first = [named.get(called(one), one) for call in calls for one in call.args[:1]]
+    return [called(part) for one in first for part in getattr(one, "elts", [one])]
+
+
 def _of_signatures(
-    calls: list[ast.Call], defined: dict[str, Any], style: Signature
+    nodes: list[ast.AST], defined: dict[str, Any], style: Signature
 ) -> Iterator[ScriptOption]:
-    named = [
-        part
-        for call in calls
-        if called(call) in style.calls
-        for one in call.args[:1]
-        for part in (one.elts if isinstance(one, ast.Tuple | ast.List) else [one])
-    ]
-    wanted = [*(called(one) for one in named)]
+    wanted = given_to(style.calls, nodes)
     for name, node in defined.items():
         around = [*node.decorator_list, *getattr(node, "bases", ())]
         if any(called(one) in style.calls for one in around):
             wanted.append(name)
     for name in wanted:
-        if name in defined:
-            yield from _fields(defined[name], defined, style)
+        node = defined.get(name)
+        if "wrap" in style.calls and isinstance(node, ast.FunctionDef) and node.args.args:
+            node = defined.get(_kind(node.args.args[0].annotation))
+        if node is not None:
+            yield from _fields(node, defined, style)
 
 
-def _fields(node: Any, defined: dict[str, Any], style: Signature) -> Iterator[ScriptOption]:
-    """Yield the options that a function's parameters, or a class's fields, become."""
+def _of_lightning(calls: list[ast.Call], defined: dict[str, Any]) -> Iterator[ScriptOption]:
+    """Yield the options of LightningCLI."""
+    style = Signature((), nested=True)
+    for call in calls:
+        if called(call).endswith("LightningCLI"):
+            yield ScriptOption("--trainer.max_epochs", "int", 1000)
+            given: dict[str | None, ast.expr] = {one.arg: one.value for one in call.keywords}
+            given.update(zip(OF_LIGHTNING, call.args, strict=False))
+            for name, begin in OF_LIGHTNING.items():
+                if name in given and called(given[name]) in defined:
+                    yield from _fields(defined[called(given[name])], defined, style, begin)
+
+
+def _fields(
+    node: Any, defined: dict[str, Any], style: Signature, begin: str = "--"
+) -> Iterator[ScriptOption]:
+    """Yield the options that a function's parameters, or a class's fields, become, whose flags
+    begin so.
+    """
     if isinstance(node, ast.ClassDef):
         for base in node.bases:
             if called(base) in defined:
-                yield from _fields(defined[called(base)], defined, style)
+                yield from _fields(defined[called(base)], defined, style, begin)
         rows = [
             (one.target.id, one.annotation, one.value)
             for one in node.body
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
         ]
+        for made in node.body:
+            if isinstance(made, ast.FunctionDef) and made.name == "__init__":
+                yield from _fields(made, defined, style, begin)
     else:
         named = [*node.args.args, *node.args.kwonlyargs]
         last: list[ast.expr | None] = [*node.args.defaults, *node.args.kw_defaults]
@@ -281,14 +327,16 @@ def _fields(node: Any, defined: dict[str, Any], style: Signature) -> Iterator[Sc
         ]
     for name, annotation, default in rows:
         inner = defined.get(_kind(annotation))
+        flag = f"{begin}{name.replace('_', style.between)}"
         if isinstance(inner, ast.ClassDef) and inner is not node:
-            yield from _fields(inner, defined, style)
-        else:
-            yield from _field(name, annotation, default, style)
+            inside = _fields(inner, defined, style, f"{flag}." if style.nested else begin)
+            yield from (replace(one, required=one.required and default is None) for one in inside)
+        elif name != "self":
+            yield from _field(flag, annotation, default, style)
 
 
 def _field(
-    name: str, annotation: ast.expr | None, default: ast.expr | None, style: Signature
+    flag: str, annotation: ast.expr | None, default: ast.expr | None, style: Signature
 ) -> Iterator[ScriptOption]:
     given: dict[str, ast.expr] = {"default": default} if default is not None else {}
     if isinstance(default, ast.Call) and called(default) in FORMS:
@@ -298,11 +346,8 @@ def _field(
         if isinstance(about := value_of(given.get("metadata")), dict) and "help" in about:
             given["help"] = ast.Constant(about["help"])
     bare = not {"default", "default_factory"} & set(given)
-    flag = (
-        name
-        if bare and style.positional and default is None
-        else f"--{name.replace('_', style.between)}"
-    )
+    if bare and style.positional and default is None:
+        flag = flag.strip("-")
     kind = _kind(annotation)
     if kind == "bool":
         given["action"] = ast.Constant("store_true")

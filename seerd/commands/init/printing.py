@@ -30,6 +30,8 @@ NAMED = re.compile(
 )
 TESTED = re.compile(r"(?<![a-z])(?:val|test|eval|dev)", re.IGNORECASE)
 WORDS_BEFORE = re.compile(r"(['\"]?[A-Za-z_][\w/@ ]*?)([^\w\n]{1,6})$")
+NO_METRIC = re.compile(r"\b(?:with|in|mixed|half) precision\W+$|ERROR\W+$|,\s*$")
+"""What ends in a metric's name, and no value of it follows."""
 OF_PERCENT = re.compile(r"%(?:\(\w+\))?[-#0 +]*(\*|\d*)(?:\.\d+)?[diouxXeEfFgGrsa]")
 PADDED = re.compile(r"[ <>^+=-]?[1-9]\d*")
 MANY = 3
@@ -37,6 +39,8 @@ MANY = 3
 FIELD = "\0"
 """What stands for a value in a line; two spaces before it, where it may be filled up with some."""
 PRINTS = ("print", "info", "debug", "warning", "echo", "secho", "write", "display")
+OF_TABLE = "'accuracy': "
+"""What is assumed to be printed of a table of metrics."""
 TABLE = re.compile(r"(?:metric|result|score)s?$")
 """What a value is called that is a table of metrics."""
 
@@ -72,6 +76,11 @@ class PrintedMetric:
     name: str
     pattern: str
     ambiguous: bool = False
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether it is of a table of metrics, whose words are not seen."""
+        return self.pattern == OF_TABLE + NUMBER_PLACE
 
     @property
     def mode(self) -> str:
@@ -118,7 +127,7 @@ def metrics_of(lines: list[PrintedLine]) -> list[PrintedMetric]:
 def metrics_of_loops(tree: ast.Module, modules: set[str]) -> Iterator[PrintedMetric]:
     """Yield what training loops of libraries print."""
     calls = {called(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    if "transformers" in modules and any(one.endswith("Trainer") for one in calls):
+    if modules & {"transformers", "trl"} and any(one.endswith("Trainer") for one in calls):
         yield TRAINER
     named = OF_LOOP.search(ast.unparse(tree))
     for loop in LOOPS:
@@ -143,7 +152,7 @@ def lines_of(tree: ast.Module) -> list[PrintedLine]:
 
 def _lines(node: ast.AST, function: str) -> Iterator[PrintedLine]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Raise | ast.Assert):
+        if isinstance(child, ast.Raise | ast.Assert | ast.ExceptHandler):
             continue
         if isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
             yield from _said(child.value, function)
@@ -181,7 +190,7 @@ def _plain(node: ast.expr) -> str:
     if isinstance(node, ast.Dict):
         return ", ".join(f"{ast.unparse(key)}: {FIELD}" for key in node.keys if key)
     is_table = isinstance(node, ast.Name) and TABLE.search(node.id)
-    return f"'accuracy': {FIELD}" if is_table else FIELD
+    return f"{OF_TABLE}{FIELD}" if is_table else FIELD
 
 
 def _text(node: ast.expr) -> str:
@@ -241,7 +250,7 @@ def _metric(
 ) -> PrintedMetric | None:
     """Return the metric whose name is at the end of `part`; its value follows."""
     found = WORDS_BEFORE.search(part)
-    if not found or not NAMED.search(found[1].rpartition(" ")[2]):
+    if not found or not NAMED.search(found[1].rpartition(" ")[2]) or NO_METRIC.search(found[0]):
         return None
     words = " ".join(found[1].split()[-2:])
     name = re.sub(r"\W+", "_", words.lower()).strip("_")
@@ -274,6 +283,7 @@ def _rank(metric: PrintedMetric, line: PrintedLine) -> tuple[float, ...]:
         metric.ambiguous,
         "best" in metric.name,
         not line.shown,
+        metric.is_assumed,
         metric.pattern.count(r"\S+") > MANY,
         METRICS.index(kind[1].lower()) if kind else len(METRICS),
     )

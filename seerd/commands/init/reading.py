@@ -9,10 +9,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 
-from seerd.commands.init.options import ScriptOption, called, command_of, options_of, value_of
+from seerd.commands.init.configs import config_of_hydra, options_of_yaml, other_options
+from seerd.commands.init.guessing import tuned_of
+from seerd.commands.init.options import (
+    DEFINITIONS,
+    PARSERS,
+    ScriptOption,
+    called,
+    command_of,
+    given_to,
+    options_of,
+    value_of,
+)
 from seerd.commands.init.printing import (
     PrintedMetric,
     lines_of,
@@ -26,6 +38,7 @@ from seerd.errors import UsageError
 FRAMEWORKS = {
     "seerd": "seerd",
     "transformers": "transformers",
+    "trl": "transformers",
     "lightning": "lightning",
     "pytorch_lightning": "lightning",
     "accelerate": "accelerate",
@@ -39,6 +52,10 @@ OF_TRAINER = [
 ]
 """What transformers' `TrainingArguments` adds to the options of a script."""
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel.Distributed")
+MOST_FOLDERS = 4
+"""How many folders above the script may belong to its project."""
+OF_PROJECT = (".git", "pyproject.toml", "setup.py")
+"""What lies at the top of a project."""
 MOST_MODULES = 40
 """How many modules of the script's own are read."""
 
@@ -56,6 +73,8 @@ class ScriptFacts:
     logged       what Lightning's callbacks know its metrics by, the likeliest goal first
     given        arguments that it needs in any case
     hydra        whether Hydra reads its configuration
+    unread       classes of other packages that it has options made of
+    up           how many folders above the script its modules and its configuration lie
     """
 
     options: list[ScriptOption] = field(default_factory=list)
@@ -67,6 +86,8 @@ class ScriptFacts:
     logged: list[PrintedMetric] = field(default_factory=list)
     given: list[str] = field(default_factory=list)
     hydra: bool = False
+    unread: list[str] = field(default_factory=list)
+    up: int = 0
 
     @property
     def by_options(self) -> bool:
@@ -95,22 +116,33 @@ def read(script: Path) -> ScriptFacts:
             "or name the Python script that it starts"
         )
     trees = [ast.parse(script.read_text(encoding="utf-8"))]
-    for module in _own_modules(script, trees):
+    script = script.resolve()
+    up = 0
+    roots = _roots(script.parent)
+    for module, root in _own_modules(script, roots, trees):
         try:
             trees.append(ast.parse(module.read_text(encoding="utf-8")))
         except (OSError, ValueError, SyntaxError):
             continue  # the script may never come to it
-    return facts_of(trees)
+        up = max(up, roots.index(root))
+    config = config_of_hydra(ast.walk(trees[0]), roots)
+    facts = facts_of(reached(trees), list(options_of_yaml(config)) if config else [])
+    while config and not config.is_relative_to(script.parents[up]):
+        up += 1
+    return replace(facts, up=up)
 
 
-def facts_of(trees: list[ast.Module]) -> ScriptFacts:
-    """Return what a script shows: its tree, and those of its own modules."""
+def facts_of(trees: list[ast.Module], of_hydra: list[ScriptOption]) -> ScriptFacts:
+    """Return what a script shows: its tree, those of its own modules, and Hydra's options."""
     imported = {name for tree in trees for name in _imports(tree)}
     modules = {name.partition(".")[0] for name in imported}
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    options = options_of(trees, modules)
-    parses = "transformers.HfArgumentParser" in imported
+    options = of_hydra or options_of(trees, modules)
+    frameworks = {FRAMEWORKS[name] for name in modules & set(FRAMEWORKS)}
+    parses = any(name.endswith(PARSERS) for name in imported)
     options += OF_TRAINER if parses else []
+    if not tuned_of(options) and (options or not frameworks) and "hydra" not in modules:
+        options += other_options(list(ast.walk(trees[0])))
     lines = [lines_of(tree) for tree in trees]
     printed = [*metrics_of_loops(trees[0], modules), *metrics_of(lines[0])]
     saves = saves_of(trees[:1], options)
@@ -123,7 +155,8 @@ def facts_of(trees: list[ast.Module]) -> ScriptFacts:
         printed=printed or metrics_of([line for one in lines[1:] for line in one]),
         saves=saves,
         again=_again(trees, options),
-        frameworks={FRAMEWORKS[name] for name in modules & set(FRAMEWORKS)},
+        frameworks=frameworks,
+        unread=_unread(trees),
         distributed=any(name.startswith(DISTRIBUTED) for name in imported)
         and not any(called(call) == "spawn" for call in calls),
         given=_given(trees, modules, parses=parses),
@@ -143,6 +176,9 @@ def _given(trees: list[ast.Module], modules: set[str], *, parses: bool) -> list[
     """
     nodes = [node for tree in trees for node in ast.walk(tree)]
     given = [command] if (command := command_of(nodes)) else []
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    for call in [one for one in calls if called(one).endswith("LightningCLI")]:
+        given += [] if any(one.arg == "run" for one in call.keywords) else ["fit"]
     if "hydra" in modules:
         given.append("hydra.run.dir=.")
     if parses:
@@ -152,16 +188,71 @@ def _given(trees: list[ast.Module], modules: set[str], *, parses: bool) -> list[
     return given
 
 
-def _own_modules(script: Path, trees: list[ast.Module]) -> Iterator[Path]:
-    """Yield files below the script's folder that it imports, and those that they import."""
+def _roots(folder: Path) -> list[Path]:
+    """Return the script's folder, and those above it as far as its package or its project goes."""
+    above = [folder, *folder.parents[:MOST_FOLDERS]]
+    for place in above:
+        if any((place / name).exists() for name in OF_PROJECT):
+            return above[: above.index(place) + 1]
+    packages = takewhile(lambda place: (place / "__init__.py").is_file(), above)
+    return above[: len(list(packages)) + 1]
+
+
+def reached(trees: list[ast.Module]) -> list[ast.Module]:
+    """Return the script's tree, and of its modules what it comes to: functions and classes that it
+    names, or that those name.
+    """
+    own = {one.name for one in trees[0].body if isinstance(one, DEFINITIONS)}
+    rest = [
+        [node for node in tree.body if not _is_main(node) and getattr(node, "name", "") not in own]
+        for tree in trees[1:]
+    ]
+    names, left = _names(trees[0]), [node for body in rest for node in body]
+    while taken := [
+        node for node in left if not isinstance(node, DEFINITIONS) or node.name in names
+    ]:
+        left = [node for node in left if node not in taken]
+        names |= {name for node in taken for name in _names(node)}
+    return [
+        trees[0],
+        *(ast.Module([node for node in body if node not in left], []) for body in rest),
+    ]
+
+
+def _names(tree: ast.AST) -> set[str]:
+    nodes = list(ast.walk(tree))
+    return {called(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
+
+
+def _is_main(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
+def _unread(trees: list[ast.Module]) -> list[str]:
+    """Return the classes that a parser is made of and that are in none of these modules, but for
+    those whose options are known.
+    """
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    defined = {node.name for node in nodes if isinstance(node, DEFINITIONS)}
+    named = {*given_to(PARSERS, nodes)} - defined
+    return sorted(name for name in named if name and not name.endswith("TrainingArguments"))
+
+
+def _own_modules(
+    script: Path, roots: list[Path], trees: list[ast.Module]
+) -> Iterator[tuple[Path, Path]]:
+    """Yield files below these folders that the script imports, and those that they import, each
+    with its folder.
+    """
     seen = {script}
     for tree in trees:  # which grows
         for name in _imports(tree):
-            path = script.parent.joinpath(*name.split("."))
-            for file in (path.with_suffix(".py"), path / "__init__.py"):
-                if file not in seen and len(seen) <= MOST_MODULES and file.is_file():
-                    seen.add(file)
-                    yield file
+            for root in roots:
+                path = root.joinpath(*name.split("."))
+                for file in (path.with_suffix(".py"), path / "__init__.py"):
+                    if file not in seen and len(seen) <= MOST_MODULES and file.is_file():
+                        seen.add(file)
+                        yield file, root
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:

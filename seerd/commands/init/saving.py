@@ -106,7 +106,13 @@ def saves_of(trees: list[ast.Module], options: list[ScriptOption]) -> Saves:
             before |= loaded - after.get(function, set())
     found = {final.get(path, path): often for path, often in found.items()}
     paths = sorted(
-        found, key=lambda path: (not found[path], not LATEST.search(path), "step" in path)
+        found,
+        key=lambda path: (
+            not found[path],
+            path.endswith(".json"),
+            not LATEST.search(path),
+            "step" in path,
+        ),
     )
     at_end = bool(paths) and not any(found.values())
     return Saves(paths, at_end=at_end, resumes=bool(before & set(paths[:1])))
@@ -156,6 +162,7 @@ class NamedValues:
 
     def __init__(self, trees: list[ast.Module], options: list[ScriptOption]) -> None:
         self._of: dict[str, list[ast.expr]] = {}
+        self._defaults: dict[str, ast.expr] = {}
         self._line = self._left = 0
         self._given = {one.name: OUT for one in options if given_folder(one)}
         self._given |= {
@@ -175,7 +182,7 @@ class NamedValues:
         if (
             self._left <= 0
             or not text.strip("*./")
-            or not first.strip("*")
+            or not first.strip("*0123456789")
             or text.startswith(("/", "~"))
         ):
             return ""
@@ -184,6 +191,8 @@ class NamedValues:
     def _note(self, node: ast.AST) -> None:
         for name, value in _assigned(node):
             self._of.setdefault(name, []).append(value)
+            if isinstance(node, ast.Call):
+                self._defaults[name] = value
 
     def _text(self, node: ast.expr, of: dict[str, list[ast.expr]]) -> str:
         def text(inner: ast.expr) -> str:
@@ -242,8 +251,11 @@ class NamedValues:
             return "/".join(self._text(node.value, of).split("/")[:-1]) or "."
         self._left -= 1
         candidates = of.get(key, []) if self._left > 0 else []
-        if key in self._given and not (candidates and isinstance(node, ast.Name)):
-            return self._given[key]
+        if not (candidates and isinstance(node, ast.Name)):
+            if key in self._given:
+                return self._given[key]
+            if candidates and key in self._defaults:
+                return self._text(self._defaults[key], {**of, key: []})
         if not candidates:
             return "*"
         last = max(candidates, key=lambda one: (one.lineno <= self._line, one.lineno))

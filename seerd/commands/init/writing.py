@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from seerd.agent.patterns import NUMBER_PLACE
+from seerd.commands.init.configs import ENVIRONMENT
 from seerd.commands.init.guessing import LENGTHS, dimension, tuned_of
 from seerd.commands.init.options import ScriptOption
 from seerd.commands.init.printing import PrintedMetric
@@ -23,17 +24,19 @@ LONG = 1000
 """Epochs, or steps, that no trial is likely to come to the end of."""
 EACH_EPOCH = ("checkpointing_steps",)
 """What an option is called that says when to save, and may be "epoch"."""
-NO_OPTION = ScriptOption("--lr", "float", 1e-2)
-OF_HYDRA = ScriptOption("lr=", "float", 1e-2)
 LIMITS = ["", "[limits]", f'deadline = "10m"{GUESS}', f'budget   = "20gpu-min"{GUESS}']
 NO_OPTIONS = (
-    "the script takes no options: give it one for each hyperparameter (argparse), and write "
-    "[space] and args"
+    "no option is seen: give the script one for each hyperparameter (argparse), and write [space] "
+    'and args ("--lr", "{lr}")'
 )
-NOT_TUNED = "no option looks like a hyperparameter: write [space] and args yourself"
+NOT_TUNED = (
+    'no option looks like a hyperparameter: write [space] and args ("--lr", "{lr}") yourself'
+)
 NO_HYDRA = (
     "no override is known that is a hyperparameter: write [space] and args (optimizer.lr={lr})"
 )
+EDITED = "have the script read what follows of its environment (`import os` at the top)"
+LR = "lr = { low = 0.0003, high = 0.3, log = true }"
 HOW = {
     "transformers": "use seerd.transformers.Callback in the script (docs/frameworks.md)",
     "lightning": "use seerd.lightning.Callback in the script (docs/frameworks.md)",
@@ -57,7 +60,7 @@ def written(script: str, found: ScriptFacts, python: Sequence[str] = ()) -> Writ
     """Write the spec of a script that has this name, in the folder of the spec. `python` are the
     lines that name its interpreter.
     """
-    tuned = tuned_of(found.options) or [OF_HYDRA if found.hydra else NO_OPTION]
+    tuned = tuned_of(found.options)
     goal = next(iter(found.logged if _callbacks(found) else found.printed), None)
     given = _given(found, tuned) if found.by_options else []
     missing = _missing(found, given)
@@ -69,19 +72,21 @@ def written(script: str, found: ScriptFacts, python: Sequence[str] = ()) -> Writ
         "",
         "[train]",
         f"script   = {json.dumps(script)}",
+        *([f'source   = "{_above(found)}"'] if found.up else []),
         _launcher(found),
         *python,
     ]
     if found.by_options:
-        lines += [
-            f"args     = {_texts([*found.given, *(part for one in given for part in one.written)])}"
-        ]
+        args = [part for one in given for part in one.option.arguments(one.value)]
+        lines += [f"args     = {_texts([*found.given, *args])}"]
+        lines += _environment(found, given)
     if found.by_options and not _callbacks(found):
         lines += [*_report(found), *_checkpoint(found)]
     lines += [
         "",
         "[space]",
         *(f"{one.name} = {dimension(one)}{GUESS}" for one in tuned),
+        *([] if tuned else [f"# {LR}" if found.by_options else f"{LR}{GUESS}"]),
     ]
     lines += _others(found, given)
     if not _by_ranks(found):
@@ -90,29 +95,29 @@ def written(script: str, found: ScriptFacts, python: Sequence[str] = ()) -> Writ
 
 
 class Given(NamedTuple):
-    """An option, and how it is written with its value in `args`."""
+    """An option, and the value that it is given."""
 
     option: ScriptOption
-    written: list[str]
+    value: str
 
 
 def _given(found: ScriptFacts, tuned: list[ScriptOption]) -> list[Given]:
     """Return what the script is given: hyperparameters, a length that no trial comes to the end of,
     a folder of its own, and what has it save.
     """
-    given = [Given(one, one.arguments(f"{{{one.name}}}")) for one in tuned]
+    given = [Given(one, f"{{{one.name}}}") for one in tuned]
     lengths = [one for one in found.options if one.word in LENGTHS and _is_long(one)]
     given += [
-        Given(one, one.arguments(str(max(LONG, int(one.default or 0)))))
+        Given(one, str(max(LONG, int(one.default or 0))))
         for one in ([] if found.saves.at_end else lengths[:1])
     ]
     for one in found.options:
         if given_folder(one) and one.name not in {other.option.name for other in given}:
-            given.append(Given(one, one.arguments(OUT)))
+            given.append(Given(one, OUT))
         elif one.word in EACH_EPOCH and one.default is None:
-            given.append(Given(one, one.arguments("epoch")))
+            given.append(Given(one, "epoch"))
         elif one.word.startswith("save") and one.kind == "bool" and one.default is False:
-            given.append(Given(one, [one.flag]))
+            given.append(Given(one, ""))
     return given
 
 
@@ -142,6 +147,22 @@ def _launcher(found: ScriptFacts) -> str:
     return 'launcher = "python"  # one process; "torchrun" starts one for each GPU'
 
 
+def _environment(found: ScriptFacts, given: list[Given]) -> list[str]:
+    """Return the line for what is set by the environment: hyperparameters, and where modules are
+    that lie above the script.
+    """
+    env = {"PYTHONPATH": _above(found)} if found.up else {}
+    env |= {
+        one.option.flag[1:]: one.value for one in given if one.option.flag.startswith(ENVIRONMENT)
+    }
+    pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in env.items())
+    return [f"env      = {{ {pairs} }}"] if env else []
+
+
+def _above(found: ScriptFacts) -> str:
+    return "/".join([".."] * found.up)
+
+
 def _report(found: ScriptFacts) -> list[str]:
     patterns = [_literal(one.pattern) for one in found.printed[:4]]
     first = patterns[0] if patterns else _literal(f"accuracy[=: ]+{NUMBER_PLACE}")
@@ -167,7 +188,7 @@ def _others(found: ScriptFacts, given: list[Given]) -> list[str]:
         one.flag
         for one in found.options
         if one.name not in names and not one.required and one.word not in (*LENGTHS, *RESUMES)
-        if one.flag.startswith("-") or not one.flag.endswith("=")
+        if not one.edit and (one.flag.startswith("-") or not one.flag.endswith("="))
     ]
     if not flags:
         return []
@@ -184,10 +205,16 @@ def _missing(found: ScriptFacts, given: list[Given]) -> tuple[str, ...]:
         *flags, last = [one.flag.rstrip("=") for one in needed]
         listed, them = (f"{', '.join(flags)} and {last}", "them") if flags else (last, "it")
         missing.append(f"the script needs {listed}: put {them} into args{_about(needed)}")
+    if found.unread:
+        missing.append(
+            f"options of {', '.join(found.unread)} are not read: put what they need into args"
+        )
     if "seerd" in found.frameworks:
         return tuple(missing)
     if found.by_options and not tuned_of(found.options):
         missing.append(NO_HYDRA if found.hydra else NOT_TUNED if found.options else NO_OPTIONS)
+    edits = [one.option.edit for one in given if one.option.edit]
+    missing += [f"no option sets a hyperparameter: {EDITED}", *edits] if edits else []
     if callbacks := _callbacks(found):
         return (*missing, *(HOW[name] for name in callbacks))
     return (*missing, *_of_report(found), *_of_checkpoint(found))
@@ -197,6 +224,8 @@ def _of_report(found: ScriptFacts) -> list[str]:
     if not found.printed:
         return ["it is not seen what the script prints: write `report` for its metric"]
     goal = found.printed[0]
+    if goal.is_assumed:
+        return ["a table of metrics is printed: write the name of one for accuracy in `report`"]
     alike = (
         f"{goal.name} is printed of training and of validation alike: have the script print them "
         "in different words, and write `report` for the one that counts"
