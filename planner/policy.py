@@ -57,14 +57,16 @@ def _grid() -> Policy:
 
 def _sha() -> Policy:
     from seerd.planner.halving import SHA
+    from seerd.planner.unpaused import unpaused
 
-    return SHA
+    return unpaused(SHA)
 
 
 def _hyperband() -> Policy:
     from seerd.planner.hyperband import HYPERBAND
+    from seerd.planner.unpaused import unpaused
 
-    return HYPERBAND
+    return unpaused(HYPERBAND)
 
 
 def _e_hyperband() -> Policy:
@@ -85,26 +87,30 @@ def _e_grid() -> Policy:
 
 def _asha() -> Policy:
     from seerd.planner.asha import ASHA
+    from seerd.planner.unpaused import unpaused
 
-    return ASHA
+    return unpaused(ASHA)
 
 
 def _hypersched() -> Policy:
     from seerd.planner.hypersched import HYPERSCHED
+    from seerd.planner.unpaused import unpaused
 
-    return HYPERSCHED
+    return unpaused(HYPERSCHED)
 
 
 def _bohb() -> Policy:
     from seerd.planner.bohb import BOHB
+    from seerd.planner.unpaused import unpaused
 
-    return BOHB
+    return unpaused(BOHB)
 
 
 def _gp_ucb() -> Policy:
     from seerd.planner.gp_ucb import GP_UCB
+    from seerd.planner.unpaused import unpaused
 
-    return GP_UCB
+    return unpaused(GP_UCB)
 
 
 def _measure() -> Policy:

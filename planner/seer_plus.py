@@ -61,6 +61,7 @@ from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, metric_at, rank
 from seerd.planner.surrogate import RungResult, propose
 from seerd.planner.turns import Diary, Turn, read_diary
+from seerd.planner.unpaused import longest_training
 from seerd.planner.windows import FINALISTS, LOOK, Windows, first_look, windows_of
 
 LEARNS = 12
@@ -106,7 +107,7 @@ def _is_beaten(draft: Draft, trial: TrialView) -> bool:
 
     One that has come as far as the longest training is about to end.
     """
-    if trial.reports >= (_longest(draft.problem, draft.view) or math.inf):
+    if trial.reports >= (longest_training(draft.problem, draft.view) or math.inf):
         return False
     level = draft.windows.level(trial)
     if draft.settled(trial) or level == 0 or draft.number == draft.windows.last:
@@ -384,18 +385,12 @@ def _in_round(problem: Problem, rounds: Sequence[ElasticRound], view: View, diar
 
 
 def _in_window(problem: Problem, cluster: FixedCluster, view: View, diary: Diary) -> Draft:
-    longest = _longest(problem, view)
+    longest = longest_training(problem, view)
     look = first_look(problem.params, view)
     if problem.begins_anew and longest is not None:
         look = min(look, longest)
     windows = windows_of(problem, cluster, look, diary.report_s, longest)
     return Draft(problem, cluster, view, diary, windows)
-
-
-def _longest(problem: Problem, view: View) -> int | None:
-    """Return how many reports the longest training makes; None: not known yet."""
-    ended = [t.reports for t in view.trials.values() if t.status == "finished" and t.reports]
-    return problem.params.max_reports or max(ended, default=None)
 
 
 SEER_PLUS = Policy(outline, plan)

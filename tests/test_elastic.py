@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from seerd.agent.protocol import ObservedScript
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
@@ -60,6 +61,12 @@ def planned(spec: Spec, minimize: Minimize, **limits: float | None) -> Planned:
     return elastic_plan(
         replace(spec, limits=replace(spec.limits, **limits)), P3_8XLARGE, profile(), minimize
     )  # type: ignore[arg-type]
+
+
+def test_what_moves_between_stages_must_be_able_to_go_on(spec: Spec) -> None:
+    saves_nothing = replace(spec, train=replace(spec.train, observed=ObservedScript({})))
+    with pytest.raises(UsageError, match="begin anew: leave --minimize out"):
+        planned(saves_nothing, "cost", deadline_s=900.0)
 
 
 def test_more_time_costs_less(spec: Spec) -> None:

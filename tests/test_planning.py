@@ -431,3 +431,7 @@ def test_a_script_without_a_checkpoint_is_planned_without_moves(name: str) -> No
     notes = problem_of(wider, PER_TRIAL, assumed(rented=False)).adjusted
     assert any("policy.p_max = 4 is not used" in note for note in notes) == begins_anew
     assert not any("p_max" in note for note in made.adjusted)
+    aimed = replace(spec, metric=replace(spec.metric, target=0.9))
+    notes = problem_of(aimed, PER_TRIAL, assumed(rented=False)).adjusted
+    ends = "a trial reports" if begins_anew else "a model is saved with"
+    assert f"the run ends as soon as {ends} accuracy at least 0.9" in notes

@@ -15,7 +15,6 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.obstacles import always_blocked
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Warned
-from seerd.planner.space import Space
 from seerd.planner.trial_ids import job_of
 from seerd.units import count
 
@@ -74,7 +73,7 @@ def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
     """Return whether no choice of a hyperparameter that has several is common to all trials: such a
     choice may be why they fail.
     """
-    for parameter in _space(state, job).parameters:
+    for parameter in state.facts.problem_of(job).space.parameters:
         values = [trial.config.get(parameter.name) for trial in trials]
         if (
             len(parameter.choices) > 1
@@ -85,16 +84,11 @@ def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
     return True
 
 
-def _space(state: State, job: str) -> Space:
-    problem = state.facts.problem
-    return next((planned.problem for planned in problem.jobs if planned.id == job), problem).space
-
-
 def _differ(state: State, job: str, trials: list[Trial]) -> bool:
     """Return whether trials have little in common but that they fail: of each hyperparameter they
     have values in both halves, so a half of the space that works would probably have been met.
     """
-    for parameter in _space(state, job).parameters:
+    for parameter in state.facts.problem_of(job).space.parameters:
         values = [one.config[parameter.name] for one in trials if parameter.name in one.config]
         shares = [parameter.share(value) for value in values]
         if len(parameter.choices) != 1 and shares and not min(shares) < 0.5 <= max(shares):

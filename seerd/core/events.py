@@ -108,6 +108,10 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
         """Return the facts of the job with this id."""
         return next(job for job in self.jobs if job.id == name)
 
+    def problem_of(self, job: str) -> Problem:
+        """Return what the policy of a job solves, in its own terms."""
+        return next((one.problem for one in self.problem.jobs if one.id == job), self.problem)
+
     @property
     def goals(self) -> dict[str, Objective]:
         """What each job's trials are compared by; the one job of a run has an empty id."""

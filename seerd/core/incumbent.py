@@ -111,9 +111,12 @@ def averaged(state: State, checkpoint: Checkpoint) -> int:
 
 def metric_name(state: State, best: Incumbent) -> str:
     """Name what the metric of this model is, for people: a report's, or the mean of several."""
-    reports = averaged(state, best.checkpoint)
-    mean = f" (mean of the last {reports} reports)" if reports > 1 else ""
-    return f"{state.facts.goal_of(best.trial).metric}{mean}"
+    return mean_name(state.facts.goal_of(best.trial), averaged(state, best.checkpoint))
+
+
+def mean_name(goal: Objective, reports: int) -> str:
+    """Name the metric of so many reports, for people."""
+    return goal.metric + f" (mean of the last {reports} reports)" * (reports > 1)
 
 
 def good_enough(goal: Objective, metric: float | None) -> bool:

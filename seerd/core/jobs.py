@@ -7,8 +7,10 @@ itself ends by its own limits, or when all its jobs are over.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from statistics import fmean
 
-from seerd.core.incumbent import good_enough, incumbent, metric_name
+from seerd.core.events import Objective
+from seerd.core.incumbent import good_enough, incumbent, mean_name, metric_name
 from seerd.core.limits import affordable_for_job, job_ends, least_s, release_s
 from seerd.core.state import State
 from seerd.core.verdicts import JobOver, OverCause
@@ -33,15 +35,28 @@ def ending_jobs(state: State, failing: Mapping[str, str]) -> Iterator[JobOver]:
 
 
 def target_reached(state: State, job: str) -> str | None:
-    """Say which model is as good as the job's target; None: none is, or it has no target."""
+    """Say which model is as good as the job's target, or which trial where none is saved; None:
+    nothing is, or it has no target.
+    """
     goal = state.facts.goals[job]
-    best = None if goal.target is None else incumbent(state, job)
-    if best is None or not good_enough(goal, best.metric):
+    if goal.target is None:
         return None
-    return (
-        f"{best.trial} has {metric_name(state, best)} {best.metric:.6g} after "
-        f"{count(best.checkpoint.reports, 'report')}, and {goal.target:.6g} was wanted"
-    )
+    best = incumbent(state, job)
+    if best is not None and good_enough(goal, best.metric):
+        name, reports = metric_name(state, best), best.checkpoint.reports
+        return _reached(goal, best.trial, name, best.metric, reports)
+    for trial in state.trials.values() if state.facts.problem_of(job).begins_anew else ():
+        last = [report.metric for report in trial.history[-goal.smooth :]]
+        finite = [metric for metric in last if metric is not None]
+        metric = fmean(finite) if finite and len(finite) == len(last) else None
+        if job_of(trial.id) == job and metric is not None and good_enough(goal, metric):
+            return _reached(goal, trial.id, mean_name(goal, len(last)), metric, trial.reports)
+    return None
+
+
+def _reached(goal: Objective, trial: str, name: str, metric: float, reports: int) -> str:
+    wanted = f"{goal.target:.6g} was wanted"
+    return f"{trial} has {name} {metric:.6g} after {count(reports, 'report')}, and {wanted}"
 
 
 def _own_limit(state: State, job: PlannedJob) -> OverCause | None:

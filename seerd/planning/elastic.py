@@ -67,6 +67,11 @@ def elastic_plan(
         )
     if spec.policy.p_min > 1:
         raise UsageError("--minimize plans with policy.p_min = 1")
+    if spec.train.begins_anew:
+        raise UsageError(
+            "--minimize moves trials to other numbers of GPUs, and without `checkpoint` in [train] "
+            "each would begin anew: leave --minimize out"
+        )
     task = _task(spec, cluster, profile)
     closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)
     found = (
@@ -239,7 +244,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
         within=replace(limits, deadline_s=deadline_s - start_s),
         start_s=start_s,
         adjusted=(
-            *target_notes(spec.metric),
+            *target_notes(spec),
             *earlier_notes(spec.policy),
             *(() if found.exact else (CUT_SHORT,)),
         ),

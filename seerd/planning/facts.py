@@ -12,7 +12,7 @@ from typing import Literal
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Limits, Outline, PolicyParams, Problem
 from seerd.planner.profile import Profile
-from seerd.spec.spec import Metric, Spec, SpecLimits
+from seerd.spec.spec import Spec, SpecLimits
 
 HOUR_S = 3600.0
 FIRST_LOOK_REPORTS = 2
@@ -125,8 +125,7 @@ def problem_of(
         max_gpus=most_gpus(spec.limits.max_gpus, cluster),
         cost_usd=spec.limits.cost_usd,
     )
-    params, observed = with_t_min(spec, profile, limits), spec.train.observed
-    begins_anew = observed is not None and not observed.checkpoint
+    params, begins_anew = with_t_min(spec, profile, limits), spec.train.begins_anew
     is_wider = params.p_max is not None and params.p_max > params.p_min
     return Problem(
         limits,
@@ -138,7 +137,7 @@ def problem_of(
             *notes,
             *(BEGINS_ANEW,) * begins_anew,
             *(P_MAX_UNUSED.format(params=params),) * (begins_anew and is_wider),
-            *target_notes(spec.metric),
+            *target_notes(spec),
             *earlier_notes(spec.policy),
         ),
         begins_anew=begins_anew,
@@ -158,14 +157,16 @@ def with_t_min(spec: Spec, profile: Profile, *limits: Limits) -> PolicyParams:
     return replace(params, t_min_s=max(LEAST_LOOK_S, min(look_s, MOST_LOOK * longest_s)))
 
 
-def target_notes(metric: Metric) -> tuple[str, ...]:
+def target_notes(spec: Spec) -> tuple[str, ...]:
     """Say when the run ends before its limits, if it has a target; nothing if it has none."""
+    metric = spec.metric
     if metric.target is None:
         return ()
     bound = "at least" if metric.mode == "max" else "at most"
     mean = f" (mean of the last {metric.smooth} reports)" if metric.smooth > 1 else ""
     wanted = f"{metric.name}{mean} {bound} {metric.target:.6g}"
-    return (f"the run ends as soon as a model is saved with {wanted}",)
+    what = "a trial reports" if spec.train.begins_anew else "a model is saved with"
+    return (f"the run ends as soon as {what} {wanted}",)
 
 
 def earlier_notes(params: PolicyParams) -> tuple[str, ...]:

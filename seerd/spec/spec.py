@@ -81,6 +81,11 @@ class Train:
     fill: tuple[str, ...] = ()
     observed: ObservedScript | None = None
 
+    @property
+    def begins_anew(self) -> bool:
+        """Whether nothing of a trial is saved, so that one that is stopped begins anew."""
+        return self.observed is not None and not self.observed.checkpoint
+
 
 @dataclass(frozen=True, slots=True)
 class SpecLimits:

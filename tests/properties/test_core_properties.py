@@ -70,6 +70,9 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
         else replace(made.cluster, max_instances=hosts)
     )
     facts = msgspec.structs.replace(made, problem=problem, cluster=cluster)
+    if seed % 5 == 0:
+        problem = replace(problem, params=replace(params, p_max=params.p_min), begins_anew=True)
+        facts = msgspec.structs.replace(facts, problem=problem)
     if isinstance(outline_of(problem), Impossible):
         return some_facts(rng, seed, make, policies)
     return facts

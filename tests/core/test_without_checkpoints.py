@@ -1,0 +1,57 @@
+"""Scripts that save nothing: their reports are the result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from seerd.core.events import TrialReported
+from tests.core.test_alike import ended, run_of
+from tests.core.test_answers import Run
+
+
+def training(*, begins_anew: bool = True, **facts: Any) -> Run:
+    """Two trials train."""
+    run = run_of("a", "b", **facts)
+    problem = replace(run.state.facts.problem, begins_anew=begins_anew)
+    run.state.facts = msgspec.structs.replace(run.state.facts, problem=problem)
+    return run
+
+
+def report(run: Run, name: str, metric: float | None) -> list[Any]:
+    reports = run.trial(name).reports + 1
+    return run.fact(TrialReported, name, reports=reports, metric=metric, unit_s=0.1)
+
+
+@pytest.mark.parametrize(("mode", "metric"), [("max", 0.7), ("min", 0.5)])
+def test_a_report_that_reaches_the_target_ends_the_run(mode: str, metric: float) -> None:
+    run = training(mode=mode, target=0.6)
+    report(run, "a", None)
+    report(run, "b", 1.2 - metric)
+    assert ended(run) is None
+    report(run, "b", metric)
+    assert (run.state.end.status, ended(run)) == ("target", "target")
+    assert run.state.result.notes[-1] == (
+        f"the target was reached: b has accuracy {metric:g} after 2 reports, and 0.6 was wanted"
+    )
+
+
+def test_where_models_are_saved_a_report_alone_does_not_end_it() -> None:
+    run = training(target=0.6, begins_anew=False)
+    report(run, "a", 0.7)
+    assert ended(run) is None
+
+
+def test_the_mean_of_the_last_reports_counts_if_the_person_wants_it() -> None:
+    run = training(target=0.6, smooth=2)
+    for metric in (0.4, 0.7, None, 0.8):
+        report(run, "a", metric)
+        assert ended(run) is None
+    report(run, "a", 0.5)
+    assert run.state.result.notes[-1] == (
+        "the target was reached: a has accuracy (mean of the last 2 reports) 0.65 after 5 reports, "
+        "and 0.6 was wanted"
+    )
