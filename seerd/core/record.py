@@ -454,6 +454,8 @@ def _(event: TrialReported, state: State) -> None:
     if job.extra == trial.id:  # it trains beside the others: nothing is in the way any more
         job.block, job.extra, state.agenda.stirred = None, None, True
     trial.blocked_s.clear()
+    if state.facts.goal_of(trial.id).target is not None:
+        state.agenda.stirred |= state.facts.problem_of(job_of(trial.id)).begins_anew
     took(state, event.unit_s)
     if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None
