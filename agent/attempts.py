@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import shutil
 import time
@@ -18,13 +19,14 @@ from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional
 from seerd.agent import host, plainfile, postmortem
 from seerd.agent.family import Ancestor, Family, Others
 from seerd.agent.file_events import FileEvents
-from seerd.agent.hangs import Stall
+from seerd.agent.hangs import PATIENCE, Stall
 from seerd.agent.journal import Maker
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.observing import END_FILE, Observing
 from seerd.agent.protocol import Exited, Noticed, Start, Started
+from seerd.agent.standstill import Standstill
 from seerd.agent.threads import in_thread
-from seerd.agent.trial_output import MOST_AT_ONCE, TrialOutput
+from seerd.agent.trial_output import MOST_AT_ONCE, QUIET_S, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import Watchdog
 
@@ -33,6 +35,10 @@ LAST_PLACE_S = 30.0
 before.
 """
 POLL_S = 0.1
+LEAST_QUIET_S, STILL_S = 5.0, 10.0
+"""Seconds without a report that are told at the earliest, in short runs; and seconds in which an
+attempt must do nothing at all to be said to stand still.
+"""
 Tell = Callable[[List[Maker]], None]
 SUMMARY_S = 3.0
 """Seconds that torchrun has, after a rank has crashed, to end the others and to log which it was.
@@ -94,6 +100,7 @@ class LocalAttempt:
         self._family = Family(f"{run}/{self.key}", self.since, lambda: self.launcher, self._rivals)
         self._watchdog = Watchdog(start, places, self.members, tell)
         self._hung: Optional[Stall] = None
+        self._still, self._quiet_s = Standstill(), QUIET_S
         self._ends_at: Optional[float] = None
         self._marker = ""
         self._by_torchrun = False
@@ -142,7 +149,9 @@ class LocalAttempt:
             return
         self._tell([self._started(time.time(), self._process.pid)])
         if speaks(self.start):
-            self._output.begin()
+            left_s = math.inf if self._ends_at is None else self._ends_at - time.time()
+            self._quiet_s = min(QUIET_S, max(LEAST_QUIET_S, left_s / 3))
+            self._output.begin(self._quiet_s)
         self._watch = self._file_events.watch(self._out, self._wake.set)
         self._wake.set()
         try:
@@ -212,7 +221,7 @@ class LocalAttempt:
         ):
             # After a lease nobody waits, so a checkpoint under way may still get there.
             self._output.checkpoint_store.cut()
-        self._output.look()
+        self._output.look(partial(postmortem.error_in, self._places.logs))
         if self._has_grown() or (self._storing is None and self._output.can_store()):
             self._wake.set()
 
@@ -239,6 +248,13 @@ class LocalAttempt:
             self._watchdog.look()
             if self.start.node is None:
                 self._end_if_hung()
+                self._look_whether_it_stands(process)
+
+    def _look_whether_it_stands(self, process: FirstProcess) -> None:
+        output = self._output
+        limit_s = max(min(STILL_S, self._quiet_s), PATIENCE * output.longest_s)
+        if why := self._still.look(time.monotonic(), process.pid, output.reported_at, limit_s):
+            output.tell_once("still", why)
 
     def _end_if_hung(self) -> None:
         stall = self._watchdog.hung

@@ -234,7 +234,7 @@ def life(pid: int, among: Set[int]) -> Optional[Life]:
     if sys.platform != "linux" or pid not in among:
         return None
     told = _stat(pid)
-    family = _descendants(pid) & among
+    family = (set(below([pid])) if lists_children() else _descendants(pid)) & among
     others = [stat for stat in map(_stat, family - {pid}) if stat is not None]
     if told is None:
         return None

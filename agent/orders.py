@@ -82,6 +82,8 @@ from seerd.agent.warm_starts import WarmStarts, can_fork
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
+SLOW_S = 2.0
+"""Seconds after which a setup command is told of."""
 SETS_UP = "//setup"
 """What follows the run's name in the mark of setup commands."""
 Beside = Callable[[Coroutine[Any, Any, None]], None]
@@ -334,8 +336,8 @@ class Orders:
             else None
         )
 
-    def _note_cold(self, why: str) -> None:
-        at = time.time()
+    def _note_cold(self, why: str, since: Optional[float] = None) -> None:
+        at = time.time() if since is None else since
         self._tell([lambda seq: Noticed(seq, at, "cold", None, why)])
 
     def _names(self, gpus: Iterable[int]) -> List[str]:
@@ -459,7 +461,9 @@ class Orders:
         output, there = self._here.folder / "setup.log", source.stat().st_ino
         fixed = fixed_environment(job.env, job.names)
         env = {**os.environ, **fixed, host.MARKER: f"{self._here.run}{SETS_UP}"}
-        for command in job.setup:
+        for number, command in enumerate(job.setup, 1):
+            why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
+            slow = asyncio.get_running_loop().call_later(SLOW_S, self._note_cold, why, time.time())
             with open(output, "ab") as out:
                 begins = out.tell()
                 process = await asyncio.create_subprocess_shell(
@@ -470,7 +474,10 @@ class Orders:
                     stdout=out,
                     stderr=out,
                 )
-                status = await process.wait()
+                try:
+                    status = await process.wait()
+                finally:
+                    slow.cancel()
             if status:
                 said = f"setup command {command!r} ended with exit status {status}"
                 return "\n".join(

@@ -26,6 +26,7 @@ FAILED_RANK = re.compile(
 CLOSED = re.compile(rb"Sending process ([0-9]{1,9}) closing signal")
 TOLD_TO_END = b"death signal"
 MISSING = re.compile(r"No module named '(\w+)")
+FRAME, ERROR_CHARS = '  File "', 1000
 STACK = "Stack (most recent call first):"
 LATER = {signal.SIGTERM, signal.SIGABRT}
 """Signals by which a rank dies because another one has: torchrun ends it, or it gives up on a
@@ -90,6 +91,12 @@ def examine(logs: Path) -> Findings:
     return Findings(
         guilty.rank, _last_words(logs, guilty.local), silent_since[guilty] / 1e9, killed_by
     )
+
+
+def error_in(logs: Path) -> str:
+    """Return the last lines of an attempt that goes on, if they have an error; else nothing."""
+    text = "\n".join(_last_words(logs, 0))[-ERROR_CHARS:]
+    return text if FRAME in text else ""
 
 
 def name_own_module(tail: List[str], source: Path) -> None:

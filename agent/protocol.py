@@ -538,7 +538,8 @@ class Complained:
     what  "output": a line of `out.jsonl` cannot be read; "not-stored": a checkpoint cannot be put
           into the store, now or ever; "untracked": its checkpoints hold no state; "warning": its
           training side warns of something; "number", "constraint": a pattern may not find what it
-          should; "quiet": it has run for a while and not reported;
+          should; "quiet": it has run for a while and not reported; "still": it does nothing at
+          all; "error": it goes on after an error, of which `why` has the words;
           "shared": it has written into what all trials share
     why   the reason, for people
     """
@@ -597,7 +598,8 @@ class Noticed:
     """This instance must be left; or there is something to know about it.
 
     what  "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it
-          cannot be used any more; "cold": it stays, but trials start more slowly than they could
+          cannot be used any more; "cold": it stays, but it or its trials start more slowly than
+          they could
     by    when the cloud takes it away (wall clock); None if it does not say
     why   the reason, if it is unhealthy or cold
     """

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from functools import partial
@@ -61,6 +62,9 @@ class TrialOutput:
     `local` is the folder of its checkpoints here, which are compared by `goal`. `_waiting` has
     those that are to be stored, oldest first, with the seconds that each took to write; `_best` is
     the worth of the best one that this attempt has stored.
+
+    reported_at  when it last reported, or began, by the monotonic clock; infinite: it has not begun
+    longest_s    seconds of its longest wait for a report
     """
 
     def __init__(
@@ -88,6 +92,8 @@ class TrialOutput:
         self._line = 0
         self._quiet_since: Optional[float] = None
         self._quiet_s = QUIET_S
+        self.reported_at = math.inf
+        self.longest_s = 0.0
         self._failures = 0
         self._untold: List[Maker] = []
         self._told: Set[Tuple[str, Any]] = set()
@@ -105,18 +111,22 @@ class TrialOutput:
             elif isinstance(fact, Complained):
                 self._told.add(("complaint", fact.what))
 
-    def begin(self) -> None:
-        """Note that the attempt runs from now on."""
-        self._quiet_since = time.monotonic()
+    def begin(self, quiet_s: float = QUIET_S) -> None:
+        """Note that the attempt runs from now on. `quiet_s`: see `look`."""
+        self._quiet_since = self.reported_at = time.monotonic()
+        self._quiet_s = quiet_s
 
-    def look(self) -> None:
-        """Have it told if the attempt has run for `QUIET_S` seconds without a report, and again
-        whenever that time has tripled.
+    def look(self, error: Callable[[], str]) -> None:
+        """Have it told if the attempt has run for `quiet_s` seconds without a report, and again
+        whenever that time has tripled. `error` returns the error that it has written last, or
+        nothing.
         """
         if self._quiet_since is None or time.monotonic() - self._quiet_since < self._quiet_s:
             return
         self._quiet_s *= 3
         self._tell_later("quiet", "")
+        if why := error():
+            self.tell_once("error", why)
 
     def has_grown(self) -> bool:
         """Tell whether there is something that `drain` has not looked at."""
@@ -163,7 +173,7 @@ class TrialOutput:
             )
             self._failures += 1
             if self._failures >= FAILURES_TOLD:
-                self._tell_once("not-stored", str(error))
+                self.tell_once("not-stored", str(error))
             return self._complaints_to_tell()
         except CheckpointError as error:
             self._complain("not-stored", error)
@@ -228,7 +238,7 @@ class TrialOutput:
         the disk with our log.
         """
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        self._tell_once(what, f"{where}{reason}")
+        self.tell_once(what, f"{where}{reason}")
         self._complaints += 1
         if self._complaints <= MOST_COMPLAINTS:
             last = " (no more is said of later ones)" if self._complaints == MOST_COMPLAINTS else ""
@@ -236,7 +246,7 @@ class TrialOutput:
                 "%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last
             )
 
-    def _tell_once(self, what: str, why: str) -> None:
+    def tell_once(self, what: str, why: str) -> None:
         """Have it told, unless something of this kind was told of this attempt."""
         if ("complaint", what) in self._told:
             return
@@ -261,11 +271,11 @@ class TrialOutput:
         if kind == "checkpoint":
             self._saved(_name(told["name"]), _seconds(told.get("save_s", 0.0)))
             if told.get("tracked") == []:
-                self._tell_once("untracked", "")
+                self.tell_once("untracked", "")
             return None
         if kind == "warning":
             about = told.get("about")
-            self._tell_once(about if about in ABOUT else "warning", str(told["why"]))
+            self.tell_once(about if about in ABOUT else "warning", str(told["why"]))
             return None
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
@@ -289,7 +299,9 @@ class TrialOutput:
             _seconds(told.get("unit_s", 0.0)),
         )
         metrics = metrics_of(told["metrics"])
-        self._quiet_since = None
+        now, self._quiet_since = time.monotonic(), None
+        self.longest_s = max(self.longest_s, now - self.reported_at)
+        self.reported_at = now
         return partial(
             Reported,
             at=at,

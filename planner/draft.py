@@ -57,6 +57,12 @@ class Draft:
         return self.windows.at(self.view.now_s)
 
     @property
+    def ends_soon(self) -> bool:
+        """Whether a trial that begins now makes no report before the window ends."""
+        now_s, report_s = self.view.now_s, self.diary.report_s or 0.0
+        return self.windows.changes_s(now_s) < now_s + self.diary.start_s + report_s
+
+    @property
     def free(self) -> int:
         """GPUs that nobody has."""
         return self.cluster.gpus - sum(a.gpus for a in self.allocations.values())

@@ -7,8 +7,9 @@ No length of a training need be known.
 The time is divided into windows of equal length, but for the first and the last one
 (`seerd.planner.windows`). There are rungs at r, eta r, eta^2 r, ... reports, one fewer than
 windows. In the first window a free GPU goes to a trial that is among the best 1/eta of its rung,
-else to a new configuration, as in ASHA (Li et al., MLSys '20). In window k, from 0, trials that
-have not come to rung k wait; whoever is among the best of a rung goes on, else the best that waits.
+else to a new configuration, as in ASHA (Li et al., MLSys '20), if it can report before the window
+ends. In window k, from 0, trials that have not come to rung k wait; whoever is among the best of a
+rung goes on, else the best that waits.
 In the last window the best trials of the highest rung share the GPUs: four of them at first, then
 two, then one. Trials take turns: there may be many more of them than GPUs.
 
@@ -160,7 +161,7 @@ class _Queue:
     """Who goes on next among those that wait, by how far they have come.
 
     In the first window nobody goes on who is not among the best 1/eta of a rung below the last one,
-    as long as there are new configurations.
+    as long as there are new configurations that can report before it ends.
     """
 
     def __init__(self, draft: Draft, waiting: Sequence[TrialView]) -> None:
@@ -176,7 +177,7 @@ class _Queue:
             if 0 < level < windows.last:
                 arrived = draft.arrived(level)
                 self._best[level] = {t.id for t in arrived[: int(len(arrived) / eta)]}
-        self._first = draft.number == 0
+        self._first = draft.number == 0 and not draft.ends_soon
 
     def take(self) -> TrialView | None:
         """Take out the next one that should rather go on than that a new one begins; None if there

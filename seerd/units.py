@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import re
 
+SLOW_S = 2.0
+"""What takes longer is told, seconds."""
 SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 GPU_SECONDS = {"gpu-h": 3600.0, "gpu-min": 60.0, "gpu-s": 1.0}
 GIGABYTES = {"TB": 1000.0, "GB": 1.0, "MB": 0.001}

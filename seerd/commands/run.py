@@ -18,7 +18,7 @@ import typer
 
 from seerd.commands import beginning
 from seerd.commands.common import STARTED, SpecOptions, quickly, say, tell
-from seerd.units import format_duration
+from seerd.units import SLOW_S, format_duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from seerd.spec.group import JobGroup
     from seerd.spec.spec import Spec
 
-SLOW_S = 2.0
-"""Seconds of planning that are reported."""
 DEADLINE = "5m"
 """The deadline of `seerd profile`, if none is given."""
 

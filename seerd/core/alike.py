@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from seerd.core.complaints import GOES_ON
 from seerd.core.last_words import error_line, error_place, is_certain
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.obstacles import always_blocked
@@ -20,6 +21,10 @@ from seerd.units import count
 
 LONGEST = 200
 """How many characters of a line that a script has written are repeated at most."""
+OVER_TIME = (
+    "its epoch takes longer than that: report more often than once an epoch, or give the run a "
+    "longer --deadline"
+)
 DIFFERS = re.compile(r"0x[0-9a-f]+|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", re.IGNORECASE)
 """What may differ between two failures that are alike: numbers and addresses."""
 
@@ -141,25 +146,30 @@ def in_words(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def still_quiet(state: State) -> Warned | None:
-    """Return the warning that no trial has reported yet, if it is due: agents tell of each trial
-    that is silent, and people are told again when that has lasted for twice as long.
+def still_quiet(state: State, name: str) -> Warned | None:
+    """Return the warning that no trial has reported yet, or that this one has not, if it is due:
+    agents tell of each trial that is silent, and people are told again when none has reported for
+    twice as long.
     """
     began_s, told_s = state.signs.tried_s, state.signs.warned.get("no-report")
-    if state.phase is not RunPhase.RUNNING or state.signs.reported or began_s is None:
+    if state.phase is not RunPhase.RUNNING or began_s is None:
+        return None
+    if state.signs.reported:
+        return _late(state, state.trials.get(name))
+    if any(what in state.signs.complaints for what in GOES_ON):
         return None
     if told_s is not None and state.now - began_s < 2 * (told_s - began_s):
         return None
     since = in_words(state.now - began_s)
     running = [trial for trial in state.trials.values() if trial.held is not None]
-    training = sum(trial.training for trial in running)
-    name = state.facts.metric
+    training = [trial for trial in running if trial.training]
+    metric = state.facts.metric
     if not running:
         doing = "no trial runs now"
-    elif pattern := state.facts.patterns.get(name):
+    elif pattern := state.facts.patterns.get(metric):
         doing = (
-            f"no line that {count(len(running), 'running trial')} printed matched train.report "
-            f"{pattern!r} (`seerd logs` shows what they print)"
+            f"no line that {_names(running)} printed matched train.report {pattern!r} (`seerd "
+            "logs` shows what they print), or no epoch is over yet"
         )
     elif not training:
         doing = (
@@ -168,7 +178,24 @@ def still_quiet(state: State) -> Warned | None:
         )
     else:
         doing = (
-            f"training: {training} of {count(len(running), 'trial')}; a unit of work takes longer "
-            f"than that, or the script does not call trial.report({name}=...)"
+            f"{_names(training)} trained without a first report: the script does not call "
+            f"trial.report({metric}=...), or {OVER_TIME}"
         )
     return Warned(what="no-report", detail=f"{since} and no report yet; {doing}")
+
+
+def _late(state: State, trial: Trial | None) -> Warned | None:
+    """Return the warning that a trial has not reported, as others have. It is given once."""
+    if trial is None or trial.history or trial.began_s is None or "late" in state.signs.warned:
+        return None
+    ran = in_words(state.now - trial.began_s)
+    return Warned(
+        what="late",
+        detail=f"{trial.id} has run for {ran} without a first report, and others have reported: it "
+        f"hangs, or {OVER_TIME}",
+    )
+
+
+def _names(trials: list[Trial]) -> str:
+    more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
+    return f"{trials[0].id}{more}"

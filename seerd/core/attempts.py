@@ -47,7 +47,7 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
     if key in state.ledger.open:
         state.ledger.begin_at(key, at)
     if node == trial.held[0].node:
-        trial.pid = pid
+        trial.pid, trial.began_s = pid, at
         if trial.phase is TrialPhase.STARTING:
             trial.go(TrialPhase.RUNNING)
 

@@ -13,12 +13,15 @@ from seerd.core.last_words import error_line
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Warned
 from seerd.planner.trial_ids import job_of
+from seerd.units import format_size
 
 SIDE = "docs/training-side.md"
 FEW, DIGITS = 3, 9
 """So many numbers, if they have so many digits in all, are hardly the same by chance in two trials;
 nor is one number in so many trials beside another. Accuracies on few samples have two digits.
 """
+GOES_ON = ("error", "still")
+"""Complaints that are forgotten when the trial reports."""
 IN_THE_WAY: dict[Obstacle, str] = {
     "address": "an address was in use",
     "device": "a device was busy",
@@ -49,6 +52,12 @@ def complaint_text(event: TrialComplained) -> str:
             f"the checkpoints of {trial} hold no model, since nothing was given to "
             "trial.track(model=..., optimizer=...)"
         )
+    if event.what == "error":
+        lines = why.splitlines()
+        then = hint("", lines, "RUN", ()) or "`seerd logs` shows all of it"
+        return f"{trial} has written an error and goes on: {error_line(lines).rstrip(': ')}; {then}"
+    if event.what == "still":
+        return f"{trial} stands still: {why}; `seerd logs` shows its last words"
     return f"{trial}: {why}" if why else f"{trial}: {event.what}"
 
 
@@ -82,9 +91,9 @@ def disk_warning(state: State, trial: str) -> Warned | None:
         return None
     return Warned(
         what="disk",
-        detail=f"the disk may fill up: a checkpoint has {_bytes(size)}, up to {each} of each "
-        f"of {trials} trials are kept, so {_bytes(more)} more may come, and "
-        f"{_bytes(signs.free)} are free; free space, or name another disk in cluster.store",
+        detail=f"the disk may fill up: a checkpoint has {format_size(size)}, up to {each} of each "
+        f"of {trials} trials are kept, so {format_size(more)} more may come, and "
+        f"{format_size(signs.free)} are free; free space, or name another disk in cluster.store",
     )
 
 
@@ -131,8 +140,3 @@ def _report_alike(trial: Trial, other: Trial) -> bool:
 
 def _digits(number: float) -> int:
     return len(f"{number:.6g}".partition("e")[0].replace(".", "").strip("-0"))
-
-
-def _bytes(count: float) -> str:
-    unit, size = ("GB", 1e9) if count >= 1e9 else ("MB", 1e6) if count >= 1e6 else ("kB", 1e3)
-    return f"{count / size:.3g} {unit}"

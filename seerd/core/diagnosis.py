@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seerd.core.alike import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
+from seerd.core.complaints import GOES_ON
 from seerd.core.hints import hint
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase, TrialPhase
@@ -22,9 +23,6 @@ from seerd.planner.trial_ids import job_of
 
 PAGE = "docs/mistakes.md"
 SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
-
-SETTING_UP = "is being set up"
-"""What a remark says of an instance that is not ready yet."""
 
 Cause = Literal[
     "going-on",
@@ -136,9 +134,11 @@ def fate(state: State, trial: Trial) -> str:
 def _not_tried(state: State) -> str:
     if any(instance.ready_at is not None for instance in state.fleet.instances.values()):
         return "no trial was started"
-    pending = next((f": {note}" for note in state.result.notes if SETTING_UP in note), "")
+    slow = state.fleet.slow.items()
+    pending = "; ".join(f"on {name} since {since:.1f}s {why}" for name, (why, since) in slow)
     return (
-        f"no trial was started, since no instance was ready before the run had to end{pending}; "
+        "no trial was started, since no instance was ready before the run had to end"
+        f"{f': {pending}' if pending else ''}; "
         "give it a longer --deadline"
     )
 
@@ -244,7 +244,9 @@ def _of_silence(state: State, trials: Sequence[Trial]) -> Diagnosis:
         return Diagnosis("unreadable-output", why)
     if state.end.status == "interrupted":
         return Diagnosis("interrupted", "the run was interrupted before the first report")
-    return _not_heard_of(state, trials)
+    found = _not_heard_of(state, trials)
+    signs = [text for what in GOES_ON if (text := state.signs.complaints.get(what))]
+    return Diagnosis(found.cause, ". ".join([*signs, found.text]))
 
 
 def _not_heard_of(state: State, trials: Sequence[Trial]) -> Diagnosis:

@@ -37,7 +37,7 @@ rebalance     the cloud will probably take it back; trials stay, unless the pers
               move (both: Amazon EC2 User Guide, Spot Instance
               interruption notices)
 unhealthy     its agent has found that it cannot be used any more
-cold          it is used; its trials start more slowly than they could
+cold          it is used; it or its trials start more slowly than they could
 """
 
 IN_JOURNALS = {"reports": "epoch"}
@@ -490,7 +490,8 @@ class TrialComplained(AgentFact, frozen=True, kw_only=True, tag="trial-complaine
     what     "output": a line that it wrote for seerd cannot be read; "not-stored": a checkpoint
              could not be stored; "untracked": its checkpoints hold no state; "warning": its
              training side warns of something; "number", "constraint": a pattern may not find what
-             it should; "quiet": it has run for a while and not reported;
+             it should; "quiet": it has run for a while and not reported; "still": it does
+             nothing at all; "error": it goes on after an error, of which `why` has the words;
              "shared": it has written into what all trials share
     why      text for people
     """

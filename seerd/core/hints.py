@@ -69,7 +69,7 @@ HINTS: tuple[Hint, ...] = (
         "module of your own must lie in train.source and must not be named in .seerdignore",
     ),
     Hint(
-        r"finished its bootstrapping phase|Safe importing of main module"
+        r"finished its bootstrapping phase|Safe importing of main module|freeze_support\(\)"
         r"|context has already been set",
         "RuntimeError: context has already been set",
         'with the start method "spawn" each worker imports the script anew: put what it does under '

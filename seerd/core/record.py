@@ -14,7 +14,7 @@ import msgspec
 
 from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
 from seerd.core.commands import Publish, StartTrial
-from seerd.core.complaints import complaint_text
+from seerd.core.complaints import GOES_ON, complaint_text
 from seerd.core.events import (
     AddAsked,
     AgentFact,
@@ -73,6 +73,8 @@ def record(state: State, event: AnyEvent) -> None:
         if instance is None:
             if isinstance(event, InstanceNoticed) and not _is_hint(state, event):
                 state.fleet.noticed[event.instance] = event.by
+            elif isinstance(event, InstanceNoticed) and event.what == "cold":
+                state.fleet.slow[event.instance] = (event.why, event.happened)
             elif isinstance(event, InstanceShared):
                 state.fleet.shared[event.instance] = event
             return
@@ -236,6 +238,7 @@ def _(event: InstanceReady, state: State) -> None:
                 minimum_s=cluster.minimum_s,
             )
         )
+    state.fleet.slow.pop(instance.id, None)
     if instance.id in state.fleet.shared:
         _share(state, instance, state.fleet.shared.pop(instance.id))
     if instance.id in state.fleet.noticed:
@@ -446,6 +449,9 @@ def _(event: TrialReported, state: State) -> None:
     trial.history.append(Report(event.happened, event.reports, metric))
     signs, state.agenda.reported = state.signs, trial.id
     signs.reported, signs.named = True, signs.named or event.named
+    for what in GOES_ON:
+        if signs.complaints.get(what, "").startswith(f"{trial.id} "):
+            del signs.complaints[what]
     signs.finite = signs.finite or event.metric is not None
     job = state.jobs[job_of(trial.id)]
     job.finite = job.finite or event.metric is not None
@@ -487,7 +493,7 @@ def _(event: TrialCheckpointed, state: State) -> None:
 def _(event: TrialComplained, state: State) -> None:
     """Keep the first complaint of each kind: the others say the same of other trials."""
     if event.what == "quiet":
-        state.agenda.quiet = True
+        state.agenda.quiet = event.trial
         return
     text = complaint_text(event)
     if event.trial in state.trials and event.what not in state.signs.complaints:

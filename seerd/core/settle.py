@@ -34,7 +34,7 @@ def settle(state: State) -> Iterator[AnyVerdict]:
         yield from retiring(state)
     if agenda.saved:
         yield from _checkpoints(state, agenda)
-    if agenda.quiet or agenda.reported is not None:
+    if agenda.quiet is not None or agenda.reported is not None:
         yield from _warnings(state, agenda)
     if agenda.judge or agenda.blocked:
         yield from _failures(state, agenda)
@@ -58,9 +58,9 @@ def _checkpoints(state: State, agenda: Agenda) -> Iterator[Kept | Warned]:
 
 
 def _warnings(state: State, agenda: Agenda) -> Iterator[Warned]:
-    quiet, agenda.quiet = agenda.quiet, False
+    quiet, agenda.quiet = agenda.quiet, None
     reported, agenda.reported = agenda.reported, None
-    if quiet and (warning := still_quiet(state)) is not None:
+    if quiet is not None and (warning := still_quiet(state, quiet)) is not None:
         yield warning
     if reported is not None and (warning := identical_warning(state, reported)) is not None:
         yield warning

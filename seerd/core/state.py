@@ -124,6 +124,7 @@ class Trial:
     start_command  id of the `StartTrial` that is under way, else None
     stop_command   id of the `StopTrial` that is under way, else None
     pid            id of the attempt's process on node 0, None if unknown
+    began_s        when its newest attempt began, in seconds since the run began; None: it has not
     training       True: its present attempt has reached its training loop
     trained        True: one of its attempts has reached its training loop
     history        its reports, oldest first, without those that a restart from an older checkpoint
@@ -171,6 +172,7 @@ class Trial:
     start_command: str | None = None
     stop_command: str | None = None
     pid: int | None = None
+    began_s: float | None = None
     training: bool = False
     trained: bool = False
     history: list[Report] = field(default_factory=list)
@@ -443,6 +445,8 @@ class Fleet:
     noticed        instance -> when the cloud takes it away, for notices that came before it was
                    ready
     shared         instance -> how many GPUs may be used there, told before it was ready
+    slow           instance -> what makes it start slowly, text for people, and since when, told
+                   before it was ready
     refusals       how many batches of launches in a row were refused
     refused        number of the newest batch that was refused
     refused_since  when the first of these refusals came, in seconds since the run began
@@ -458,6 +462,7 @@ class Fleet:
     holding: int = 0
     noticed: dict[str, float | None] = field(default_factory=dict)
     shared: dict[str, InstanceShared] = field(default_factory=dict)
+    slow: dict[str, tuple[str, float]] = field(default_factory=dict)
     refusals: int = 0
     refused: int = 0
     refused_since: float = -math.inf
@@ -590,7 +595,7 @@ class Agenda:
     blocked  trial -> what was in the way of its attempt, and on which GPUs, as (instance, GPU)
     doubt    True: something has gone wrong that may go wrong with every trial
     reported trial that has just reported, None if none has
-    quiet    True: an agent has told that a trial has not reported for a while
+    quiet    trial of which an agent has told that it has not reported for a while, None if none
     waited   trials whose ranks wait for others
     missing  instance -> when it ended by its cloud's account (None: unknown), for instances that a
              resumed run did not find
@@ -616,7 +621,7 @@ class Agenda:
     blocked: dict[str, tuple[Obstacle, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
     doubt: bool = False
     reported: str | None = None
-    quiet: bool = False
+    quiet: str | None = None
     waited: list[str] = field(default_factory=list)
     missing: dict[str, float | None] | None = None
     refused: list[Refusal] = field(default_factory=list)

@@ -72,10 +72,11 @@ deadline, budget  that limit of its own came near
 alike             every trial of it fails in the same way
 """
 
-WarnCause = Literal["no-report", "disk", "identical"]
+WarnCause = Literal["no-report", "late", "disk", "identical"]
 """What people are warned of.
 
 no-report  trials have run for a while, and none has reported
+late       a trial has run for a while and not reported, as others have
 disk       the checkpoints to come may not fit on the disk
 identical  trials of different configurations report the same
 """

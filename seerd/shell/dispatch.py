@@ -30,7 +30,6 @@ from seerd.core.commands import (
     StopTrial,
     Terminate,
 )
-from seerd.core.diagnosis import SETTING_UP
 from seerd.core.events import (
     AddAsked,
     AnyEvent,
@@ -73,13 +72,12 @@ from seerd.shell.model_card import Model, manifest_of, write_card
 from seerd.shell.providers.base import Launched, Leftovers, Loss, Span
 from seerd.shell.run_environment import Core, RunEnvironment
 from seerd.shell.sessions import Sessions
+from seerd.units import SLOW_S
 
 T = TypeVar("T")
 KEEP_S = 20.0
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
-SLOW_S = 2.0
-"""Seconds after which work that nobody has waited for yet is remarked."""
 HOP_S = 5.0
 INBOX_S = 0.5
 REATTACH_S, OVERDUE_S = 10.0, 2.0
@@ -343,14 +341,10 @@ class Dispatch:
             self._refuse(command, str(error), Span(), retry=True)
             return
         made_ready = self._made_ready(launched, command.id)
-        jobs = self._environment.jobs or [self._environment.job]
-        commands = [repr(command) for job in jobs for command in job.setup]
-        doing = f"train.setup runs {', then '.join(commands)}" if commands else "data and checks"
-        readiness = await self._remarking(
-            made_ready,
-            f"{launched.instance} {SETTING_UP}: {doing}",
-            SLOW_S,
-        )
+        slow = f"{launched.instance} is being made ready: data and checks"
+        setup = any(job.setup for job in self._environment.jobs or [self._environment.job])
+        # Its agent tells of setup commands.
+        readiness = await self._remarking(made_ready, slow, REMARK_S if setup else SLOW_S)
         if readiness.why:
             await self._return(command, launched, readiness)
             return

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from seerd.agent.copying import copy_file
 from seerd.agent.workplace import SMALL
 from seerd.errors import LimitsError, UsageError
-from seerd.units import format_duration, format_size
+from seerd.units import SLOW_S, format_duration, format_size
 
 ALWAYS_IGNORED = (
     ".git/",
@@ -45,8 +45,6 @@ UNFLUSHED = 512 << 20
 """Bytes of a source that may still be on their way to the disk when the run begins: for more of
 them its journal would have to wait.
 """
-SLOW_S = 2.0
-"""What takes longer is reported."""
 SHOWN = 3
 """Most names in a message."""
 MOST = 1 / 10

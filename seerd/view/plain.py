@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import singledispatch
 from itertools import groupby
 
+from seerd.core.alike import OVER_TIME
 from seerd.core.attempts import crash_text
 from seerd.core.complaints import IN_THE_WAY, complaint_text
 from seerd.core.enact import AnyDecision
@@ -47,17 +48,15 @@ from seerd.core.events import (
 )
 from seerd.core.incumbent import metric_name, sign_of
 from seerd.core.last_words import error_line
-from seerd.core.lifecycle import InstancePhase, TrialPhase
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.metrics import violated_by
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined, JobOver, OverCause, Warned
 from seerd.planner.trial_ids import job_of
-from seerd.units import count, format_duration, format_gpu_time, format_money, format_size
+from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_money, format_size
 from seerd.view.configs import config_text
 from seerd.view.harmless import harmless
 
-SLOW_S = 2.0
-"""Seconds from which on a save has a line."""
 ENDINGS = {
     "done": "the plan is carried out",
     "target": "the target was reached",
@@ -87,7 +86,10 @@ def ending(state: State) -> str:
     """Write how the run ended; empty if it goes on."""
     if state.end.status is None:
         return ""
-    return ALIKE if state.end.why == "alike" else ENDINGS[state.end.status]
+    if state.end.why == "alike":
+        return ALIKE
+    tried = any(trial.attempt for trial in state.trials.values())
+    return ENDINGS[state.end.status if tried or state.end.status != "done" else "deadline"]
 
 
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
@@ -128,7 +130,7 @@ def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> s
     for decision in decided:
         match decision:
             case Closing() if decision.why != "alike" and decision.status in ENDINGS:
-                return f"{ENDINGS[decision.status]}: trials save and exit"
+                return ending(state) + ": trials save and exit" * (state.fleet.holding > 0)
             case Declined():
                 return (
                     f"the policy gave no plan that can be used: {decision.why}; the last one stands"
@@ -378,12 +380,13 @@ def _(event: TrialExited, state: State) -> str:
         return f"{event.trial} has finished"
     if event.cause == "lost":
         return f"{event.trial} was lost with its agent{_then(trial, state)}"
-    saved = (
-        f"saved up to report {trial.checkpoints[0].reports}"
-        if trial.checkpoints
-        else "nothing saved"
-    )
-    return f"{event.trial} has stopped, {saved}"
+    if trial.checkpoints:
+        return f"{event.trial} has stopped, saved up to report {trial.checkpoints[0].reports}"
+    if trial.history or trial.began_s is None:
+        return f"{event.trial} has stopped, nothing saved"
+    after = format_duration(round(event.happened - trial.began_s))
+    later = trial.stopped != "closing" and state.phase is RunPhase.RUNNING
+    return f"{event.trial} has stopped after {after} without a report{f': {OVER_TIME}' * later}"
 
 
 def _then(trial: Trial, state: State) -> str:

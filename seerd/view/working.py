@@ -10,10 +10,10 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from seerd.units import SLOW_S
+
 AFTER_S = 1.0
-"""What takes no longer is over before it could be read."""
-LINE_AFTER_S = 2.0
-"""A line stays in a log: it is written only about what takes longer than this."""
+"""What takes no longer is over before it could be read; a line of a log is written later."""
 
 
 @contextlib.contextmanager
@@ -24,7 +24,7 @@ def working(what: str, after_s: float | None = None) -> Iterator[None]:
     thread writes.
     """
     terminal, done = sys.stderr.isatty(), threading.Event()
-    wait_s = (AFTER_S if terminal else LINE_AFTER_S) if after_s is None else after_s
+    wait_s = (AFTER_S if terminal else SLOW_S) if after_s is None else after_s
 
     def show() -> None:
         if done.wait(wait_s):

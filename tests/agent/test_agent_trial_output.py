@@ -254,14 +254,23 @@ def test_a_store_that_cannot_be_written_is_told_when_it_has_failed_three_times(t
     assert [(fact.what, "cannot be copied" in fact.why) for fact in told] == [("not-stored", True)]
 
 
+def test_an_error_that_a_trial_goes_on_after_is_told_once(trial):
+    trial.output.begin(0.0)
+    for _ in range(2):
+        trial.output.look(lambda: "ValueError: no")
+        trial.output._quiet_s = 0.0
+    told = [(fact.what, fact.why) for fact in trial.all()]
+    assert told == [("quiet", ""), ("error", "ValueError: no"), ("quiet", "")]
+
+
 def test_silence_is_told_until_there_is_a_report(trial, monkeypatch):
-    now = [100.0]
+    now, error = [100.0], ""
     monkeypatch.setattr("seerd.agent.trial_output.time.monotonic", lambda: now[0])
 
     def silent_at(moment: float) -> bool:
         now[0] = 100.0 + moment
-        trial.output.look()
-        return [fact.what for fact in trial.all()] == ["quiet"]
+        trial.output.look(lambda: error)
+        return [fact.what for fact in trial.all()][:1] == ["quiet"]
 
     assert not silent_at(50.0), "it has not begun"
     now[0] = 100.0

@@ -4,6 +4,7 @@ on.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -177,9 +178,30 @@ def test_people_are_told_that_nobody_has_reported_yet_ever_more_rarely() -> None
 def test_who_trains_is_asked_for_a_report_and_who_has_reported_for_nothing() -> None:
     run = run_of("a", "b")
     run.state.trials["a"].training = True
-    assert "training: 1 of 2 trials; a unit of work takes longer" in quiet(run, "a", 10.0)[0]
+    assert "a trained without a first report: " in quiet(run, "a", 10.0)[0]
     report(run, "b", 0.5)
-    assert quiet(run, "a", 90.0) == []
+    assert quiet(run, "b", 30.0) == []
+    (late,) = quiet(run, "a", 31.0)
+    assert late.startswith(f"a has run for {31.0 - run.state.trials['a'].began_s:.0f} s without a")
+    assert quiet(run, "a", 90.0) == [], "it is given once"
+
+
+def complain(run: Run, name: str, what: str, why: str) -> None:
+    run.fact(TrialComplained, name, what=what, why=why)
+
+
+def test_what_a_trial_has_shown_of_itself_is_its_silence_explained_until_it_reports() -> None:
+    run = run_of("a", "b")
+    complain(run, "a", "still", "for 10 s it did nothing")
+    error = ['  File "x.py", line 1, in f', "ValueError: no"]
+    complain(run, "b", "error", "\n".join(error))
+    assert quiet(run, "a", 10.0) == [], "more is known of it"
+    ended = copy.deepcopy(run.state)
+    ended.end.phase, ended.end.status = RunPhase.OVER, "deadline"
+    assert "a stands still: for 10 s it did nothing" in diagnose(ended).text
+    assert "b has written an error and goes on: ValueError: no; " in diagnose(ended).text
+    report(run, "a", 0.5)
+    assert list(run.state.signs.complaints) == ["error"]
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,32 @@ def test_who_has_settled_waits_though_nobody_is_better() -> None:
     assert max(trial.reports for trial in run.trials.values()) > 4 * PATIENCE
 
 
+@dataclass
+class Turns(Asked):
+    """Counts the turns that ended before the trial had reported, in the windows of a search."""
+
+    had: dict[str, int] = field(default_factory=dict)
+    in_vain: list[str] = field(default_factory=list)
+
+    def plan(self, view: View) -> Plan:
+        plan = super().plan(view)
+        made = {name: trial.reports for name, trial in view.trials.items()}
+        wanted = {one.trial for one in plan.allocations}
+        left = [name for name in self.had if name not in wanted and not plan.done]
+        self.in_vain += [name for name in left if made[name] == self.had[name]]
+        self.had = {name: self.had.get(name, made.get(name, 0)) for name in wanted}
+        return plan
+
+
+def test_no_trial_begins_that_has_to_stop_before_it_can_report() -> None:
+    in_vain = []
+    for seed in range(40):
+        asked = Turns(SEER_PLUS, problem(2, 60.0 + seed, seed=seed))
+        World(asked, 2, by_lr, start_s=0.5).run()
+        in_vain += asked.in_vain
+    assert in_vain == []
+
+
 @pytest.mark.parametrize("rises", [True, False])
 def test_few_configurations_train_until_the_end_whether_they_have_settled_or_not(
     rises: bool,
