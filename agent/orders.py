@@ -406,7 +406,8 @@ class Orders:
                 name = await in_thread(
                     checkpoint_store.fetch, places.checkpoints, order.checkpoints
                 )
-            plan, laid = await in_thread(_placed, plan, job, order, places, name)
+            over = attempt.stopped.is_set
+            plan, laid = await in_thread(_placed, plan, job, order, places, name, over)
             if await self._ours.take(attempt.key, order.gpus, attempt.stopped):
                 plan = on_devices(plan, self._ours.names(order.gpus), self._here.cuda)
             await attempt.begin(plan, self._warm_of(job))
@@ -497,16 +498,24 @@ def _tail(path: Path, begins: int) -> List[str]:
 
 
 def _placed(
-    plan: LaunchPlan, job: Job, order: Start, places: Places, name: Optional[str]
+    plan: LaunchPlan,
+    job: Job,
+    order: Start,
+    places: Places,
+    name: Optional[str],
+    is_stopped: Callable[[], bool],
 ) -> Tuple[LaunchPlan, workplace.Laid]:
     """Lay out the folder in which the script runs, for one that does not import seerd with the
-    checkpoint of this name at its place. Return how it is to be started, and what was laid out.
+    checkpoint of this name at its place; unless it is stopped. Return how it is to be started, and
+    what was laid out.
 
     Raises `OSError`, `ValueError`.
     """
     own = [*job.own, *job.fill, *([job.script] if is_inside(job.script) else [])]
     saved = "" if job.observed is None else job.observed.checkpoint
-    laid = workplace.lay_out(Path(job.source), places.work, saved, own)
+    laid = workplace.lay_out(Path(job.source), places.work, saved, own, is_stopped)
+    if is_stopped():
+        return plan, laid
     for file in job.fill:
         text = (Path(job.source) / file).read_bytes().decode()
         text = filled_text(text, [GPUS, *job.names], values_of(order))

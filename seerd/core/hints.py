@@ -137,8 +137,9 @@ HINTS: tuple[Hint, ...] = (
     Hint(
         r"PermissionError: \[Errno 13\] Permission denied: '(?:\S*/work/)?([^'/][^']*)'",
         "PermissionError: [Errno 13] Permission denied: 'base.db'",
-        "if {0} is a file of the source of more than 1 MiB, trials share it, so nobody can write "
-        "to it: name it in .gitignore, and each attempt gets a copy, or write elsewhere",
+        "if {0} is a file of the source, of more than 1 MiB or one of many, trials share it, so "
+        "nobody can write to it: name it in .gitignore, and each attempt gets a copy, or write "
+        "elsewhere",
     ),
     Hint(
         r"EOFError: EOF when reading a line",
