@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from seerd.agent.workplace import SMALL, lay_out
 from seerd.commands import beginning, run
-from seerd.errors import UsageError
+from seerd.errors import JournalError, UsageError
 from seerd.runs import clusters, edits
+from seerd.runs.edits import MOST_BYTES
+from seerd.runs.runs import copy_job
 from seerd.shell.home import Home, RunFolder
+from seerd.shell.source_copy import CopyTerms
+from seerd.spec.group import GroupJob
 from seerd.spec.spec import load_spec
 
 SPEC = """
@@ -97,9 +102,71 @@ def test_many_edits_are_counted(project: Path) -> None:
     assert "and 2 more have changed" in (edits.note(folder) or "")
 
 
+def test_a_file_that_trials_share_and_that_is_gone_has_changed(project: Path) -> None:
+    (project / "data" / "large.bin").write_bytes(bytes(SMALL + 1))
+    folder = begun(project)
+    lay_out(folder.source, project.parent / "work")
+    (project / "data" / "large.bin").unlink()
+    assert (edits.note(folder) or "").startswith("data/large.bin has changed since")
+
+
+def test_data_that_is_read_where_it_is_is_compared(project: Path) -> None:
+    outside = project.parent.resolve()
+    for name in ("given.csv", "folder/sub/1.csv"):
+        (outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / name).write_text("1,2\n")
+    names = ("given.csv", "folder", "nowhere", "large.bin")
+    args = [f"--data={outside / name}" for name in names]
+    with (outside / "large.bin").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    (project / "spec.toml").write_text(SPEC.replace("[space]", f"args = {args}\n[space]"))
+    folder = begun(project)
+    os.utime(outside / "given.csv")
+    (outside / "folder" / "output").write_text("of a trial")
+    assert edits.note(folder) is None
+    (outside / "given.csv").write_text("1,3\n")
+    (outside / "folder" / "sub" / "1.csv").unlink()
+    os.utime(outside / "large.bin", (1, 1))
+    assert (edits.note(folder) or "").partition(" have changed")[0] == (
+        f"{outside}/given.csv, {outside}/folder/sub/1.csv and {outside}/large.bin"
+    )
+
+
+def test_the_data_that_a_link_leads_to_is_compared(project: Path) -> None:
+    outside = project.parent.resolve() / "outside"
+    outside.mkdir()
+    (outside / "1.csv").write_text("1")
+    (project / "more").symlink_to(outside)
+    folder = begun(project)
+    (outside / "1.csv").write_text("12")
+    assert (edits.note(folder) or "").startswith(f"{outside}/1.csv has changed since")
+
+
+def test_a_job_that_came_later_is_compared_with_its_own(project: Path) -> None:
+    folder = begun(project)
+    later = project.parent / "later"
+    later.mkdir()
+    (later / "spec.toml").write_text(SPEC.replace("edited", "later"))
+    (later / "train.py").write_text("print(1)\n")
+    copy_job(folder, GroupJob("later", load_spec(later / "spec.toml")), CopyTerms())
+    assert edits.note(folder) is None
+    (later / "train.py").write_text("print(2)\n")
+    (later / "spec.toml").write_text(SPEC.replace("0.1", "0.3"))
+    assert edits.note(folder) == (
+        "train.py and spec.toml have changed since the run began; it goes on as it was; for the "
+        f"edited ones: seerd run spec.toml ../later/spec.toml --like {folder.run}"
+    )
+
+
 def test_what_an_earlier_version_has_begun_is_not_known(project: Path) -> None:
     folder = begun(project)
-    setup = folder.setup.read_text()
-    folder.setup.write_text(setup.replace('"made_from":', '"other":'))
+    folder.made_from("").unlink()
     (project / "train.py").write_text("print(2)\n")
     assert edits.note(folder) is None
+
+
+def test_what_it_was_made_from_is_read_whole_or_refused(project: Path) -> None:
+    folder = begun(project)
+    folder.made_from("").write_text("{")
+    with pytest.raises(JournalError, match="made-from cannot be read"):
+        edits.note(folder)

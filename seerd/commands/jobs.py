@@ -30,7 +30,7 @@ from seerd.planning.groups import job_facts, planner_job
 from seerd.runs import added, clusters, reading, runs, wiring
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
-from seerd.shell.source_copy import outputs
+from seerd.shell.source_copy import CopyTerms, outputs
 from seerd.spec.doubts import doubts
 from seerd.spec.group import JOB, GroupJob, job_of
 from seerd.view.working import working
@@ -91,7 +91,8 @@ def _add(folder: RunFolder, new: NewJob) -> str:
     request, job = _request(folder, state, new)
     try:
         added.keep(folder, request.starts, job.spec.train.data)
-        runs.copy_job(folder, job, runs.copy_terms(folder, wiring.load(folder).kind, say))
+        elsewhere = clusters.KINDS[wiring.load(folder).kind].elsewhere
+        runs.copy_job(folder, job, CopyTerms(say, elsewhere=elsewhere))
         own = outputs(folder.source / job.id, job.spec.train.script)
         starts = dataclasses.replace(request.starts, own=own)
         request = msgspec.structs.replace(request, starts=starts)
@@ -150,7 +151,7 @@ def _remove(folder: RunFolder, job: str) -> None:
     """
     shutil.rmtree(folder.source / job, ignore_errors=True)
     kept = folder.added_job(job)
-    for path in (kept.with_suffix(".toml"), kept):
+    for path in (kept.with_suffix(".toml"), folder.made_from(job), kept):
         path.unlink(missing_ok=True)
 
 

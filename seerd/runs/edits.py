@@ -1,4 +1,4 @@
-"""What has changed of a run's spec and source since the run began.
+"""What has changed of a run's specs, sources and data since the run began.
 
 The one rule: a run goes on as it was, so edits are only ever told.
 """
@@ -8,38 +8,75 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
-from seerd.runs import wiring
+import msgspec
+
+from seerd.errors import JournalError
 from seerd.shell.home import RunFolder
+from seerd.spec.clusters import LocalCluster
 from seerd.spec.spec import Spec
 
 MOST_NAMED = 3
+MOST_FILES = 2000
+"""How many files are looked at of each folder outside of the source."""
+MOST_BYTES = 1 << 20
+"""Bytes of a file that is compared by its checksum, if the spec names it."""
 
 
-def origins(specs: Mapping[str, Spec]) -> dict[str, str]:
-    """Return what a run is made from: by its place in the run's folder, the folder of each source;
-    by the path of each spec's file, its checksum.
+class MadeFrom(msgspec.Struct, frozen=True):
+    """What a job was made from.
 
-    specs  by job; that of a run that is one job by ""
+    source  the folder that was copied
+    files   what was copied, relative to it
+    specs   file of its spec, if it has one -> checksum
+    data    file that trials read where it is -> checksum, or size and time
     """
-    made = {f"source/{job}": str(spec.train.source) for job, spec in specs.items()}
-    files = [spec.file for spec in specs.values() if spec.file is not None]
-    return made | {str(file): _sha256(file) for file in files}
+
+    source: str
+    files: list[str]
+    specs: dict[str, str]
+    data: dict[str, str]
+
+
+def keep(folder: RunFolder, spec: Spec, job: str = "") -> None:
+    """Keep what a job is made from, whose source has just been copied. Raises `OSError`."""
+    copy = folder.source / job
+    paths = [Path(top, name) for top, below, names in os.walk(copy) for name in [*below, *names]]
+    texts = [text.rpartition("=")[2] for text in spec.train.args]
+    named = [Path(text) for text in texts if text.startswith("/")]
+    read = [path.resolve() for path in [*named, *filter(Path.is_symlink, paths)]]
+    is_here = isinstance(spec.cluster, LocalCluster)
+    outside = [path for path in read if is_here and not path.is_relative_to(copy.resolve())]
+    made = MadeFrom(
+        source=str(spec.train.source),
+        files=[str(path.relative_to(copy)) for path in paths if not path.is_dir()],
+        specs={} if spec.file is None else _signs(spec.file),
+        data={file: sign for path in outside for file, sign in _signs(path).items()},
+    )
+    folder.made_from(job).write_bytes(msgspec.json.encode(made))
 
 
 def note(folder: RunFolder) -> str | None:
     """Return what to say of edits since the run began; None if there are none, or if that is not
-    known. Raises `JournalError` if the run's setup cannot be read.
+    known. Raises `JournalError` if what it was made from cannot be read.
     """
-    made_from = wiring.load(folder).made_from
-    specs = [path for path in made_from if path.startswith("/")]
-    changed = [Path(path).name for path in specs if _sha256(Path(path)) != made_from[path]]
-    for place, source in made_from.items():
-        if place not in specs:
-            found = _changed_files(folder.path / place, Path(source), folder.agent.stat().st_mtime)
-            changed += [name for name in found if str(Path(source, name)) not in specs]
+    changed: list[str] = []
+    specs: list[str] = []
+    for job in ["", *sorted(path.stem for path in folder.specs.glob("*.made-from"))]:
+        if folder.made_from(job).exists():
+            made = _read(folder.made_from(job))
+            specs += made.specs
+            changed += [Path(path).name for path in _others(made.specs)]
+            changed += [
+                name
+                for name in made.files
+                if str(Path(made.source, name)) not in made.specs
+                and _differs(folder.source / job / name, Path(made.source, name))
+            ]
+            changed += _others(made.data)
     if not changed:
         return None
     names = sorted(changed, key=lambda name: not name.endswith(".py"))
@@ -52,34 +89,44 @@ def note(folder: RunFolder) -> str | None:
     return f"{listed} {verb} changed since the run began; it goes on as it was{again}"
 
 
-def _changed_files(copy: Path, source: Path, made_s: float) -> Iterator[str]:
-    """Yield the files of a run's source that are others now, or gone, where they were copied from.
-
-    made_s  when copying was over: a later file has been made by setup commands
-    """
-    for top, folders, names in os.walk(copy):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        for path in (Path(top, name) for name in names):
-            name = path.relative_to(copy)
-            if not path.is_symlink() and _differs(path, source / name, made_s):
-                yield str(name)
-
-
-def _differs(copy: Path, path: Path, made_s: float) -> bool:
+def _read(path: Path) -> MadeFrom:
     try:
-        was = copy.stat()
-        if not path.exists():
-            return was.st_ctime <= made_s
-        now = path.stat()
+        return msgspec.json.decode(path.read_bytes(), type=MadeFrom)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise JournalError(f"{path} cannot be read: {error}") from error
+
+
+def _others(signs: dict[str, str]) -> Iterator[str]:
+    """Yield the files that are others now, or gone."""
+    return (path for path, was in signs.items() if _sign(Path(path), ":" not in was) != was)
+
+
+def _signs(path: Path) -> dict[str, str]:
+    """Return what the content of a file, or of each file in a folder, is compared by."""
+    if path.is_file():
+        return {str(path): _sign(path, path.stat().st_size <= MOST_BYTES)}
+    files = (Path(top, name) for top, _, names in os.walk(path) for name in names)
+    return {str(file): _sign(file, by_content=False) for file in islice(files, MOST_FILES)}
+
+
+def _sign(path: Path, by_content: bool) -> str:
+    try:
+        if by_content:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        about = path.stat()
+    except OSError:
+        return ""
+    return f"{about.st_size}:{about.st_mtime_ns}"
+
+
+def _differs(copy: Path, path: Path) -> bool:
+    """Return whether a file is another one than what was copied of it, or gone."""
+    try:
+        if copy.is_symlink() or not path.exists():
+            return not path.exists()
+        was, now = copy.stat(), path.stat()
         if (was.st_size, was.st_mtime_ns) == (now.st_size, now.st_mtime_ns):
             return False
         return not filecmp.cmp(copy, path, shallow=False)
     except OSError:
         return False  # it cannot be read
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""

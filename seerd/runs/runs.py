@@ -6,14 +6,11 @@ The one rule: everything that a resumed run needs is written into its folder bef
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import msgspec
 
 from seerd.core.closing import closing_s
 from seerd.core.events import RunFacts, RunStarted
@@ -43,8 +40,6 @@ COPY_S = 0.5
 """Seconds that it may take however short the run is."""
 START_S = 1.0
 """Seconds from the copy to the first trial's start."""
-NEWEST = 20
-"""How many of the newest runs may share their copies of large files with a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +76,19 @@ def create(
     try:
         deadline_s = intended.problem.limits.deadline_s
         closes_s = origin + deadline_s - closing_s(deadline_s, 0.0, intended.cluster)
-        terms = copy_terms(folder, spec.cluster.provider, say)
-        terms = replace(terms, most_s=_most_s(closes_s - wall()), deadline_s=deadline_s)
+        most_s, elsewhere = _most_s(closes_s - wall()), clusters.of(spec).elsewhere
+        terms = CopyTerms(say, most_s, deadline_s, elsewhere)
         _copy(folder, spec, jobs, terms)
         facts = facts_of(spec, folder.run, intended, jobs)
         until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
         sizes, specs = intended.outline.allocations, {job.id: job.spec for job in jobs}
         setup = wiring.setup_of(spec, folder, sizes, quote, until, specs)
-        made_from = edits.origins(specs or {"": spec})
-        wiring.save(msgspec.structs.replace(setup, made_from=made_from), folder)
+        wiring.save(setup, folder)
         with Journal.create(folder.journal, origin):
             return folder, new_state(facts)
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
-
-
-def copy_terms(folder: RunFolder, provider: str, say: Say) -> CopyTerms:
-    """Return the terms of copying a source that no deadline limits."""
-    records = sorted(folder.path.parent.glob(f"*/{folder.record.name}"), key=os.path.getmtime)
-    elsewhere = clusters.KINDS[provider].elsewhere
-    return CopyTerms(say, elsewhere=elsewhere, record=folder.record, earlier=records[-NEWEST:])
 
 
 def _most_s(left_s: float) -> float:
@@ -117,6 +104,7 @@ def _copy(folder: RunFolder, spec: Spec, jobs: Sequence[GroupJob], terms: CopyTe
     ends = time.monotonic() + terms.most_s
     if not jobs:
         copy_source(spec.train.source, folder.source, spec.exported(), terms)
+        edits.keep(folder, spec)
     for job in jobs:
         copy_job(folder, job, replace(terms, most_s=ends - time.monotonic()))
     build_agent(folder.agent)
@@ -132,6 +120,7 @@ def copy_job(folder: RunFolder, job: GroupJob, terms: CopyTerms) -> None:
     folder.source.mkdir(exist_ok=True)
     without = {*job.spec.exported(), folder.path.parent.resolve()}
     copy_source(job.spec.train.source, folder.source / job.id, without, terms)
+    edits.keep(folder, job.spec, job.id)
 
 
 def facts_of(spec: Spec, run: str, intended: Intended, jobs: Sequence[GroupJob] = ()) -> RunFacts:

@@ -66,7 +66,6 @@ class Setup(msgspec.Struct, frozen=True):
     on_end       the shell command that is run here when the run is over; empty: none
     spec_folder  where it is run: the folder of the spec
     export       tracker -> where the run is exported to as it goes on
-    made_from    see `edits.origins`
     """
 
     job: Job
@@ -79,7 +78,6 @@ class Setup(msgspec.Struct, frozen=True):
     spec_folder: str = ""
     export: dict[str, str] = {}
     jobs: tuple[Job, ...] = ()
-    made_from: dict[str, str] = {}
 
 
 class OverSsh(Provider, Protocol):

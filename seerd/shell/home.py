@@ -61,11 +61,6 @@ class RunFolder:
         return self.path / "source"
 
     @property
-    def record(self) -> Path:
-        """The large files of the source, which later runs may share (JSON)."""
-        return self.path / "large-files.json"
-
-    @property
     def specs(self) -> Path:
         """The specs of the jobs that share the run, a file each."""
         return self.path / "specs"
@@ -73,6 +68,11 @@ class RunFolder:
     def added_job(self, job: str) -> Path:
         """A job that came while the run went on: see `seerd.runs.added` (JSON)."""
         return self.specs / f"{job}.json"
+
+    def made_from(self, job: str) -> Path:
+        """What a job, or the run if that is one, was made from (JSON): `seerd.runs.edits`."""
+        spec = self.specs / f"{job}.toml" if job else self.spec
+        return spec.with_name(f"{job or spec.stem}.made-from")
 
     @property
     def is_one(self) -> bool:

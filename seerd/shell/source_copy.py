@@ -1,13 +1,11 @@
 """Copies the user's source into a run's folder, where it stays as it is while the run goes on.
 
 The one rule: a copy costs no more than it must, and no more time than the run can spare. Holes stay
-holes, links stay links, and of a large file that has not changed since an earlier run there is one
-copy for both. What would take too long ends the command before anything is started.
+holes and links stay links. What would take too long ends the command before anything is started.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -15,8 +13,8 @@ import shlex
 import shutil
 import stat
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -34,10 +32,6 @@ ALWAYS_IGNORED = (
     ".ruff_cache/",
     ".pytest_cache/",
 )
-LARGE = 16 << 20
-"""Bytes from which on a file may share its copy with earlier runs. Smaller ones are code, or cost
-nothing.
-"""
 FILE_COST = 1 << 16
 """Bytes that take about as long to copy as making one more file takes."""
 OUTPUT_BYTES = 64 << 20
@@ -63,32 +57,26 @@ class CopyTerms:
     most_s      seconds that the copy may take; infinite: as long as it takes
     deadline_s  the run's deadline, which messages name
     elsewhere   whether it is sent to other machines, where links lead nowhere: they are followed
-    record      file in which the run's large files are kept for later runs; None: they are not
-    earlier     the same files of earlier runs
     """
 
     say: Say = lambda line: None
     most_s: float = math.inf
     deadline_s: float = math.inf
     elsewhere: bool = False
-    record: Path | None = None
-    earlier: Sequence[Path] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """A file that is to be copied.
 
-    name      its path, relative to the source
-    path      where it is
-    identity  changes with its content, as far as the filesystem tells; empty: it is not large
-    size      bytes that it takes on the disk, holes excepted
-    link_to   another copy that can be linked instead; None: there is none
+    name     its path, relative to the source
+    path     where it is
+    size     bytes that it takes on the disk, holes excepted
+    link_to  another copy that can be linked instead; None: there is none
     """
 
     name: str
     path: str
-    identity: str
     size: int
     link_to: Path | None
 
@@ -154,9 +142,8 @@ class _SourceCopy:
         self._links: list[tuple[str, str]] = []
         self._outside: list[str] = []
         self._first: dict[tuple[int, int], str] = {}
-        self._known: dict[str, Path] | None = None
         self._began = time.monotonic()
-        self._copied = self._cost = 0
+        self._size = self._copied = self._cost = 0
         self._writing_since = math.inf
         self._is_slow = False
 
@@ -208,48 +195,17 @@ class _SourceCopy:
         self._links.append((name, target))
 
     def _note_file(self, name: str, path: str, about: os.stat_result) -> None:
-        size = min(about.st_size, about.st_blocks * 512)
-        identity, link_to = "", None
+        size, link_to = min(about.st_size, about.st_blocks * 512), None
         if about.st_nlink > 1:
             first = self._first.setdefault((about.st_dev, about.st_ino), name)
             link_to = None if first == name else self._to / first
-        if about.st_size >= LARGE:
-            identity = ":".join(
-                map(
-                    str,
-                    (
-                        about.st_dev,
-                        about.st_ino,
-                        about.st_size,
-                        about.st_mtime_ns,
-                        about.st_ctime_ns,
-                    ),
-                )
-            )
-            link_to = link_to or self._copy_of(identity, about)
-        self._files.append(SourceFile(name, path, identity, size, link_to))
-
-    def _copy_of(self, identity: str, about: os.stat_result) -> Path | None:
-        """Return the copy that an earlier run has of a file, if nobody has written to it; None for
-        root, whose trials could write to it.
-        """
-        if os.geteuid() == 0:
-            return None
-        if self._known is None:
-            records = [(record.parent, _recorded(record)) for record in self._terms.earlier]
-            self._known = {one: run / names[one] for run, names in records for one in names}
-        copy = self._known.get(identity)
-        try:
-            there = None if copy is None else copy.stat()
-        except OSError:
-            return None
-        same = there and (there.st_size, there.st_mtime_ns) == (about.st_size, about.st_mtime_ns)
-        return copy if same else None
+        self._files.append(SourceFile(name, path, size, link_to))
+        self._size += 0 if link_to else size
 
     def check_size(self) -> None:
         """Raise `UsageError` if what is to be copied is larger than what is free where it goes."""
         free = shutil.disk_usage(self._to.parent).free
-        if _Extent.of(self._files).size > free:
+        if self._size > free:
             raise UsageError(
                 f"the source {self._source} has more than the {format_size(free)} that are free in "
                 f"{self._to.parent}, where each run keeps a copy. {self._largest()}"
@@ -260,7 +216,7 @@ class _SourceCopy:
     def write(self) -> None:
         """Copy everything, and report what a script will read outside of the copy."""
         self._writing_since = time.monotonic()
-        self._cost = _Extent.of(self._files).cost
+        self._cost = self._size + FILE_COST * len(self._files)
         for name, _ in self._folders:
             (self._to / name).mkdir()
         for file in self._files:
@@ -269,7 +225,6 @@ class _SourceCopy:
             (self._to / name).symlink_to(target)
         for name, folder in reversed(self._folders):
             shutil.copystat(folder, self._to / name)
-        self._keep_record()
         if self._is_slow:
             took_s = time.monotonic() - self._began
             self._terms.say(f"the source was copied in {format_duration(round(took_s, 1))}")
@@ -291,8 +246,6 @@ class _SourceCopy:
                 return
         copy_file(Path(file.path), to, self._note)
         shutil.copystat(file.path, to)
-        if file.identity:
-            to.chmod(to.stat().st_mode & ~0o222)  # later runs may share it
         self._note(FILE_COST)
 
     def _note(self, size: int) -> bool:
@@ -300,15 +253,6 @@ class _SourceCopy:
         self._copied += size
         self._keep_time()
         return size > FILE_COST and self._copied > UNFLUSHED
-
-    def _keep_record(self) -> None:
-        record = self._terms.record
-        large = {file.identity: file.name for file in self._files if file.identity}
-        if record is None or not large:
-            return
-        at = self._to.relative_to(record.parent).as_posix()
-        names = {identity: f"{at}/{name}" for identity, name in large.items()}
-        record.write_text(json.dumps({**_recorded(record), **names}))
 
     # ------------------------------------------------------------ how long it takes
 
@@ -336,25 +280,30 @@ class _SourceCopy:
         took = f"in {format_duration(round(spent_s, 1))}"
         if not self._cost:
             return f"{len(self._files):,} files were looked at {took}"
-        whole = _Extent.of(self._files)
+        whole = _extent(self._size, len(self._files))
         return f"{self._copied / self._cost:.0%} of {whole} {took}"
 
     def _largest(self) -> str:
         """Return which files and folders are the largest, and how to leave them out."""
-        extents: dict[str, _Extent] = defaultdict(_Extent)
+        sizes, counts, costs = Counter[str](), Counter[str](), Counter[str]()
         below: dict[str, set[str]] = defaultdict(set)
         for file in self._files:
-            name = file.name
+            name, size = file.name, 0 if file.link_to else file.size
             while name:
-                extents[name].add(file)
+                sizes[name] += size
+                counts[name] += 1
+                costs[name] += size + FILE_COST
                 above = name.rpartition("/")[0]
                 below[above].add(name)
                 name = above
-        costs = {name: extent.cost for name, extent in extents.items()}
         tops = sorted(below[""], key=costs.__getitem__, reverse=True)[:SHOWN]
         tops = [name for name in tops if costs[name] >= MOST * costs[tops[0]]]
-        named = [_narrowed(name, costs, below) for name in tops]
-        shown = ", ".join(f"{name} ({extents[name.rstrip('/')]})" for name in named)
+        paths = [_narrowed(name, costs, below) for name in tops]
+        named = [f"{path}/" if below.get(path) else path for path in paths]
+        shown = ", ".join(
+            f"{name} ({_extent(sizes[path], counts[path])})"
+            for name, path in zip(named, paths, strict=True)
+        )
         lines = " ".join(shlex.quote(f"/{name}") for name in named)
         ignore = shlex.quote(str(self._source / ".seerdignore"))
         read = (
@@ -368,52 +317,18 @@ class _SourceCopy:
         )
 
 
-@dataclass(slots=True)
-class _Extent:
-    """How much several files are: their bytes, and how many they are."""
-
-    size: int = 0
-    files: int = 0
-
-    @staticmethod
-    def of(files: Iterable[SourceFile]) -> _Extent:
-        extent = _Extent()
-        for file in files:
-            extent.add(file)
-        return extent
-
-    def add(self, file: SourceFile) -> None:
-        self.size += 0 if file.link_to else file.size
-        self.files += 1
-
-    @property
-    def cost(self) -> int:
-        return self.size + FILE_COST * self.files
-
-    def __str__(self) -> str:
-        size = format_size(self.size)
-        return size if self.files == 1 else f"{size} in {self.files:,} files"
+def _extent(size: int, files: int) -> str:
+    return format_size(size) if files == 1 else f"{format_size(size)} in {files:,} files"
 
 
 def _narrowed(name: str, costs: Mapping[str, int], below: Mapping[str, set[str]]) -> str:
-    """Return the file or folder below this one that is nearly all of it; a folder's name ends with
-    a slash.
-    """
+    """Return the file or folder below this one that is nearly all of it."""
     while below.get(name):
         largest = max(below[name], key=costs.__getitem__)
         if costs[largest] < (1 - MOST) * costs[name]:
-            return f"{name}/"
+            break
         name = largest
     return name
-
-
-def _recorded(record: Path) -> dict[str, str]:
-    """Return the large files of a run, relative to its folder, by their identity."""
-    try:
-        names: dict[str, str] = json.loads(record.read_text())
-    except (OSError, ValueError):
-        return {}
-    return names
 
 
 def _some(names: Sequence[str]) -> str:

@@ -272,7 +272,6 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
         "export": {},
         "job": job | {"constraints": [], "names": [], "own": [], "fill": []},
         "jobs": [],
-        "made_from": {},
     }
     assert saved | {kind: None} == told | own | {kind: None}
     new = {"throughput": None, "load_rate": None, "python": ""}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from seerd.agent.workplace import SMALL
 from seerd.errors import LimitsError, UsageError
-from seerd.shell.source_copy import LARGE, OUTPUT_BYTES, CopyTerms, copy_source, outputs
+from seerd.shell.source_copy import OUTPUT_BYTES, CopyTerms, copy_source, outputs
 
 
 @pytest.fixture
@@ -110,53 +109,12 @@ def test_links_are_followed_for_other_machines_but_not_in_circles(
     assert not any(path.is_symlink() for path in to.rglob("*"))
 
 
-def runs_of(source: Path, home: Path) -> Iterator[Path]:
-    """Copy the source into one run after the other; yield the copies."""
-    for number in range(9):
-        run = home / f"run-{number}"
-        run.mkdir(parents=True)
-        record, earlier = run / "large.json", sorted(home.glob("*/large.json"))
-        copy_source(source, run / "source", set(), CopyTerms(record=record, earlier=earlier))
-        yield run / "source"
-
-
-def test_a_large_file_that_has_not_changed_has_one_copy_for_all_runs(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    data = source / "data.bin"
-    data.write_bytes(bytes(LARGE))
-    os.link(data, source / "same.bin")
-    runs = runs_of(source, tmp_path / "home")
-
-    first, second = next(runs), next(runs)
-    assert (first / "same.bin").samefile(first / "data.bin"), "a link in the source stays one"
-    assert (second / "data.bin").samefile(first / "data.bin")
-    assert not (second / "data.bin").samefile(data), "the person goes on with it"
-    assert not (second / "train.py").samefile(first / "train.py"), "small files are code"
-
-    about = data.stat()
-    with data.open("r+b") as file:
-        file.write(b"new")
-    os.utime(data, ns=(about.st_atime_ns, about.st_mtime_ns))
-    third = next(runs)
-    assert (third / "data.bin").read_bytes()[:3] == b"new", "whatever its time says"
-    assert (second / "data.bin").read_bytes()[:3] == bytes(3)
-
-    assert (third / "data.bin").stat().st_mode & 0o222 == 0
-    (third / "data.bin").chmod(0o600)
-    with (third / "data.bin").open("r+b") as file:
-        file.write(b"a trial")
-    assert (next(runs) / "data.bin").read_bytes()[:7] == b"new" + bytes(4)
-
-
-def test_runs_of_root_share_no_copy_since_root_writes_to_any(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    (source / "data.bin").write_bytes(bytes(LARGE))
-    runs = runs_of(source, tmp_path / "home")
-    assert not (next(runs) / "data.bin").samefile(next(runs) / "data.bin")
+def test_two_names_of_a_file_are_two_names_of_its_copy(source: Path, to: Path) -> None:
+    (source / "data.bin").write_bytes(b"data")
+    os.link(source / "data.bin", source / "same.bin")
+    copy_source(source, to, set())
+    assert (to / "same.bin").samefile(to / "data.bin")
+    assert not (to / "data.bin").samefile(source / "data.bin"), "the person goes on with it"
 
 
 def test_a_copy_that_takes_too_long_ends_the_command(source: Path, to: Path) -> None:
