@@ -132,6 +132,33 @@ def test_a_script_without_a_pattern_takes_part_by_a_module_or_is_doubted(folder:
     assert doubts(load(folder, without, *command)) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "doubted"),
+    [
+        ("", True),
+        ("note = {trial.epoch: seerd.__name__}", True),
+        ("trial.track(model=model)", False),
+        ("open(trial.checkpoint / 'weights')", False),
+        ("callback = seerd.lightning.Callback(trial)", False),
+        ("helper.train(trial)", False),
+        ("track = getattr(trial, 'track')", False),
+        ("other = trial", False),
+        ("helper.train(seerd)", False),
+        ("def", False),
+    ],
+)
+def test_a_script_that_takes_part_and_tracks_nothing_is_doubted(
+    folder: Path, line: str, doubted: bool
+) -> None:
+    loop = "while trial.running():\n    trial.report(accuracy=trial.config['lr'])\n"
+    text = f"import helper, seerd\ntrial = seerd.trial()\n{line}\n{loop}"
+    (folder / "train.py").write_text(text)
+    without = "\n".join(line for line in SPEC.splitlines() if not line.startswith("report"))
+    said = [one for one in doubts(load(folder, without)) if "trial.track" in one]
+    assert len(said) == doubted
+    assert all("its checkpoints will hold no model" in one for one in said)
+
+
 @pytest.mark.parametrize("args", ['["--lr", "{lr}", "--amp", "{amp}"]', '["--amp={amp}", "{lr}"]'])
 @pytest.mark.parametrize(
     ("option", "doubted"),

@@ -5,7 +5,9 @@ The one rule: a doubt is told before anything is started, and stops nobody.
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 from seerd.spec.spec import Metric, Spec
 
@@ -19,7 +21,12 @@ MORE_IS_BETTER = re.compile(
 
 def doubts(spec: Spec) -> list[str]:
     """Say what may not be meant, one sentence each."""
-    return [*direction_doubts(spec.metric), *_of_places(spec), *_of_booleans(spec)]
+    return [
+        *direction_doubts(spec.metric),
+        *_of_places(spec),
+        *_of_booleans(spec),
+        *_of_saves(spec),
+    ]
 
 
 def _of_places(spec: Spec) -> list[str]:
@@ -37,6 +44,39 @@ def _of_booleans(spec: Spec) -> list[str]:
         for name, option, kind, _ in spec.misread()
         if kind == "bool"
     ]
+
+
+def _of_saves(spec: Spec) -> list[str]:
+    train, script = spec.train, spec.train.source / spec.train.script
+    if train.launcher == "command" or train.observed is not None or not _tracks_nothing(script):
+        return []
+    what = f"{train.script} gives nothing to trial.track: its checkpoints will hold no model"
+    return [f"{what}, and a trial that is stopped goes on with a new one; trial.track(model=model)"]
+
+
+def _tracks_nothing(script: Path) -> bool:
+    """Return whether a script has a trial of `seerd.trial()`, and uses it in plain sight for
+    everything but saving: no other code gets it.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(script.read_bytes())))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    made = {
+        ast.unparse(target)
+        for node in nodes
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) == "seerd.trial()"
+        for target in node.targets
+    }
+    names = {*made, "seerd"}
+    reads = [node for node in nodes if isinstance(node, ast.Name) and node.id in names]
+    used = [
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in names
+    ]
+    is_plain = sum(isinstance(name.ctx, ast.Load) for name in reads) == len(used)
+    return bool(made) and is_plain and not {"track", "checkpoint"} & {*used}
 
 
 def direction_doubts(metric: Metric) -> list[str]:
