@@ -23,6 +23,7 @@ from seerd.agent.manifest import SHA256, CheckpointError
 LISTING = "seerd-files.json"
 LONGEST_LISTING = 16 << 20
 BLOCK = 1 << 20
+MOST_NAMED = 5
 IN_THE_WAY = (FileExistsError, NotADirectoryError, IsADirectoryError)
 """Raised where a list has one path twice, or a path below a file."""
 
@@ -89,6 +90,16 @@ def pack(folder: Path, out: BinaryIO) -> FolderContents:
             entry.type, entry.linkname = tarfile.SYMTYPE, to
             tar.addfile(entry)
     return found
+
+
+def links_out(folder: Path) -> str:
+    """Return, for people, what `pack` makes of links that lead out of a folder; empty: none do."""
+    links = contents(folder).out
+    taken = [name for name in links if (folder / name).is_file()]
+    lost = [name for name in links if name not in taken]
+    parts = [f"{', '.join(lost[:MOST_NAMED])}: nothing of it is saved"] if lost else []
+    parts += [f"{', '.join(taken[:MOST_NAMED])}: saved as a file of its own"] if taken else []
+    return f"links in {folder.name} lead out of the checkpoint: {'; '.join(parts)}" if links else ""
 
 
 def is_packed(path: Path) -> bool:

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from seerd.agent import folders
 from seerd.training import checkpoints
 from seerd.training.marks import SAVING
 from seerd.training.trial import Trial
@@ -100,6 +101,8 @@ class Framework:
         assert trial._attempt is not None
         if not any(trial._attempt.checkpoints.glob("[0-9]*.json")):
             _check(trial._torch, folder)
+        if why := folders.links_out(folder):
+            trial._attempt.tell("warning", why=why)
         trial._put(
             lambda to, name, about, worth: checkpoints.write_folder(to, name, about, folder, worth)
         )

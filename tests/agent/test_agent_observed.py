@@ -281,6 +281,41 @@ def test_links_inside_a_checkpoint_come_back_and_others_are_named(rig: Rig) -> N
     assert "accuracy 0.5 step_5" in printed(rig, 2)
 
 
+SAVED_BY_A_FRAMEWORK = """
+import os, seerd
+from seerd.training.framework import Framework
+
+trial = seerd.trial()
+framework = Framework(trial)
+if trial.checkpoint is None:
+    folder = framework.folder / "step_5"
+    folder.mkdir(parents=True)
+    (folder / "state").write_text("0.5")
+    os.symlink("state", folder / "latest")
+    os.symlink("/usr", folder / "system")
+    framework.report({"accuracy": 0.5})
+    framework.keep(folder)
+else:
+    print("goes on from", os.readlink(trial.checkpoint / "latest"))
+"""
+
+
+def test_links_of_what_a_framework_saves_come_back_and_those_that_lead_out_are_named(
+    rig: Rig,
+) -> None:
+    client = rig.ready(rig.job(SAVED_BY_A_FRAMEWORK))
+    client.start()
+    told = client.until(Complained)
+    assert told.what == "warning"
+    assert told.why == (
+        "links in step_5 lead out of the checkpoint: system: nothing of it is saved"
+    )
+    assert client.exit_of().code == 0
+    client.start(attempt=2, checkpoints=(last_saved(client, 1).name,))
+    assert client.exit_of(attempt=2).code == 0
+    assert "goes on from state" in printed(rig, 2)
+
+
 def test_a_checkpoint_that_is_a_link_to_the_newest_file_goes_on_as_that_file(rig: Rig) -> None:
     script = (
         "import os, sys\n"

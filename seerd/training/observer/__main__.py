@@ -289,9 +289,8 @@ class Observer:
             return
         if self._carrier.out != self._told_out:
             self._told_out = self._carrier.out
-            why = f"links in {saved.path} lead out of the checkpoint: {self._told_out}"
-            _say(why)
-            self._attempt.tell("warning", why=why)
+            _say(self._told_out)
+            self._attempt.tell("warning", why=self._told_out)
         self._carried = saved
         worth = self._attempt.worth(standing.metrics)
         if worth is not None and (self._best is None or worth > self._best):

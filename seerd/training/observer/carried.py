@@ -20,7 +20,6 @@ from seerd.training.attempt import Attempt
 from seerd.training.observer.saved import Saved, Watch, is_sound
 
 BLOCK = 1 << 20
-MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,8 @@ class Carrier:
     def _copy(self, saved: Saved, out: checkpoints.Flushed) -> None:
         path = self._work / saved.path
         if path.is_dir():
-            self.out = _told(path, folders.pack(path, cast(BinaryIO, out)).out)
+            folders.pack(path, cast(BinaryIO, out))
+            self.out = folders.links_out(path)
             return
         with open(path, "rb") as file:
             shutil.copyfileobj(file, out, BLOCK)
@@ -97,14 +97,6 @@ class Carrier:
         }
         os.replace(part, part.with_name(f"{name}.pt"))
         checkpoints.publish(part.parent, manifest, self._attempt.worth)
-
-
-def _told(folder: Path, links: List[str]) -> str:
-    taken = [name for name in links if (folder / name).is_file()]
-    lost = [name for name in links if name not in taken]
-    parts = [f"{', '.join(lost[:MOST_NAMED])}: nothing of it is saved"] if lost else []
-    parts += [f"{', '.join(taken[:MOST_NAMED])}: saved as a file of its own"] if taken else []
-    return "; ".join(parts)
 
 
 def read_manifest(folder: Path, name: str) -> Dict[str, Any]:
