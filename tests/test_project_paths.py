@@ -121,6 +121,11 @@ def test_what_is_not_in_the_copy_is_meant_where_it_is(project: Path) -> None:
     assert not list(doubts(spec_of(project, f'args = ["{project}/.venv/x"]'), {}, is_copied))
 
 
+def test_a_file_that_the_script_is_to_make_is_no_doubt(project: Path) -> None:
+    train = f'args = ["--out={project}/out"]\nenv = {{ SEEN = "{project}/seen.txt" }}'
+    assert not list(doubts(spec_of(project, train), {}, is_copied))
+
+
 def package(project: Path, text: str, name: str = "net/sub/train.py") -> None:
     (project / name).parent.mkdir(parents=True, exist_ok=True)
     (project / name).write_text(text)

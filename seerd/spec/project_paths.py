@@ -53,7 +53,7 @@ def doubts(
     for key, text in given:
         path = text.rpartition("=")[2]
         inside = _in_copy(Path(path), source) if path.startswith("/") else None
-        if inside and is_copied(source, source / inside):
+        if inside and (source / inside).exists() and is_copied(source, source / inside):
             yield (
                 f"train.{key} has {path}, which is in the live project: an edit there changes the "
                 f"trials that start later; {inside} is the same in the copy that they run in"

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,33 +49,24 @@ def misread(space: Space, args: Sequence[str], script: Path) -> Iterator[tuple[s
     """Yield each hyperparameter with a value that the option before its place does not take: its
     name, the option, the type that the script has for argparse, and the value.
     """
-    try:
-        nodes = list(ast.walk(ast.parse(script.read_bytes())))
-    except (SyntaxError, ValueError):
-        return
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    kinds: dict[Any, set[str]] = defaultdict(set)
+    with suppress(SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(script.read_bytes())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+                types = {ast.unparse(word.value) for word in node.keywords if word.arg == "type"}
+                for name in node.args:
+                    kinds[getattr(name, "value", None)] |= types or {""}
     words = [word for argument in args for word in argument.split("=", 1)]
     options = {place: option for option, place in pairwise(words) if option.startswith("-")}
     for parameter in space.parameters:
         option = options.get(f"{{{parameter.name}}}", "")
-        kinds = {kind for call in calls if (kind := _kind(call, option)) is not None}
-        kind = kinds.pop() if len(kinds) == 1 else ""
-        for value in parameter.choices or (parameter.at(0.5),):
-            items = value if isinstance(value, tuple) else (value,) if value != "" else ()
-            if not all(_is_taken(kind, text_of(item)) for item in items):
-                yield parameter.name, option, kind, value
-                break
-
-
-def _kind(call: ast.Call, option: str) -> str | None:
-    """Return the type that a call gives to this option, empty if it gives none; None: the call
-    does not declare the option.
-    """
-    if getattr(call.func, "attr", "") != "add_argument" or all(
-        getattr(name, "value", "") != option for name in call.args
-    ):
-        return None
-    return next((ast.unparse(word.value) for word in call.keywords if word.arg == "type"), "")
+        if len(kinds[option]) == 1:
+            (kind,) = kinds[option]
+            for value in parameter.choices or (parameter.at(0.5),):
+                items = value if isinstance(value, tuple) else (value,) if value != "" else ()
+                if not all(_is_taken(kind, text_of(item)) for item in items):
+                    yield parameter.name, option, kind, value
+                    break
 
 
 def _is_taken(kind: str, text: str) -> bool:

@@ -287,7 +287,7 @@ class Observer:
             return
         if name is None:
             return
-        if self._carrier.out != self._told_out:
+        if self._carrier.out not in ("", self._told_out):
             self._told_out = self._carrier.out
             _say(self._told_out)
             self._attempt.tell("warning", why=self._told_out)
