@@ -20,7 +20,7 @@ DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
 from which torchrun reads options.
 """
 DROPPED = {
-    *("PYTHONHOME", "PYTHONSTARTUP", "PYTHON_EXEC", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
+    *("OLDPWD", "PYTHONHOME", "PYTHONSTARTUP", "PYTHON_EXEC", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
     *(
         "RANK",
         "LOCAL_RANK",
@@ -51,7 +51,7 @@ TORCHRUN = (
     *("encodings.idna", "seerd.training.trial"),
 )
 """What torchrun and its ranks import."""
-OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT")
+OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT", "PWD")
 """Environment variables that each attempt has with values of its own."""
 
 JOIN_S = 120
@@ -374,6 +374,7 @@ def _env(
     env.update(
         SEERD_DIR=str(places.attempt),
         SEERD_ATTEMPT=attempt,
+        PWD=str(places.work),
         SEERD_AGENT_LOCK=str(places.lock),
         PYTHONPATH=":".join([str(places.library), *path]),
         CUDA_VISIBLE_DEVICES=",".join(devices(gpus, outside.get("CUDA_VISIBLE_DEVICES", "")))

@@ -35,6 +35,8 @@ ALWAYS_IGNORED = (
 FILE_COST = 1 << 16
 """Bytes that take about as long to copy as making one more file takes."""
 OUTPUT_BYTES = 64 << 20
+WRITTEN = {".log", ".db", ".sqlite", ".sqlite3"}
+"""How names of files end that programs write into rather than replace."""
 UNFLUSHED = 512 << 20
 """Bytes of a source that may still be on their way to the disk when the run begins: for more of
 them its journal would have to wait.
@@ -108,8 +110,8 @@ def is_copied(source: Path, path: Path) -> bool:
 
 def outputs(copy: Path, script: str) -> list[str]:
     """Return the large files of a run's source, relative to it, that its script probably writes to:
-    its `.gitignore` names them, or they are newer than the script. Each attempt gets a copy of
-    them, so they are at most `OUTPUT_BYTES` in all, the smallest first.
+    its `.gitignore` names them, they are newer than the script, or logs or databases. Each attempt
+    gets a copy of them, so they are at most `OUTPUT_BYTES` in all, the smallest first.
     """
     paths = (Path(top, name) for top, _, names in os.walk(copy) for name in names)
     files = ((path.lstat(), path) for path in paths)
@@ -121,7 +123,7 @@ def outputs(copy: Path, script: str) -> list[str]:
     found, left = [], OUTPUT_BYTES
     for size, changed_ns, path in sorted(large):
         name = path.relative_to(copy).as_posix()
-        if size <= left and (changed_ns > since or ignored(name)):
+        if size <= left and (changed_ns > since or path.suffix in WRITTEN or ignored(name)):
             found.append(name)
             left -= size
     return found

@@ -42,6 +42,7 @@ if __name__ == "__main__" and os.environ.get("RANK", "0") == "0":
         "source": inspect.getsource(where) != "",
         "paths": [os.getcwd(), os.path.abspath(sys.argv[0]), sys.path[0], *spawned,
                   str(Path(__file__).resolve()), inspect.getfile(where), beside.HERE,
+                  os.environ["PWD"],
                   tools.deep.HERE, on_path.HERE],
     }))
     Path("data", "cache.bin").write_text("mine")

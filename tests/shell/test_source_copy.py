@@ -157,6 +157,8 @@ def test_large_files_that_a_script_probably_writes_are_known(tmp_path: Path) -> 
     (tmp_path / ".gitignore").write_text("*.pt\n")
     assert outputs(tmp_path, "train.py") == ["out/best.pt", "data/new.bin"]
     assert outputs(tmp_path, "bash") == ["out/best.pt"]
+    (tmp_path / "out" / "best.pt").rename(tmp_path / "study.db")
+    assert outputs(tmp_path, "bash") == ["study.db"]
 
 
 BAD_LINES = ["!", "\\", "[z-a]"]
