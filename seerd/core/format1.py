@@ -59,8 +59,6 @@ RULES_1 = Rules(
     kept_checkpoints=2,
     keep_best=False,
     max_crashes=2,
-    max_burst=2,
-    burst_share=0.1,
     max_losses=10,
     grace_min_s=4.0,
     grace_max_s=30.0,
@@ -168,6 +166,8 @@ def _decisions(
 ) -> Iterator[AnyDecision]:
     if isinstance(event, RunResumed):
         yield from _missing(state)
+    for name in state.agenda.judge:  # a crash counted even if the trial had come further
+        state.trials[name].in_vain = state.trials[name].crashes
     yield from (one for one in settle(state) if not isinstance(one, Warned))
     if state.phase is RunPhase.RUNNING and (end.closes or _closes(state, event)):
         yield _closing(state, end.status)

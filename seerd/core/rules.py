@@ -18,8 +18,6 @@ class Rules:
     keep_best         whether a trial's best checkpoint stays beside them, to be handed back
     max_crashes       how many attempts of a trial may end by its own fault in a row without having
                       come further than before; with one more the trial has failed
-    max_burst         how many may do so, however far they come, within the deadline divided by
-    burst_share       `burst_share` (20: a twentieth); with one more the trial has failed
     alike_trials      a job ends if so many trials, and all that were tried, fail in the same way
     many_trials       the same if they fail in different ways, or their configurations may be why
     certain_trials    the same, if they fail by an error that no configuration can avoid
@@ -66,8 +64,6 @@ class Rules:
     kept_checkpoints: int = 2
     keep_best: bool = True
     max_crashes: int = 2
-    max_burst: int = 20
-    burst_share: float = 20
     alike_trials: int = 3
     many_trials: int = 6
     certain_trials: int = 2

@@ -133,7 +133,6 @@ class Trial:
                    the report violates a constraint
     checkpoints    confirmed checkpoints that are still needed, newest first
     crashes        how many of its attempts ended by its own fault
-    crashed_s      when that was, in seconds since the run began
     in_vain        how many of them there were in a row since it last came further than before
     came_to        reports of the furthest it had come when it last crashed, and those in its newest
                    checkpoint then
@@ -179,7 +178,6 @@ class Trial:
     others: dict[int, dict[str, float | None]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
     crashes: int = 0
-    crashed_s: list[float] = field(default_factory=list)
     in_vain: int = 0
     came_to: tuple[int, int] = (0, 0)
     blocked_s: list[float] = field(default_factory=list)
