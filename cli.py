@@ -1024,8 +1024,11 @@ def build(
 
 def main() -> None:
     """Run the command that the arguments name."""
-    with c.orderly():
-        app()
+    try:
+        with c.orderly():
+            app()
+    except SystemExit as end:
+        c.leave(end)
 
 
 if __name__ == "__main__":

@@ -440,11 +440,26 @@ def test_what_this_version_cannot_run_is_refused_and_not_run_otherwise(seerd: Se
     assert not seerd.home.exists()
 
 
+def test_a_run_of_some_seconds_trains_and_hands_back_a_model_in_time(seerd: Seerd) -> None:
+    """Unless the machine is so busy that it says so before the start."""
+    seerd.write_spec(t_min="4s", deadline="11s")
+    began = time.monotonic()
+    process = seerd.start("run", str(seerd.spec), "--plain")
+    said = "".join(process.communicate())
+    assert time.monotonic() - began <= 12.0, said
+    if process.returncode != 0:
+        assert process.returncode == 3, said
+        assert "had passed before a run was planned and made" in said
+        assert list(seerd.home.glob("*/journal.db")) == []
+        return
+    assert "the best model is that of" in said
+
+
 def test_limits_that_fit_nothing_say_which_would(seerd: Seerd) -> None:
-    seerd.write_spec(deadline="3s")
+    seerd.write_spec(t_min="40s", deadline="20s")
     out = seerd("run", str(seerd.spec), code=3)
-    assert "--deadline 13s" in out
-    assert "--budget 0.1gpu-min" in out
+    assert "--deadline 40s" in out
+    assert "--budget 0.667gpu-min" in out
     assert not seerd.home.exists()
 
 

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from seerd.units import format_duration
 from seerd.view.working import working
 
 if TYPE_CHECKING:
     from seerd.commands.common import Minimize
     from seerd.core.state import State
+    from seerd.errors import LimitsError
     from seerd.planning.facts import Intended, Place
     from seerd.shell.home import Home, RunFolder
     from seerd.spec.group import JobGroup
@@ -23,6 +25,35 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], object]
 """Tells the person one line that is not a mistake."""
+
+
+def latest_s(deadline_s: float) -> float:
+    """Return how many seconds before the deadline the last trials are started in a new run."""
+    from seerd.core.closing import closing_s, shortest_s
+    from seerd.planner.model import ClusterFacts
+
+    return shortest_s(deadline_s) + closing_s(deadline_s, 0.0, ClusterFacts("held", 1))
+
+
+def too_late(deadline_s: float, spent_s: float) -> LimitsError:
+    """Return what to raise where so many seconds have passed before a run is made."""
+    from seerd.errors import LimitsError
+
+    return LimitsError(
+        f"{spent_s:.1f}s of a deadline of {format_duration(deadline_s)} had passed before a run "
+        f"was planned and made, and no trial is started later than {latest_s(deadline_s):.2g}s "
+        "before the deadline",
+        *(0.0, 0.0),
+        "This machine is busy: try again when it is less so, or with a longer --deadline",
+    )
+
+
+def _check_time(intended: Intended, origin: float) -> None:
+    from seerd.shell.clock import wall
+
+    deadline_s, spent_s = intended.problem.limits.deadline_s, wall() - origin
+    if not intended.cluster.instant and spent_s > deadline_s - latest_s(deadline_s):
+        raise too_late(deadline_s, spent_s)
 
 
 def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
@@ -85,10 +116,11 @@ def create(
     origin  when the run began, wall clock, seconds since 1970
 
     Raises `CloudError` if the cloud does not allow the plan's peak, and `LimitsError` if the
-    deadline leaves too little time to copy the source.
+    deadline leaves too little time to copy the source, or to start a trial.
     """
     from seerd.runs import clusters, runs
 
+    _check_time(intended, origin)
     clusters.of(spec).check_quota(intended)
     return runs.create(spec, intended, home, origin, place.quote, say=say)
 
@@ -129,5 +161,6 @@ def create_group(
     """Make the folder of a run that jobs share, ready to begin. Raises what `create` raises."""
     from seerd.runs import clusters, runs
 
+    _check_time(intended, origin)
     clusters.of(group.lead).check_quota(intended)
     return runs.create(group.lead, intended, home, origin, place.quote, group.jobs, say)

@@ -6,6 +6,7 @@ inside the function that needs it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import gc
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import typer
 
@@ -236,6 +237,17 @@ def orderly() -> Iterator[None]:
             raise
         print(f"seerd: {_disk_text(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def leave(end: SystemExit) -> NoReturn:
+    """End this process as `end` says, and at once: taking apart all that a command has imported
+    takes a tenth of a second, and seconds on a busy machine.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way to call them and stay
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads, or it is closed
+            stream.flush()
+    os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
 
 
 def _interrupted(*_: object) -> None:

@@ -18,7 +18,7 @@ import typer
 
 from seerd.commands import beginning
 from seerd.commands.common import STARTED, SpecOptions, quickly, say, tell
-from seerd.units import SLOW_S, format_duration
+from seerd.units import SLOW_S
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -101,21 +101,10 @@ def _in_time(deadline_s: float | None) -> Iterator[None]:
     if deadline_s is None:
         yield
         return
-    from seerd.core.closing import closing_s
-    from seerd.core.rules import RULES
-    from seerd.errors import LimitsError
-    from seerd.planner.model import ClusterFacts
-
-    least_s = RULES.shortest_s + closing_s(deadline_s, 0.0, ClusterFacts("held", 1))
+    least_s = beginning.latest_s(deadline_s)
 
     def too_late(*_: object) -> None:
-        raise LimitsError(
-            f"{time.time() - STARTED:.1f}s of a deadline of {format_duration(deadline_s)} had "
-            f"passed before a run was planned and made, and no trial is started later than "
-            f"{least_s:.0f}s before the deadline",
-            *(0.0, 0.0),
-            "This machine is busy: try again when it is less so, or with a longer --deadline",
-        )
+        raise beginning.too_late(deadline_s, time.time() - STARTED)
 
     # A deadline that is too short for any machine is refused by the plan, which says how long it
     # must be.

@@ -187,6 +187,7 @@ def _blame(state: State, trial: Trial, guilty: AttemptEnd) -> None:
 def count_crash(state: State, trial: Trial) -> None:
     """Count the end of an attempt as a crash, for `settle` to judge."""
     trial.crashes, trial.fault = trial.crashes + 1, "crashed"
+    trial.crashed_s.append(state.now)
     saved = trial.checkpoints[0].reports if trial.checkpoints else 0
     came_to = max(trial.reports, trial.came_to[0]), max(saved, trial.came_to[1])
     trial.in_vain = 1 if came_to != trial.came_to else trial.in_vain + 1

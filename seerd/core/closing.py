@@ -4,8 +4,26 @@ time aside.
 
 from __future__ import annotations
 
+import math
+
 from seerd.core.rules import RULES, Rules
 from seerd.planner.model import ClusterFacts
+
+
+def shortened(seconds: float, deadline_s: float, rules: Rules = RULES) -> float:
+    """Return how much of the seconds that a run sets aside for its end a run with this deadline
+    does. A slow machine is no danger to a short run: it does not begin in time there.
+    """
+    return seconds if deadline_s >= rules.short_s else seconds * deadline_s / rules.short_s
+
+
+def shortest_s(deadline_s: float, first_s: float = math.inf, rules: Rules = RULES) -> float:
+    """Return how many seconds before the end the last attempts are started.
+
+    first_s  seconds of the quickest attempt until its first report; infinite: there is none
+    """
+    learned_s = max(rules.start_s, first_s)
+    return min(rules.shortest_s, deadline_s / rules.shortest_share, learned_s)
 
 
 def grace_within(
@@ -17,15 +35,13 @@ def grace_within(
     slowest_s   seconds of the slowest unit of work or save
 
     That is twice `slowest_s` plus two seconds, at most a tenth of the deadline and
-    `rules.grace_max_s`. It is always at least `rules.grace_min_s`.
+    `rules.grace_max_s`, and at least `rules.grace_min_s`; both less in a short run.
     """
     if cluster.instant:
         return 0.0
-    least_s = rules.grace_min_s
-    wanted = max(least_s, 2 * slowest_s + 2)
-    if wanted <= least_s:
-        return wanted
-    return min(wanted, max(least_s, min(rules.grace_max_s, deadline_s / 10)))
+    least_s = shortened(rules.grace_min_s, deadline_s, rules)
+    wanted = max(least_s, 2 * slowest_s + shortened(2, deadline_s, rules))
+    return min(wanted, max(rules.grace_min_s, min(rules.grace_max_s, deadline_s / 10)))
 
 
 def closing_s(
@@ -36,4 +52,5 @@ def closing_s(
     slowest_s  seconds of its slowest unit of work or save
     """
     grace_s = grace_within(deadline_s, slowest_s, cluster, rules)
-    return grace_s + rules.kill_s + cluster.terminate_s + rules.publish_s
+    rest_s = shortened(rules.kill_s + rules.publish_s, deadline_s, rules)
+    return grace_s + rest_s + cluster.terminate_s

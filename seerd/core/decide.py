@@ -16,7 +16,7 @@ from seerd.core.answers import judge
 from seerd.core.commands import AskPolicy, Status
 from seerd.core.jobs import ending_jobs, target_reached
 from seerd.core.lifecycle import InstancePhase, RunPhase
-from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s
+from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s, time_left
 from seerd.core.provisioning import hopeless
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, AnyVerdict, CloseCause, Closing, Promised, Releasing
@@ -152,7 +152,7 @@ def _hopeless_cause(status: Status) -> CloseCause:
 
 
 def _limit_reached(state: State) -> Ending | None:
-    if state.now >= close_at(state):
+    if state.now >= close_at(state) or not (state.fleet.holding or time_left(state)):
         return ("done", "last-stage") if _in_last_stage(state) else ("deadline", "deadline")
     if state.now >= exhausted_at(state):
         return ("done", "last-stage") if _carried_out(state) else ("budget", "budget")

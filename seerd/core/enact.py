@@ -176,7 +176,7 @@ def _start(state: State, command: StartTrial) -> None:
     if trial is None:
         trial = state.trials[command.trial] = Trial(command.trial, command.config, command.seed)
     trial.go(TrialPhase.STARTING)
-    trial.attempt = command.attempt
+    trial.attempt, trial.ordered_s = command.attempt, state.now
     on = (
         Slots(command.instance, command.gpus),
         *(Slots(node, gpus) for node, gpus in command.beside),

@@ -59,12 +59,17 @@ RULES_1 = Rules(
     kept_checkpoints=2,
     keep_best=False,
     max_crashes=2,
+    max_burst=2,
+    burst_share=0.1,
     max_losses=10,
     grace_min_s=4.0,
     grace_max_s=30.0,
     kill_s=1.5,
     publish_s=1.0,
+    short_s=0.0,
     shortest_s=5.0,
+    shortest_share=1,
+    start_s=5.0,
     lease_s=60.0,
     orphan_timeout_s=600.0,
     last_s=120.0,
@@ -166,8 +171,6 @@ def _decisions(
 ) -> Iterator[AnyDecision]:
     if isinstance(event, RunResumed):
         yield from _missing(state)
-    for name in state.agenda.judge:  # a crash counted even if the trial had come further
-        state.trials[name].in_vain = state.trials[name].crashes
     yield from (one for one in settle(state) if not isinstance(one, Warned))
     if state.phase is RunPhase.RUNNING and (end.closes or _closes(state, event)):
         yield _closing(state, end.status)

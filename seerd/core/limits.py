@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from seerd.core.closing import grace_within
+from seerd.core import closing
 from seerd.core.commands import Launch
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State
@@ -18,12 +18,12 @@ from seerd.planner.model import PlannedJob
 
 
 def grace_s(state: State) -> float:
-    """Return how long a trial may take to save and exit, in seconds, see `grace_within`.
+    """Return how long a trial may take to save and exit, in seconds, see `closing`.
 
     It depends on the slowest unit of work or save seen so far, and on the deadline, so that a short
     run is not all waiting.
     """
-    return grace_within(
+    return closing.grace_within(
         state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules
     )
 
@@ -38,9 +38,31 @@ def terminate_s(state: State) -> float:
 
 def end_s(state: State) -> float:
     """Return the seconds from the end of the grace period until nothing costs any more."""
-    return (
-        0.0 if state.facts.cluster.instant else state.rules.kill_s + state.facts.cluster.terminate_s
-    )
+    return _set_aside_s(state, state.rules.kill_s) + terminate_s(state)
+
+
+def publish_s(state: State) -> float:
+    """Return the seconds from the last checkpoint until the best model is in its place: it takes as
+    long to come from the cloud as to get there, and at most a tenth of the deadline is set aside.
+    """
+    if not state.facts.cluster.per_instance:
+        return _set_aside_s(state, state.rules.publish_s)
+    most_s = state.facts.problem.limits.deadline_s / 10
+    return _set_aside_s(state, state.rules.publish_s + min(state.signs.save_s, most_s))
+
+
+def shortest_s(state: State) -> float:
+    """Return how many seconds before the end the last attempts are started."""
+    if state.facts.cluster.instant:
+        return 0.0
+    deadline_s = state.facts.problem.limits.deadline_s
+    return closing.shortest_s(deadline_s, state.signs.first_s, state.rules)
+
+
+def _set_aside_s(state: State, seconds: float) -> float:
+    if state.facts.cluster.instant:
+        return 0.0
+    return closing.shortened(seconds, state.facts.problem.limits.deadline_s, state.rules)
 
 
 def release_s(state: State) -> float:
@@ -53,8 +75,7 @@ def close_at(state: State) -> float:
 
     The best model must be in its place by the deadline.
     """
-    publish_s = 0.0 if state.facts.cluster.instant else state.rules.publish_s
-    return state.facts.problem.limits.deadline_s - release_s(state) - publish_s
+    return state.facts.problem.limits.deadline_s - release_s(state) - publish_s(state)
 
 
 def exhausted_at(state: State) -> float:
@@ -100,8 +121,7 @@ def time_left(state: State, first_s: float = 0.0) -> bool:
 
     If not, a new instance is of no use either.
     """
-    shortest_s = 0.0 if state.facts.cluster.instant else state.rules.shortest_s
-    return state.now + first_s + shortest_s <= close_at(state)
+    return state.now + first_s < close_at(state) - shortest_s(state)
 
 
 def affordable(state: State, gpus: int) -> bool:
@@ -208,7 +228,7 @@ def job_ends(state: State, job: PlannedJob) -> tuple[float, float]:
     own, whole, used = job.problem.limits, state.facts.problem.limits, state.jobs[job.id]
     by_s = exhausted_s = math.inf
     if own.deadline_s < whole.deadline_s:
-        by_s = own.deadline_s - (0.0 if state.facts.cluster.instant else state.rules.publish_s)
+        by_s = own.deadline_s - publish_s(state)
     if own.budget_gpu_s < whole.budget_gpu_s:
         left_gpu_s = own.budget_gpu_s - used.spent_gpu_s(state.now)
         if used.gpus:
@@ -258,8 +278,7 @@ def least_s(state: State) -> float:
     """Return the seconds that an attempt takes at least, if it is to do something before it is
     asked to stop.
     """
-    shortest_s = 0.0 if state.facts.cluster.instant else state.rules.shortest_s
-    return shortest_s + release_s(state)
+    return shortest_s(state) + release_s(state)
 
 
 def limit_at(state: State) -> float:
@@ -318,7 +337,9 @@ def wake_at(state: State) -> float:
         if state.now < fleet.launch_at and fleet.live < state.aims.needed
         else math.inf
     )
-    return min(_ask_at(state), launch_at, limit_at(state), retire_at(state), _unblocks_at(state))
+    last_at = math.inf if fleet.holding else close_at(state) - shortest_s(state)
+    own = min(launch_at, last_at, retire_at(state), _unblocks_at(state))
+    return min(own, _ask_at(state), limit_at(state))
 
 
 def _unblocks_at(state: State) -> float:

@@ -448,6 +448,9 @@ def _(event: TrialReported, state: State) -> None:
     metric = keep(state, trial, event)
     trial.history.append(Report(event.happened, event.reports, metric))
     signs, state.agenda.reported = state.signs, trial.id
+    if trial.ordered_s is not None:
+        signs.first_s = min(signs.first_s, event.happened - trial.ordered_s)
+        trial.ordered_s = None
     signs.reported, signs.named = True, signs.named or event.named
     for what in GOES_ON:
         if signs.complaints.get(what, "").startswith(f"{trial.id} "):
@@ -486,6 +489,7 @@ def _(event: TrialCheckpointed, state: State) -> None:
     )
     confirm(state, trial, saved)
     state.signs.free = event.free
+    state.signs.save_s = max(state.signs.save_s, event.save_s)
     took(state, event.save_s)
 
 

@@ -18,6 +18,8 @@ class Rules:
     keep_best         whether a trial's best checkpoint stays beside them, to be handed back
     max_crashes       how many attempts of a trial may end by its own fault in a row without having
                       come further than before; with one more the trial has failed
+    max_burst         how many may do so, however far they come, within the deadline divided by
+    burst_share       `burst_share` (20: a twentieth); with one more the trial has failed
     alike_trials      a job ends if so many trials, and all that were tried, fail in the same way
     many_trials       the same if they fail in different ways, or their configurations may be why
     certain_trials    the same, if they fail by an error that no configuration can avoid
@@ -33,8 +35,12 @@ class Rules:
     kill_s            from the end of the grace period until no process of an attempt is left,
                       however loaded the machine is
     publish_s         from the last checkpoint until the best model is in its place
+    short_s           a run with a shorter deadline sets aside less for its end: `grace_min_s`,
+                      `kill_s` and `publish_s` times its deadline divided by this
     shortest_s        an attempt that has less time than this before the end is not started: its
-                      processes would hardly be up
+                      processes would hardly be up; but no more than the deadline divided by
+    shortest_share    `shortest_share` (12: a twelfth), or than the quickest attempt so far took
+    start_s           until its first report, and at least `start_s`
     lease_s           how long agents go on without hearing from the daemon, at most
     orphan_timeout_s  how long an instance goes on that never gets an agent, at most; getting one
                       must not take longer
@@ -64,6 +70,8 @@ class Rules:
     kept_checkpoints: int = 2
     keep_best: bool = True
     max_crashes: int = 2
+    max_burst: int = 20
+    burst_share: float = 20
     alike_trials: int = 3
     many_trials: int = 6
     certain_trials: int = 2
@@ -75,7 +83,10 @@ class Rules:
     grace_max_s: float = 30.0
     kill_s: float = 1.5
     publish_s: float = 1.0
+    short_s: float = 24.0
     shortest_s: float = 5.0
+    shortest_share: float = 12
+    start_s: float = 0.5
     lease_s: float = 60.0
     orphan_timeout_s: float = 600.0
     last_s: float = 120.0

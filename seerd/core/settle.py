@@ -19,7 +19,7 @@ from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import gone_by
 from seerd.core.obstacles import newly_blocked
 from seerd.core.provisioning import after_coming, after_refusal
-from seerd.core.state import Agenda, State
+from seerd.core.state import Agenda, State, Trial
 from seerd.core.verdicts import AnyVerdict, Blocked, FailCause, Failed, Gone, Kept, Since, Warned
 
 
@@ -77,8 +77,20 @@ def _failures(state: State, agenda: Agenda) -> Iterator[Failed | Blocked]:
 def _for_good(state: State, name: str, why: FailCause) -> bool:
     trial = state.trials[name]
     if why == "crashes":
-        return trial.in_vain > state.rules.max_crashes or again_is_useless(state, trial)
+        in_vain = trial.in_vain > state.rules.max_crashes
+        return in_vain or _in_a_burst(state, trial) or again_is_useless(state, trial)
     return why == "silent" or trial.losses > state.rules.max_losses
+
+
+def _in_a_burst(state: State, trial: Trial) -> bool:
+    """Return whether the last crashes of a trial came in such a short time that it should not be
+    started again, even if it has come further by each attempt.
+    """
+    rules, crashed_s = state.rules, trial.crashed_s
+    within_s = state.facts.problem.limits.deadline_s / rules.burst_share
+    return (
+        len(crashed_s) > rules.max_burst and state.now - crashed_s[-rules.max_burst - 1] <= within_s
+    )
 
 
 def _slow_ranks(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:

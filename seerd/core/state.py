@@ -121,6 +121,8 @@ class Trial:
     slow           rank -> when it became known that it keeps the others waiting, in seconds since
                    the run began
     attempt        number of its newest attempt, from 1; 0: there was none
+    ordered_s      when its newest attempt was ordered, in seconds since the run began; None: it has
+                   reported since
     start_command  id of the `StartTrial` that is under way, else None
     stop_command   id of the `StopTrial` that is under way, else None
     pid            id of the attempt's process on node 0, None if unknown
@@ -133,6 +135,7 @@ class Trial:
                    the report violates a constraint
     checkpoints    confirmed checkpoints that are still needed, newest first
     crashes        how many of its attempts ended by its own fault
+    crashed_s      when that was, in seconds since the run began
     in_vain        how many of them there were in a row since it last came further than before
     came_to        reports of the furthest it had come when it last crashed, and those in its newest
                    checkpoint then
@@ -168,6 +171,7 @@ class Trial:
     waits: dict[str, dict[int, float]] = field(default_factory=dict)
     slow: dict[int, float] = field(default_factory=dict)
     attempt: int = 0
+    ordered_s: float | None = None
     start_command: str | None = None
     stop_command: str | None = None
     pid: int | None = None
@@ -178,6 +182,7 @@ class Trial:
     others: dict[int, dict[str, float | None]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
     crashes: int = 0
+    crashed_s: list[float] = field(default_factory=list)
     in_vain: int = 0
     came_to: tuple[int, int] = (0, 0)
     blocked_s: list[float] = field(default_factory=list)
@@ -407,6 +412,9 @@ class Requests:
 class Signs:
     """What trials have shown of themselves, from which it is told what is wrong with a script.
 
+    first_s     seconds of the quickest attempt from the order to start it until its first report;
+                infinite: there is none
+    save_s      seconds that the slowest save took until it was in the store
     tried_s     when the processes of the first attempt existed, in seconds since the run began;
                 None: there were none
     reported    True: a trial has reported
@@ -419,6 +427,8 @@ class Signs:
                 came there; None: not known
     """
 
+    first_s: float = math.inf
+    save_s: float = 0.0
     tried_s: float | None = None
     reported: bool = False
     named: bool = False

@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from seerd.core.closing import closing_s
-from seerd.core.rules import RULES
+from seerd.core.closing import closing_s, shortest_s
 from seerd.errors import LimitsError, UsageError
 from seerd.extras import installing
 from seerd.planner.budget_margin import SAMPLES, Terms, with_margin
@@ -175,12 +174,14 @@ def _no_time(problem: Problem, cluster: ClusterFacts, closing_s: float) -> Impos
     """Return that the deadline leaves no time in which a trial could be started, if it does not."""
     if cluster.instant:
         return None
-    deadline_s, least_s = problem.limits.deadline_s, closing_s + RULES.shortest_s
+    deadline_s = problem.limits.deadline_s
+    start_s = shortest_s(deadline_s)
+    least_s = closing_s + start_s
     if deadline_s > least_s:
         return None
     return Impossible(
-        f"of {deadline_s:g}s the last {closing_s:g}s are for saving and ending, and no trial is "
-        f"started later than {RULES.shortest_s:g}s before that",
+        f"of {deadline_s:g}s the last {closing_s:.2g}s are for saving and ending, and no trial is "
+        f"started later than {start_s:.2g}s before that",
         math.ceil(least_s) + 1.0,
         problem.limits.budget_gpu_s,
     )

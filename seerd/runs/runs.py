@@ -6,17 +6,17 @@ The one rule: everything that a resumed run needs is written into its folder bef
 from __future__ import annotations
 
 import asyncio
-import shutil
+import contextlib
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seerd.core.closing import closing_s
+from seerd.core.closing import closing_s, shortest_s
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
-from seerd.core.rules import RULES
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planning.facts import Intended, Quote
@@ -38,6 +38,8 @@ COPY_SHARE = 1 / 6
 """Copying the source takes at most this share of the time until the run must close."""
 COPY_S = 0.5
 """Seconds that it may take however short the run is."""
+DISCARD_S = 0.5
+"""Seconds for which the removal of a folder is waited for."""
 START_S = 1.0
 """Seconds from the copy to the first trial's start."""
 
@@ -76,7 +78,7 @@ def create(
     try:
         deadline_s = intended.problem.limits.deadline_s
         closes_s = origin + deadline_s - closing_s(deadline_s, 0.0, intended.cluster)
-        most_s, elsewhere = _most_s(closes_s - wall()), clusters.of(spec).elsewhere
+        most_s, elsewhere = _most_s(closes_s - wall(), deadline_s), clusters.of(spec).elsewhere
         terms = CopyTerms(say, most_s, deadline_s, elsewhere)
         _copy(folder, spec, jobs, terms)
         facts = facts_of(spec, folder.run, intended, jobs)
@@ -87,15 +89,15 @@ def create(
         with Journal.create(folder.journal, origin):
             return folder, new_state(facts)
     except BaseException:
-        shutil.rmtree(folder.path, ignore_errors=True)
+        _discard(folder)
         raise
 
 
-def _most_s(left_s: float) -> float:
+def _most_s(left_s: float, deadline_s: float) -> float:
     """Return how many seconds copying the source may take where so many are left until the run must
     close: most of them are for training, and a trial must have the time to start.
     """
-    return max(COPY_S, min(left_s * COPY_SHARE, left_s - RULES.shortest_s - START_S))
+    return max(COPY_S, min(left_s * COPY_SHARE, left_s - shortest_s(deadline_s) - START_S))
 
 
 def _copy(folder: RunFolder, spec: Spec, jobs: Sequence[GroupJob], terms: CopyTerms) -> None:
@@ -154,8 +156,20 @@ def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
             return _ended(daemon)
     except BaseException:
         if state.clock.seq == 0:  # nothing was recorded, so nothing was started
-            shutil.rmtree(folder.path, ignore_errors=True)
+            _discard(folder)
         raise
+
+
+def _discard(folder: RunFolder) -> None:
+    """Remove the folder of a run that has not begun: in a process that goes on where a busy disk
+    takes longer than the deadline allows.
+    """
+    quiet = subprocess.DEVNULL
+    remover = subprocess.Popen(
+        ["rm", "-rf", folder.path], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+    )
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        remover.wait(DISCARD_S)
 
 
 def resume(folder: RunFolder, watcher: Watcher) -> Ended:

@@ -26,7 +26,7 @@ from seerd.core.events import (
     TrialExited,
 )
 from seerd.core.lifecycle import RunPhase
-from seerd.core.limits import last_s, lease_grace_s, lease_s, off_in_s, training_ends_at
+from seerd.core.limits import last_s, lease_grace_s, lease_s, off_in_s, publish_s, training_ends_at
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.core.verdicts import DenyCause, JobOver
@@ -263,7 +263,7 @@ class Daemon:
 
     def spare(self) -> float:
         """Return for how many seconds the end of the run may still wait for a machine."""
-        last = self.state.facts.problem.limits.deadline_s - self.state.rules.publish_s
+        last = self.state.facts.problem.limits.deadline_s - publish_s(self.state)
         return max(0.0, last - self.clock.now())
 
     # ------------------------------------------------------------ signals

@@ -633,10 +633,12 @@ class Dispatch:
         return True
 
     async def _keep_telling(self, uploads: Callable[[], str]) -> None:
-        """Remark every `REMARK_S` seconds how far uploads have come that are under way then."""
+        """Remark within `SLOW_S` seconds, and then every `REMARK_S`, how far uploads have come."""
+        again_s = 0.0
         while True:
-            await asyncio.sleep(REMARK_S)
-            if text := uploads():
+            await asyncio.sleep(min(SLOW_S, REMARK_S))
+            if self._clock.now() >= again_s and (text := uploads()):
+                again_s = self._clock.now() + REMARK_S
                 self._core.emit(Remarked(at=self._clock.now(), text=text))
 
     async def _keep_finding_losses(self) -> None:

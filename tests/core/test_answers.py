@@ -46,7 +46,7 @@ from seerd.core.events import (
 )
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.limits import close_at
+from seerd.core.limits import close_at, shortest_s
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.rules import RULES
 from seerd.core.state import State, Trial, new_state
@@ -530,7 +530,7 @@ def test_while_a_question_is_open_nothing_new_is_begun_and_room_waits_for_the_an
     run.answer(PlanChange(put=(Put("out", 8, 0, None, 3),), ask_at_s=30.0))
     run.wake()
     freed = run.exit("a", "finished") + run.exit("b", "finished") + run.exit("c", "finished")
-    assert not of(Command, freed)
+    assert not [command for command in of(Command, freed) if not isinstance(command, SetTimer)]
     decided = run.answer(PlanChange(put=(Put("out", 4, 0, None, STAYS),), ask_at_s=40.0))
     assert [(len(start.gpus), start.trial) for start in of(StartTrial, decided)] == [(4, "out")]
 
@@ -597,6 +597,28 @@ def test_an_answer_that_comes_later_than_it_wanted_to_be_asked_again_is_followed
     assert not of(AskPolicy, run.answer(PlanChange(ask_at_s=22.0)))
     assert of(AskPolicy, run.wake()) == [AskPolicy(id=run.question, why="clock")]
     assert run.at == 25.0
+
+
+def test_a_run_ends_at_once_when_nothing_trains_and_nothing_can_be_started_any_more(
+    run: Run,
+) -> None:
+    """It does not wait for its deadline in silence."""
+    run.answer(PlanChange(ask_at_s=1e6))
+    for name in ("a", "b", "c"):
+        run.exit(name, "finished")
+    while run.state.plan.question is not None:
+        run.answer(PlanChange(ask_at_s=1e6))
+    assert run.state.phase is RunPhase.RUNNING
+    decided = run.wake()
+    assert run.at == pytest.approx(close_at(run.state) - shortest_s(run.state))
+    assert run.at < close_at(run.state)
+    assert len(of(Closing, decided)) == 1
+
+
+def test_a_run_in_which_a_trial_trains_goes_on_until_it_must_close(run: Run) -> None:
+    run.answer(PlanChange(ask_at_s=1e6))
+    assert not of(Closing, run.wake()) or run.at == pytest.approx(close_at(run.state))
+    assert run.at == pytest.approx(close_at(run.state))
 
 
 # ---------------------------------------------------------------- what is under way

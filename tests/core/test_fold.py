@@ -204,7 +204,7 @@ def crashing() -> Told:
     """One trial crashes again and again at once, another one after each report."""
     run = run_of_trials("in vain", "further")
     crash(run, "in vain", ("ValueError: no",))
-    for _ in range(RULES.max_crashes + 2):
+    for _ in range(RULES.max_burst + 1):
         reports = run.trial("further").reports + 1
         run.fact(TrialReported, "further", reports=reports, metric=0.5, unit_s=0.1)
         crash(run, "further", ("ValueError: no",))

@@ -33,7 +33,9 @@ from seerd.core.limits import (
     grace_s,
     lease_grace_s,
     lease_s,
+    publish_s,
     release_s,
+    shortest_s,
     terminate_s,
     training_ends_at,
 )
@@ -280,3 +282,42 @@ def test_training_ends_with_the_plan_and_in_its_last_stage_with_the_limits(
     assert training_ends_at(state) == min(close_at(state), ends[-1])
     state.plan.last = PlanChange(stage=len(ends) - 1)
     assert training_ends_at(state) == exhausted_at(state)
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "share"), [(8.0, 1 / 3), (12.0, 1 / 2), (24.0, 1), (90.0, 1)]
+)
+def test_a_short_run_sets_less_aside_for_its_end(
+    facts: MakeFacts, deadline_s: float, share: float
+) -> None:
+    state = begun(facts(deadline_s=deadline_s, t_min_s=1.0))
+    ending_s = RULES.grace_min_s + RULES.kill_s + RULES.publish_s
+    assert deadline_s - close_at(state) == pytest.approx(share * ending_s + terminate_s(state))
+
+
+def test_a_short_run_whose_saves_take_long_sets_aside_what_they_take(facts: MakeFacts) -> None:
+    state = begun(facts(deadline_s=12.0, t_min_s=1.0))
+    state.end.slowest_s = 1.2
+    assert grace_s(state) == pytest.approx(2 * 1.2 + 1.0)
+    state.end.slowest_s = 60.0
+    assert grace_s(state) == RULES.grace_min_s
+
+
+def test_how_late_the_last_attempts_are_started_is_learned_from_the_quickest(
+    facts: MakeFacts,
+) -> None:
+    state = begun(facts(deadline_s=600.0))
+    assert shortest_s(state) == RULES.shortest_s
+    for first_s, learned_s in ((2.0, 2.0), (0.1, RULES.start_s), (60.0, RULES.shortest_s)):
+        state.signs.first_s = first_s
+        assert shortest_s(state) == learned_s
+    state = begun(facts(deadline_s=12.0, t_min_s=1.0))
+    assert shortest_s(state) == 1.0
+
+
+def test_the_last_fetch_from_the_cloud_may_take_as_long_as_a_save_there(facts: MakeFacts) -> None:
+    rented_state, held_state = begun(facts(billing="rented")), begun(facts())
+    for state in (rented_state, held_state):
+        state.signs.save_s = 3.0
+    assert publish_s(rented_state) == RULES.publish_s + 3.0
+    assert publish_s(held_state) == RULES.publish_s

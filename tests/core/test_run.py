@@ -237,26 +237,41 @@ def test_a_crashed_trial_is_restarted_from_its_checkpoint_and_then_fails(facts: 
     assert [bool(c.checkpoints) for c in starts] == [False, True, True]
 
 
-@pytest.mark.parametrize("each", [1, 3])
-def test_a_trial_that_comes_further_between_its_crashes_is_not_given_up(
-    facts: MakeFacts, each: int
-) -> None:
-    """Its script dies after every first or third report, and saves each of them."""
+def test_a_trial_that_comes_further_between_its_crashes_is_not_given_up(facts: MakeFacts) -> None:
+    """Its script dies after every third report, and saves each of them."""
     world = World(
         facts(),
         Behaviour(
             metric=curve,
             unit_s=lambda *_: 0.3,
-            start=NONE,
-            crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == each * attempt + 1,
+            crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == 3 * attempt + 1,
             saves_every_s=0.0,
         ),
     )
     trial = world.run().trials["t0001"]
     assert trial.phase is not TrialPhase.FAILED
-    assert trial.crashes > 20 // each
+    assert trial.crashes > RULES.max_crashes + 1
     assert trial.in_vain == 1
-    assert trial.reports > 20
+    assert trial.reports > 3 * RULES.max_crashes
+
+
+def test_a_trial_that_crashes_all_the_time_is_given_up_however_far_it_comes(
+    facts: MakeFacts,
+) -> None:
+    world = World(
+        facts(deadline_s=600.0, budget_gpu_s=3200.0),
+        Behaviour(
+            metric=curve,
+            unit_s=lambda *_: 0.2,
+            start=NONE,
+            crashes=lambda trial, attempt, epoch: trial == "t0001" and epoch == attempt + 1,
+            saves_every_s=0.0,
+        ),
+    )
+    trial = world.run().trials["t0001"]
+    assert trial.phase is TrialPhase.FAILED
+    assert trial.crashes == RULES.max_burst + 1
+    assert (trial.in_vain, trial.reports) == (1, RULES.max_burst + 1)
 
 
 def test_a_trial_that_takes_machine_after_machine_down_fails_in_the_end(facts: MakeFacts) -> None:

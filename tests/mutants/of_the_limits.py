@@ -76,7 +76,7 @@ COUNTING = (
         "the deadline forgets that saving and giving back take time",
         "the end is in time",
         "close_at",
-        "state.facts.problem.limits.deadline_s - release_s(state) - publish_s",
+        "state.facts.problem.limits.deadline_s - release_s(state) - publish_s(state)",
         "state.facts.problem.limits.deadline_s",
         (f"{RUN}::test_a_run_ends_within_its_limits_with_the_best_model",),
     ),

@@ -276,6 +276,7 @@ def test_how_far_the_upload_has_come_is_told_while_it_lasts(place: Place) -> Non
     counts = [[int(number) for number in re.findall(pattern, one)[0]] for one in some]
     assert counts == sorted(counts)
     assert {whole for _, whole in counts} == {counts[0][1]}
+    assert all("The largest file: more.bin (6 MB)" in one for one in some)
 
 
 def test_only_what_changed_is_sent_again(place: Place) -> None:

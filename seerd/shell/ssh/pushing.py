@@ -116,10 +116,13 @@ class RemoteTask:
 
 @dataclass(slots=True)
 class Upload:
-    """The source files that a machine lacks, in bytes: how many were sent, of how many."""
+    """The source files that a machine lacks, in bytes: how many were sent, of how many; and the
+    largest of these files.
+    """
 
     sent: int = 0
     size: int = 0
+    largest: Path = Path()
 
 
 async def run_remote_task(
@@ -177,7 +180,9 @@ async def _serve(
         missing = answer.get("missing", [])
         if not all(isinstance(sha256, str) and sha256 in packed.files for sha256 in missing):
             raise ProviderError("it asks for a file that is none of the run's")
-        upload.size += sum(packed.files[sha256].stat().st_size for sha256 in missing)
+        sizes = {packed.files[sha256]: packed.files[sha256].stat().st_size for sha256 in missing}
+        upload.size += sum(sizes.values())
+        upload.largest = max(sizes, key=sizes.__getitem__, default=upload.largest)
         for sha256 in missing:
             async for chunk in _chunks(packed.files[sha256]):
                 process.stdin.write(chunk)

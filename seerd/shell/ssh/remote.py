@@ -321,7 +321,12 @@ class Remote:
             return ""
         to = "1 machine" if len(here) == 1 else f"{len(here)} machines"
         sent, size = sum(one.sent for one in here), sum(one.size for one in here)
-        return f"the source is being sent to {to}: {sent / 1e6:,.0f} of {size / 1e6:,.0f} MB so far"
+        largest = here[0].largest
+        return (
+            f"the source is being sent to {to}: {sent / 1e6:,.0f} of {size / 1e6:,.0f} MB so far. "
+            f"The largest file: {largest.name} ({largest.stat().st_size / 1e6:,.0f} MB); leave out "
+            "what trials do not read with .seerdignore, and fetch what they read with train.data"
+        )
 
     async def forget(self, name: str) -> None:
         """Drop the connection to this machine without a goodbye: the machine is gone."""
