@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from seerd.core.events import TrialReported
-from tests.core.test_alike import ended, run_of
+from tests.core.test_alike import crash, ended, run_of
 from tests.core.test_answers import Run
 
 
@@ -42,6 +42,7 @@ def test_a_report_that_reaches_the_target_ends_the_run(mode: str, metric: float)
 def test_where_models_are_saved_a_report_alone_does_not_end_it() -> None:
     run = training(target=0.6, begins_anew=False)
     report(run, "a", 0.7)
+    crash(run, "b")
     assert ended(run) is None
 
 

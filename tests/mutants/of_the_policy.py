@@ -493,6 +493,22 @@ ASKING = (
 SEER_PLUS = "tests/planner/test_seer_plus.py"
 SEARCHING = (
     Mutant(
+        "a trial that would begin anew is paused",
+        "where a trial that is stopped begins anew, none is paused",
+        "unpaused._carried_on",
+        "name in live and live[name].reports < most",
+        "name in live and name in waiting",
+        ("tests/planner/test_unpaused.py",),
+    ),
+    Mutant(
+        "a trial that would begin anew keeps its GPUs, however poor it is",
+        "where a trial that is stopped begins anew, poor ones make room",
+        "unpaused._carried_on",
+        "one.metric is None or one.place > one.best",
+        "False",
+        ("tests/planner/test_unpaused.py",),
+    ),
+    Mutant(
         "who has stopped improving keeps its GPU",
         "nobody who has clearly converged holds a GPU that another could use",
         "planner.draft.settled",
