@@ -74,7 +74,7 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
             return FixedCluster(gpus, problem.start_s, problem.start_s + lasts_s, problem.whole)
     reason = (
         f"{gpus} GPU{'s' * (gpus > 1)} can train for {lasts_s:g}s, "
-        f"and the shortest round is {least_s:g}s (t_min)"
+        f"and the shortest round is {least_s:g}s (--set policy.t_min=5s makes it 5s)"
     )
     return Impossible(reason, problem.start_s + least_s, at_least(least_s * p_min))
 

@@ -115,7 +115,7 @@ def _impossible(limits: Limits, params: PolicyParams) -> Impossible | None:
     least_s, least_gpu_s = params.t_min_s, params.t_min_s * params.p_min
     if limits.deadline_s < least_s:
         reason = (
-            f"the shortest round is {least_s:g}s (t_min), "
+            f"the shortest round is {least_s:g}s (--set policy.t_min=5s makes it 5s), "
             f"and the deadline is {limits.deadline_s:g}s"
         )
     elif limits.budget_gpu_s < least_gpu_s:

@@ -70,6 +70,11 @@ def test_a_trial_whose_every_report_was_nan_is_not_kept() -> None:
     assert outcomes(state)[last] == TrialOutcome("not-finite")
     trial.history.clear()
     assert outcomes(state)[last] == TrialOutcome("no-report")
+    trial.fault, trial.tail = "blocked", ("OSError: [Errno 98] Address already in use",)
+    blocked = outcomes(state)[last]
+    assert outcome_text(state, trial, blocked) == "no report: an address was in use"
+    trial.phase, trial.fault = TrialPhase.ELIMINATED, None
+    assert outcomes(state)[last] == TrialOutcome("no-report"), "it was never compared"
 
 
 def test_the_model_that_is_handed_back_is_the_best_whatever_became_of_its_trial() -> None:

@@ -123,6 +123,8 @@ def _ending(state: State, woken: bool, failing: Collection[str]) -> Ending | Non
         return "failed", "alike"
     if woken and (found := _limit_reached(state)) is not None:
         return found
+    if state.fleet.holding == 0 and not time_left(state):
+        return "done" if _in_last_stage(state) else "deadline", "late"
     if state.fleet.live:
         return None
     status = hopeless(state, in_last_stage=_in_last_stage(state))

@@ -133,7 +133,8 @@ def fate(state: State, trial: Trial) -> str:
 
 def _not_tried(state: State) -> str:
     if any(instance.ready_at is not None for instance in state.fleet.instances.values()):
-        return "no trial was started"
+        late = ", since none is so shortly before the deadline; give it a longer --deadline"
+        return f"no trial was started{late * (state.end.why == 'late')}"
     slow = state.fleet.slow.items()
     pending = "; ".join(f"on {name} since {since:.1f}s {why}" for name, (why, since) in slow)
     return (

@@ -28,8 +28,10 @@ not-started  it was never started
 
 The others are its phase, while the run goes on.
 """
-Cause = Literal["", "end", "job", "complete", "script", "compared", "eliminated", "policy", "gpus"]
-"""Why a trial was kept or stopped.
+Cause = Literal[
+    "", "end", "job", "complete", "script", "compared", "eliminated", "policy", "gpus", "blocked",
+]  # fmt: skip
+"""Why a trial was kept or stopped, or has not reported.
 
 end         it trained when the run ended
 job         it trained when its job ended
@@ -39,6 +41,7 @@ compared    `Trial.judged` says how it stood when it was compared last
 eliminated  the policy eliminated it without a comparison
 policy      the policy gave it no more GPUs, without a comparison
 gpus        it waited for GPUs when the run ended
+blocked     something was in its way, see `Trial.tail`
 """
 
 
@@ -67,6 +70,10 @@ def _outcome(state: State, trial: Trial) -> TrialOutcome:
             return TrialOutcome("not-finite")
         case "finished":
             return TrialOutcome("kept", "script")
+        case "no-report" if trial.fault == "blocked":
+            return TrialOutcome("no-report", "blocked")
+        case "eliminated" if not trial.history:
+            return TrialOutcome("no-report")
         case "eliminated":
             return TrialOutcome("stopped", "eliminated" if trial.judged is None else "compared")
         case "survived":

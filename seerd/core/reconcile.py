@@ -43,6 +43,9 @@ from seerd.core.state import Incumbent, Instance, State, Trial
 from seerd.core.verdicts import HeldBack, HoldCause
 from seerd.planner.trial_ids import job_of
 
+FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")
+"""Causes of stops that serve what is to be started then."""
+
 
 def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
     """Yield what must be asked for now.
@@ -102,6 +105,10 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
         if not kill or not isinstance(before, StopTrial) or not before.checkpoint:
             return
     why = _stop_cause(state, trial, hung=hung)
+    ends_s = state.end.slowest_s + state.rules.kill_s
+    if why in FOR_OTHERS and not time_left(state, ends_s) and not _is_over(state, trial):
+        state.touch(trial.id)  # for another cause, or when the limits are extended
+        return
     first, *others = [slots.node for slots in trial.left]
     yield StopTrial(
         id=state.next_id,
@@ -114,6 +121,12 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
         why=why,
         others=_heirs(state, trial) if why in ("displaced", "moved") else (),
     )
+
+
+def _is_over(state: State, trial: Trial) -> bool:
+    """Return whether a trial must end though nothing can be started in its place."""
+    fully_trained = trial.judged is not None and trial.judged.final
+    return fully_trained or state.jobs[job_of(trial.id)].over is not None
 
 
 def _stop_cause(state: State, trial: Trial, *, hung: bool) -> StopCause:

@@ -29,6 +29,7 @@ CloseCause = Literal[
     "target",
     "deadline",
     "budget",
+    "late",
     "person",
     "no-instance",
     "no-trial",
@@ -43,6 +44,7 @@ last-stage        the deadline came near in the last stage of the plan, or the b
                   had been carried out
 target            a confirmed checkpoint is as good as the target
 deadline, budget  that limit came near before
+late              nothing runs, and it is too late to start anything
 person            the person asked for it
 no-instance       no instance could be had
 no-trial          the policy wants nothing more, and no trial has reported

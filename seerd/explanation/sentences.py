@@ -152,6 +152,7 @@ REASONS: dict[str, dict[str, str]] = {
         "last-stage": f" of the last stage: {LATE}",
         "target": ": the target was reached[: {detail}]",
         "deadline": f": {LATE}",
+        "late": ": nothing runs, and the deadline is too near to start anything",
         "budget": ": {spent_gpu_min:.2f} of {budget_gpu_min:.2f} GPU-min spent, "
         "{committed_gpu_min:.2f} when everything has been given back: "
         "it takes up to {release_s:at} until everything has saved and been given back",

@@ -13,6 +13,7 @@ from typing import Literal
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import best_value, names_of, value_of
+from seerd.core.outcomes import outcomes
 from seerd.core.state import State, Trial
 from seerd.explanation.as_json import fates
 from seerd.explanation.told import ToldRun
@@ -66,6 +67,7 @@ def tracked(run: ToldRun) -> list[Tracked]:
     """Return the trials that were ever started, in the order in which they were made."""
     state = run.state
     told, attempts = fates(run.timeline, state), run.timeline.attempts.by_trial()
+    became = outcomes(state)
     found = []
     for name, mine in attempts.items():
         trial, ended_s = state.trials[name], mine[-1].ended_s
@@ -73,7 +75,8 @@ def tracked(run: ToldRun) -> list[Tracked]:
             Tracked(
                 name,
                 trial.config,
-                *told[name],
+                became[name].word,
+                told[name][1],
                 _became(state, trial),
                 run.began + mine[0].started.at_s,
                 None if ended_s is None else run.began + ended_s,

@@ -454,7 +454,9 @@ def _check_quoted(table: Any) -> None:
     for name, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, dict):
             path = f"{name}.{next(iter(value), 'lr')}"
-            raise ValueError(f'a name with points is written in quotes: "{path}" = ...')
+            raise ValueError(
+                f'tables are not nested here: a name with points is quoted, "{path}" = ...'
+            )
 
 
 def _is_value(value: Any, deepest: int = 2) -> bool:

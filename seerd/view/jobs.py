@@ -124,7 +124,11 @@ def _stands(state: State, name: str) -> str:
         return f"over: {OVER[job.over]}"
     if how := ending(state):
         return f"to the run's end: {how}"
-    return f"has {count(job.gpus, 'GPU')}" if job.gpus else "waits for GPUs"
+    if job.gpus:
+        return f"has {count(job.gpus, 'GPU')}"
+    own = [trial for trial in state.trials.values() if job_of(trial.id) == name]
+    ended = bool(own) and all(trial.status != "live" for trial in own)
+    return "all its trials have ended" if ended else "waits for GPUs"
 
 
 def owners_of(jobs: Sequence[ShownJob]) -> list[Owner]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from seerd.core.complaints import IN_THE_WAY
+from seerd.core.last_words import obstacle_of
 from seerd.core.metrics import violations_of
 from seerd.core.outcomes import Cause, TrialOutcome
 from seerd.core.state import State, Trial
@@ -35,7 +37,9 @@ def in_words(word: str, why: str) -> str:
 
 
 def why_text(trial: Trial, outcome: TrialOutcome) -> str:
-    """Write why a trial was kept or stopped; empty if the word says all."""
+    """Write why a trial was kept or stopped or has not reported; empty if the word says all."""
+    if outcome.why == "blocked" and (obstacle := obstacle_of(trial.tail)) is not None:
+        return IN_THE_WAY[obstacle]
     if outcome.why == "compared" and trial.judged is not None:
         return standing_text(trial.judged) or f"set aside{AT_REPORT}{trial.judged.reports}"
     return trial.why if outcome.why == "eliminated" else WHYS.get(outcome.why, "")

@@ -49,6 +49,7 @@ from seerd.core.events import (
 from seerd.core.incumbent import metric_name, sign_of
 from seerd.core.last_words import error_line
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.limits import time_left
 from seerd.core.metrics import violated_by
 from seerd.core.state import State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined, JobOver, OverCause, Warned
@@ -56,6 +57,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_money, format_size
 from seerd.view.configs import config_text
 from seerd.view.harmless import harmless
+from seerd.view.outcomes import standing_text
 
 ENDINGS = {
     "done": "the plan is carried out",
@@ -74,6 +76,7 @@ OVER: dict[OverCause, str] = {
 }
 """Why one of the jobs that share a run gets nothing any more."""
 ALIKE = "every trial fails in the same way"
+TOO_LATE = "nothing runs, and it is too late to start anything"
 MOST_OTHERS = 3
 """How many other metrics stand in the line of a report."""
 LATE_S = 2.0
@@ -86,8 +89,8 @@ def ending(state: State) -> str:
     """Write how the run ended; empty if it goes on."""
     if state.end.status is None:
         return ""
-    if state.end.why == "alike":
-        return ALIKE
+    if state.end.why in ("alike", "late"):
+        return ALIKE if state.end.why == "alike" else TOO_LATE
     tried = any(trial.attempt for trial in state.trials.values())
     return ENDINGS[state.end.status if tried or state.end.status != "done" else "deadline"]
 
@@ -114,6 +117,8 @@ def _beside(decided: Sequence[AnyDecision]) -> Iterator[str]:
         match decision:
             case Closing(why="alike"):
                 yield f"{decision.detail}; the run ends, since the others would do the same"
+            case Closing(why="late"):
+                yield f"{TOO_LATE}: the run ends"
             case JobOver():
                 detail = f": {decision.detail}" if decision.detail else ""
                 yield f"job {decision.job} is over, {OVER[decision.why]}{detail}"
@@ -370,7 +375,8 @@ def _of_its_job(event: TrialReported, state: State) -> Collection[Trial]:
 def _(event: TrialExited, state: State) -> str:
     trial = state.trials[event.trial]
     if trial.phase is TrialPhase.ELIMINATED:
-        return f"{event.trial} is out: {trial.why}"
+        stood = "" if trial.judged is None else standing_text(trial.judged)
+        return f"{event.trial} is out: {trial.why}{f', {stood}' if stood else ''}"
     if event.cause == "crashed":
         last = f": {error_line(event.tail)}" if event.tail else ""
         return f"{event.trial} {crash_text(event)}{_then(trial, state)}{last}"
@@ -399,7 +405,7 @@ def _then(trial: Trial, state: State) -> str:
         return f" since {IN_THE_WAY[block.why]}; it waits{beside} {again}"
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
-    return " and will be restarted" if trial.gpus else ""
+    return " and will be restarted" if trial.gpus and time_left(state) else ""
 
 
 @_text.register

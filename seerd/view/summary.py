@@ -123,11 +123,11 @@ def _billed(state: State, gpu_s: float, part: float) -> list[str]:
 
 def _trials(state: State, most: int | None) -> Table:
     """Draw a line for each trial, by job, the best first: the one whose model is the result, then
-    by their last reports.
+    by their last reports, then those that were not started.
     """
     became, single = outcomes(state), one_metric(state)
     by_job = [
-        sorted(its, key=lambda trial: became[trial.id].word != "best")
+        sorted(its, key=lambda trial: (became[trial.id].word != "best", not trial.attempt))
         for its in ranked_by_job(state)
     ]
     own = {goal.metric for goal in state.facts.goals.values()}
@@ -220,9 +220,11 @@ def _best_configuration(state: State, job: str) -> list[Text]:
 
 def _models(state: State, jobs: Sequence[ShownJob]) -> list[Text]:
     """Write the model of each job; why there is none, if no job has one."""
+    lines: list[Text] = []
     if not any(job.best for job in jobs):
-        return [Text(printable(diagnose(state).text))]
-    lines = []
+        for job in jobs:
+            lines += _best_configuration(state, job.facts.id)
+        return [*lines, Text(printable(diagnose(state).text))]
     for job in jobs:
         if job.best is None:
             lines.append(Text(f"best of {job.facts.id}: no model"))

@@ -757,3 +757,37 @@ def test_a_change_towards_a_plan_is_that_plan(
             run.come()
         run.wake()
     assert recorded(run.read()) == recorded(run.state)
+
+
+# ---------------------------------------------------------------- shortly before the end
+
+
+def shortly_before_the_end(run: Run, leave_s: float = 1.0) -> None:
+    run.at = close_at(run.state) - RULES.shortest_s + leave_s
+
+
+def test_nobody_is_stopped_for_a_trial_that_may_not_be_started_any_more(facts: MakeFacts) -> None:
+    run = quiet(facts())
+    shortly_before_the_end(run)
+    change = PlanChange(
+        gone=("a", "c"), new=(New("d", {"lr": 0.1}),), put=(Put("d", 4, 0, None, 0),)
+    )
+    assert not of(StopTrial, run.answer(change))
+    assert run.trial("a").held
+    assert run.trial("c").held
+    run.at = close_at(run.state)
+    stops = of(StopTrial, run.wake())
+    assert {(stop.trial, stop.why) for stop in stops} >= {("a", "closing"), ("c", "closing")}
+
+
+def test_a_run_ends_at_once_when_nothing_runs_and_nothing_may_be_started_any_more(
+    facts: MakeFacts,
+) -> None:
+    run = quiet(facts())
+    run.answer(PlanChange(ask_on_end=False))
+    shortly_before_the_end(run)
+    names = [trial.id for trial in run.state.trials.values() if trial.held]
+    for name in names:
+        assert run.state.phase is RunPhase.RUNNING
+        decided = run.exit(name)
+    assert [one.why for one in of(Closing, decided)] == ["late"]

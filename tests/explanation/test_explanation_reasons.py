@@ -373,7 +373,7 @@ def test_asha_tells_how_a_trial_stood_at_its_rung(facts: MakeFacts) -> None:
 def test_other_policies_end_with_a_reason_for_every_trial(facts: MakeFacts, name: str) -> None:
     state, timeline = timeline_of(policy_world(facts, name))
     assert all(why for _, why in fates(timeline, state).values())
-    assert explanations_of(timeline, "closing")[0].why in ("plan", "last-stage")
+    assert explanations_of(timeline, "closing")[0].why in ("plan", "last-stage", "late")
 
 
 def test_a_failed_launch_of_a_run_that_is_resumed_is_asked_for_again(facts: MakeFacts) -> None:

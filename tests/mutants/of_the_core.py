@@ -7,6 +7,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 RUN = "tests/core/test_run.py"
+ANSWERS = "tests/core/test_answers.py"
 PROVISIONING = "tests/core/test_provisioning.py"
 NODES = "tests/core/test_several_nodes.py"
 PLACEMENT = "tests/core/test_placement.py"
@@ -226,6 +227,14 @@ DECIDING = (
         "trial.out or state.end.hard or hung or (trial.broken and not trial.saved)",
         "True",
         (f"{RUN}::test_an_interrupted_run_saves_and_is_over",),
+    ),
+    Mutant(
+        "trials stop for others that may not be started any more",
+        "shortly before the end whoever runs goes on",
+        "_stop_if_misplaced",
+        "not time_left(state, ends_s)",
+        "False",
+        (f"{ANSWERS}::test_nobody_is_stopped_for_a_trial_that_may_not_be_started_any_more",),
     ),
     Mutant(
         "the grace period goes on until the instance is taken away",

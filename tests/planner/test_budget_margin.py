@@ -184,7 +184,11 @@ def test_whole_instances_are_the_most_that_a_trial_can_use(gpus: int, size: int)
         ),
         (problem(1.5, 960), PER_INSTANCE, "one trial for 60s (t_min) takes"),
         (problem(60, 2), PER_INSTANCE, "of 4 billed GPUs"),
-        (problem(0.5, 100, per_instance=8), PER_TRIAL, "the shortest round is 60s (t_min)"),
+        (
+            problem(0.5, 100, per_instance=8),
+            PER_TRIAL,
+            "the shortest round is 60s (--set policy.t_min=5s",
+        ),
     ],
 )
 def test_what_fits_nothing_is_said(made: Problem, cluster: ClusterFacts, reason: str) -> None:
