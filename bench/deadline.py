@@ -1,13 +1,15 @@
 """Real runs on this machine with drawn sizes and loads, measured from outside: whether each has
 ended by its deadline, and with a model; prints JSON.
 
-`python bench/deadline.py [--runs 500] [--parallel 3] [--seed 0] [--shortest 8] [--busy 10]` makes
-so many runs, of which so many go on at a time. Each has a deadline of `--shortest` to 30 s, a
-source with anything from nothing to some GB in it (dense, with holes, or thousands of files),
-checkpoints of 1 KB to 1 GB by a script that does not know seerd or by `seerd.trial()`, and up to
-`--busy` busy processes beside it: as many as the run wants that wants most of those that go on.
-Every fifth (`--twins`) with something large in its source is run once more without it, right after.
-It needs 20 GB of disk.
+`python bench/deadline.py [--runs 500] [--parallel 3] [--seed 0] [--shortest 8] [--busy 10]
+[--minutes 38] [--only NUMBER...]` makes so many runs, of which so many go on at a time, and begins
+none after so many minutes; `--only` makes those of these numbers again. Each has a deadline of
+`--shortest` to 30 s, most of them short, a source with anything from nothing to some GB in it
+(dense, with holes, or thousands of files), checkpoints of 1 KB to 1 GB by a script that does not
+know seerd or by `seerd.trial()`, and up to `--busy` busy processes beside it: as many as the run
+wants that wants most of those that go on. Every fifth (`--twins`) with something large in its
+source is run once more without it, right after. Ctrl-C and SIGTERM end it when those that go on are
+over, with what was measured by then. It needs 20 GB of disk.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -149,7 +152,7 @@ def draw(number: int, asked: argparse.Namespace) -> Drawn:
     kind = rng.choice(["unknown", "unknown", "known"])
     return Drawn(
         number,
-        round(asked.shortest + (30 - asked.shortest) * rng.random() ** 1.5, 1),
+        round(asked.shortest + (30 - asked.shortest) * rng.random() ** 3, 1),
         kind,
         int(KB * 10 ** rng.uniform(0, 6)),
         source,
@@ -194,6 +197,7 @@ def seen(drawn: Drawn, load: Load, top: Path) -> Seen:
     command = [SEERD, "run", "spec.toml", "--plain", "--budget", "10gpu-min"]
     command += ["--deadline", f"{drawn.deadline_s}s", "--set", "cluster.gpus=2"]
     environment = {**os.environ, "SEERD_HOME": str(home)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody waits for compilers in each run
     load.change(drawn.busy)
     try:
         began = time.monotonic()
@@ -216,7 +220,7 @@ def seen(drawn: Drawn, load: Load, top: Path) -> Seen:
     )
     if over_s > MOST_S or found.lost or ended.returncode not in (0, 3, 4):
         print(f"{found}\n{ended.stdout[-3000:]}{ended.stderr[-1000:]}", file=sys.stderr, flush=True)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # what is refused is still being removed
     return found
 
 
@@ -246,13 +250,19 @@ def main() -> None:
     """Prints one JSON object."""
     parser = argparse.ArgumentParser()
     defaults = {"runs": 500, "parallel": 3, "seed": 0, "shortest": 8, "busy": 10, "twins": 5}
-    for name, value in defaults.items():
+    for name, value in {**defaults, "minutes": 38}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--only", type=int, nargs="+")
     asked = parser.parse_args()
-    load = Load()
+    load, over = Load(), threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    end_s = time.monotonic() + 60 * asked.minutes
     with tempfile.TemporaryDirectory(prefix="seerd-deadline-") as top:
 
-        def one(number: int) -> tuple[Seen, Seen | None]:
+        def one(number: int) -> tuple[Seen, Seen | None] | None:
+            if over.is_set() or time.monotonic() > end_s:
+                return None
             drawn = draw(number, asked)
             found, twin = seen(drawn, load, Path(top)), None
             if drawn.source != "nothing" and not found.refused and number % asked.twins == 0:
@@ -260,7 +270,7 @@ def main() -> None:
             return found, twin
 
         with ThreadPoolExecutor(asked.parallel) as crew:
-            pairs = list(crew.map(one, range(asked.runs)))
+            pairs = [pair for pair in crew.map(one, asked.only or range(asked.runs)) if pair]
     print(json.dumps(told(pairs)))
 
 
@@ -268,7 +278,7 @@ def told(pairs: list[tuple[Seen, Seen | None]]) -> dict[str, object]:
     """Sum up."""
     every = [run for pair in pairs for run in pair if run is not None]
     began = [run for run in every if not run.refused]
-    over_s = sorted(run.over_s for run in began)
+    over_s = sorted(run.over_s for run in every)
     shares = [run.units / twin.units for run, twin in pairs if twin is not None and twin.units]
     late = [run for run in every if run.over_s > MOST_S]
     return {
@@ -294,6 +304,7 @@ def told(pairs: list[tuple[Seen, Seen | None]]) -> dict[str, object]:
             "below_80_percent": sum(share < 0.8 for share in shares),
         },
         "late": [str(run) for run in late],
+        "nearest": [str(run) for run in sorted(every, key=lambda run: -run.over_s)[:5]],
         "less_training": [
             f"{run.units} of {twin.units} units: {run.drawn}"
             for run, twin in pairs

@@ -22,7 +22,9 @@ import pytest
 
 from seerd.agent.gpu_leases import ELSEWHERE
 from seerd.commands import beginning
+from seerd.errors import LimitsError
 from seerd.runs import runs
+from seerd.shell.clock import wall
 from seerd.shell.home import Home
 from seerd.spec.group import GroupJob
 from seerd.spec.spec import load_spec
@@ -557,6 +559,17 @@ def test_a_run_that_is_refused_before_it_begins_is_not_listed(seerd: Seerd) -> N
     assert "none of the hosts can be used" in said
     assert list(seerd.home.iterdir()) == []
     assert seerd.json("list") == {"runs": []}
+
+
+def test_what_was_planned_too_late_for_a_trial_to_start_is_not_begun(seerd: Seerd) -> None:
+    """Also where no signal interrupts the planning, as in a thread of `seerd.run`."""
+    seerd.write_spec(deadline="24s")
+    home, spec = Home(seerd.home), load_spec(seerd.spec)
+    spec, place = beginning.placed(spec, home, print)
+    plan = beginning.intended(spec, place, ideal=False, minimize=None)
+    with pytest.raises(LimitsError, match=r"20\.0s of a deadline of 24s had passed"):
+        beginning.create(spec, home, place, plan, wall() - 20.0, print)
+    assert not seerd.home.exists()
 
 
 def test_ctrl_c_while_the_source_is_copied_leaves_no_copy(seerd: Seerd) -> None:

@@ -259,8 +259,8 @@ class _SourceCopy:
     # ------------------------------------------------------------ how long it takes
 
     def _keep_time(self) -> None:
-        """Report once that the copy takes long. Raises `LimitsError` if it takes too long, or will
-        at the pace so far.
+        """Report once that the copy takes long, or most of what it may. Raises `LimitsError` if it
+        takes too long, or will at the pace so far.
         """
         now = time.monotonic()
         spent_s, most_s = now - self._began, self._terms.most_s
@@ -274,7 +274,7 @@ class _SourceCopy:
                 f"{format_duration(round(most_s, 1))}",
                 *(0.0, 0.0, self._largest()),
             )
-        if spent_s >= SLOW_S and not self._is_slow:
+        if spent_s >= min(SLOW_S, most_s / 2) and not self._is_slow:
             self._is_slow = True
             self._terms.say(f"copying the source: {self._so_far(spent_s)}. {self._largest()}")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from seerd.agent.workplace import SMALL
 from seerd.errors import LimitsError, UsageError
 from seerd.shell.source_copy import OUTPUT_BYTES, CopyTerms, copy_source, outputs
+from seerd.units import SLOW_S
 
 
 @pytest.fixture
@@ -129,6 +132,21 @@ def test_a_copy_that_takes_too_long_ends_the_command(source: Path, to: Path) -> 
     assert "data/ (268MB in 64 files)" in text
     assert "--deadline" not in text
     assert f"printf '%s\\n' /data/ >> {source / '.seerdignore'}" in text
+
+
+@pytest.mark.parametrize(("most_s", "told"), [(3.0, True), (9.0, False)])
+def test_a_copy_that_takes_much_of_a_short_deadline_is_told_with_what_is_large(
+    source: Path, to: Path, monkeypatch: pytest.MonkeyPatch, most_s: float, told: bool
+) -> None:
+    (source / "data").mkdir()
+    for number in range(64):
+        (source / "data" / f"{number}.bin").write_bytes(bytes(1 << 20))
+    said: list[str] = []
+    looks = count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(looks) / 115)
+    copy_source(source, to, set(), CopyTerms(said.append, most_s=most_s, deadline_s=8.0))
+    assert next(looks) / 115 < SLOW_S
+    assert [("data/" in line, ".seerdignore" in line) for line in said[:1]] == [(True, True)] * told
 
 
 def test_what_cannot_be_read_is_named(source: Path, to: Path, tmp_path: Path) -> None:
