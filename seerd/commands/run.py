@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from seerd.runs.runs import Ended
     from seerd.shell.daemon import Watcher
     from seerd.shell.home import Home, RunFolder
+    from seerd.shell.journal import Entry
     from seerd.spec.group import JobGroup
     from seerd.spec.spec import Spec
 
@@ -236,9 +237,24 @@ def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
     if shown.json or shown.plain or not drawable():
         from seerd.view.watch import lines_to
 
-        yield lines_to(folder, sys.stderr if shown.json else sys.stdout)
+        lines = lines_to(folder, sys.stderr if shown.json else sys.stdout)
+        yield lines if shown.json else _ready_for_its_end(lines)
         return
     from seerd.live.run_view import live_watcher  # rich costs more to import than lines need
 
     with live_watcher(folder) as watcher:
         yield watcher
+
+
+def _ready_for_its_end(watcher: Watcher) -> Watcher:
+    """Import what shows the result while trials save: later, a busy machine has no time for it."""
+    from seerd.core.lifecycle import RunPhase
+
+    def watch(state: State, now_s: float, entries: list[Entry]) -> None:
+        if state.phase is not RunPhase.RUNNING:
+            import rich.console  # noqa: F401
+
+            import seerd.view.summary  # noqa: F401
+        watcher(state, now_s, entries)
+
+    return watch
