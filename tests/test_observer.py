@@ -7,6 +7,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from seerd.training.attempt import Attempt
 from seerd.training.observer import printed as printed_module
 from seerd.training.observer import saved as saved_module
+from seerd.training.observer.order import NOTHING, SaveOrder, State
 from seerd.training.observer.printed import Line, Lines, Reports
 from seerd.training.observer.saved import Saved, Watch, is_sound
 
@@ -240,7 +242,7 @@ def test_a_line_that_is_printed_while_a_bar_is_cleared_is_a_report() -> None:
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Watch:
-    return Watch(tmp_path, "out/*")
+    return Watch(tmp_path, "out/*", 0)
 
 
 def test_a_file_is_whole_when_it_is_closed_and_has_not_changed_for_a_moment(
@@ -291,7 +293,7 @@ def test_a_file_that_has_just_changed_is_not_whole(tmp_path: Path, watch: Watch)
     found = watch.look()
     assert found is not None
     assert not watch.may_be_whole(found)
-    assert watch.may_be_whole(Saved(found.path, found.signature, found.since - 1))
+    assert watch.may_be_whole(replace(found, since=found.since - 1))
     (tmp_path / "out" / "model.bin").write_bytes(b"xy")
     assert watch.look() is not found
 
@@ -315,8 +317,7 @@ def test_a_folder_must_be_quiet_for_longer(
     assert found is not None
     assert found.path == "out/checkpoint-5"
     almost, enough = (
-        Saved(found.path, found.signature, found.since - since_s)
-        for since_s in (quiet_s - 0.2, quiet_s)
+        replace(found, since=found.since - since_s) for since_s in (quiet_s - 0.2, quiet_s)
     )
     assert not watch.may_be_whole(almost)
     assert watch.may_be_whole(enough)
@@ -353,3 +354,72 @@ def test_a_zip_shows_itself_whether_it_is_whole(tmp_path: Path, watch: Watch) ->
     middle[200] ^= 1  # as where two saves are mixed
     path.write_bytes(middle)
     assert not is_sound(path)
+
+
+def test_a_file_that_is_held_cannot_be_opened_for_writing_and_an_open_one_not_held(
+    tmp_path: Path, watch: Watch
+) -> None:
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "out" / "model.bin"
+    path.write_bytes(b"x")
+    found = until_quiet(watch)
+    with watch.held(found):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        time.sleep(0.3)
+        assert path.read_bytes() == b"x"
+        assert watch.is_as_it_was(found)
+    assert writer.stdout.readline() == b"half\n"
+    with pytest.raises(BlockingIOError), watch.held(found):
+        pass
+    writer.stdin.close()
+    writer.wait()
+    writer.stdout.close()
+
+
+# ---------------------------------------------------------------- the order of files in a folder
+
+
+def orders(*states: dict[str, int], path: str = "ck") -> list[bool]:
+    """Return for each state of a folder (name -> time) whether it is known to be complete."""
+    order, before, found = SaveOrder(), NOTHING, []
+    for state in states:
+        now: State = path, tuple((f"{path}/{name}", 1, 1, at) for name, at in state.items())
+        order.note(before, now)
+        found.append(order.is_complete(now))
+        before = now
+    return found
+
+
+def test_a_folder_is_complete_when_its_last_file_is_newest() -> None:
+    in_place = [
+        {"b": 1}, {"b": 1, "a": 2}, {"b": 3, "a": 2}, {"b": 3, "a": 4}, {"b": 5, "a": 4},
+        {"b": 5, "a": 6}, {"b": 7, "a": 6}, {"b": 7, "a": 8},
+    ]  # fmt: skip
+    assert orders(*in_place) == [False] * 5 + [True, False, True]
+
+
+def test_numbers_of_upper_folders_do_not_count_once_old_ones_go_away() -> None:
+    states = []
+    for at in range(10, 90, 10):
+        last = {f"step_{at - 10}/a": at - 10, f"step_{at - 10}/b": at - 9, "latest": at - 8}
+        last = last if at > 10 else {}
+        first, both = f"step_{at}/a", {f"step_{at}/a": at, f"step_{at}/b": at + 1}
+        states += [{**last, first: at}, {**last, **both}, {**both, "latest": at + 2}]
+    found = orders(*states)
+    assert found[-6:] == [False, False, True] * 2
+    assert not any(found[0::3])
+    assert not any(found[1::3])
+
+
+def test_of_a_folder_whose_first_save_was_not_seen_the_order_is_not_known() -> None:
+    order = SaveOrder()
+    before: State = "ck", (("ck/a", 1, 1, 3), ("ck/b", 2, 1, 2))
+    for at in range(4, 20):
+        now: State = "ck", (("ck/a", 1, 1, at + at % 2), ("ck/b", 2, 1, at - at % 2))
+        order.note(before, now)
+        assert not order.is_complete(now)
+        before = now

@@ -221,6 +221,68 @@ def test_a_folder_is_whole_when_the_script_has_gone_on_to_the_next(rig: Rig) -> 
     assert printed(rig, 2).count(f"read {taken[-1].epoch}") == 2
 
 
+EVERY_MOMENT = """
+import os, shutil, time
+def put(path, step):
+    with open(path, "w") as out:
+        out.write(f"{step:08}")
+        out.flush()
+        out.write(f"{step:08}")
+def two(folder, step):
+    os.makedirs(folder, exist_ok=True)
+    put(f"{folder}/a", step)
+    time.sleep({pause} / 2)
+    put(f"{folder}/b", step)
+def rotated(step):
+    two(f"ck/step_{step}", step)
+    os.symlink(f"step_{step}", "ck/part")
+    os.replace("ck/part", "ck/latest")
+    shutil.rmtree(f"ck/step_{step - 1}", ignore_errors=True)
+time.sleep(1)
+for step in range(1, 10**6):
+    time.sleep({pause})
+    print("accuracy", (10**6 if step == {best} else step) / 10**7, flush=True)
+    {save}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "save", "pause"),
+    [
+        ("model", "put('model', step)", 0.05),
+        ("model", "put('part', step); os.replace('part', 'model')", 0.1),
+        ("ck", "two('ck', step)", 0.2),
+        ("ck", "rotated(step)", 0.2),
+        ("ck/latest", "rotated(step)", 0.2),
+        ("out/checkpoint-*", "two(f'out/checkpoint-{step}', step)", 0.1),
+    ],
+)
+def test_saves_that_come_every_moment_are_taken_whole_with_their_own_metric(
+    rig: Rig, path: str, save: str, pause: float
+) -> None:
+    best, last = (8, 14) if pause >= 0.2 else (20, 40)
+    script = EVERY_MOMENT.replace("{save}", save).replace("{best}", str(best))
+    observed = ObservedScript(ACCURACY, path, ["{checkpoint}"])
+    client = rig.ready(rig.job(script.replace("{pause}", str(pause)), observed=observed))
+    client.start()
+    client.until(Reported, lambda fact: fact.epoch == last)
+    client.stop(grace_s=6.0)
+    client.exit_of()
+    taken = [fact for fact in client.facts if isinstance(fact, Checkpointed)]
+    kept = [fact for fact in taken if (rig.store / "t1" / f"{fact.name}.pt").exists()]
+    assert kept
+    for fact in kept:
+        data = (rig.store / "t1" / f"{fact.name}.pt").read_bytes()
+        steps = set(map(int, re.findall(rb"(?<![0-9])([0-9]{8})\1(?![0-9])", data)))
+        assert fact.epoch in steps
+        assert path == "ck" or len(steps) == 1
+        if path != "model":
+            assert data.count(b"%08d" % fact.epoch * 2) == 2, "a torn pair"
+        value = 10**6 if fact.epoch == best else fact.epoch
+        assert fact.metrics == {"accuracy": value / 10**7}
+    assert taken[-1].epoch >= last
+
+
 HANDLES = """
 import os, signal, sys, time
 def save(*_):

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 ARGUMENTS = "tests/agent/test_arguments.py"
 OBSERVED = "tests/agent/test_agent_observed.py"
+SAVES = "tests/test_observer.py"
 WORKPLACE = "tests/agent/test_workplace.py"
 
 OBSERVING = (
@@ -80,5 +81,31 @@ OBSERVING = (
         "values.get(at[1])",
         "values.get(at[1], '')",
         (f"{ARGUMENTS}::test_a_text_has_null_for_what_is_inactive_and_is_else_left_alone",),
+    ),
+    Mutant(
+        "a folder is whole though some of its files are older",
+        "no torn pair is ever handed back",
+        "SaveOrder.is_complete",
+        "times == sorted(times)",
+        "True",
+        (f"{SAVES}::test_a_folder_is_complete_when_its_last_file_is_newest",),
+    ),
+    Mutant(
+        "an order is learned though its beginning was not seen",
+        "no torn pair is ever handed back",
+        "SaveOrder.note",
+        "first in map(self._key, self._oldest)",
+        "True",
+        (f"{SAVES}::test_of_a_folder_whose_first_save_was_not_seen_the_order_is_not_known",),
+    ),
+    Mutant(
+        "a file that is being written is copied",
+        "no half-written file is ever taken",
+        "Watch.held",
+        "not self.shows(saved)",
+        "False",
+        (
+            f"{SAVES}::test_a_file_that_is_held_cannot_be_opened_for_writing_and_an_open_one_not_held",
+        ),
     ),
 )

@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import signal
 import sys
 import time
@@ -18,19 +17,27 @@ from typing import Any, Dict, Iterable, List, Optional
 from seerd.training.attempt import Attempt
 from seerd.training.observer.carried import Carrier, SoFar, read_manifest
 from seerd.training.observer.printed import Line, Lines, Reports
-from seerd.training.observer.saved import BESIDE_PRINT_S, FILE_QUIET_S, Saved, Watch
-from seerd.training.pace import Pace
+from seerd.training.observer.saved import FILE_QUIET_S, Saved, Watch, follows
+from seerd.training.pace import BEST_EVERY_S, Pace
 
 POLL_S = 0.05
-ENDING_POLL_S = 0.02
+FAST_POLL_S = 0.01
+"""Seconds between two looks, and if the script saves every moment, or is ending."""
+LOOK_SHARE = 10
+"""Then there are at least so many times the seconds that the last look took."""
 WORTH_WAITING_S = 14.0
 """A script that saves at least so often is given the time to save once more when it must end."""
 AGAIN_S = 2.0
 """Seconds after which a checkpoint that could not be written is tried again."""
-DIGITS = re.compile("[0-9]+")
 MOST_OF_LINE = 200
 """Characters of the line of a report that are told."""
 PARTIAL = "only the beginning of {!r} is read as a number: print it as Python does"
+MISSED = 10
+"""States that are not taken, and so many more for each file, after which that is told."""
+MISSING = (
+    "{} is written again before it can be taken whole, so it is in no checkpoint: have the script "
+    "save less often, or write a file or folder of a new name each time (step_1, step_2, ...)"
+)
 UNPRINTED = (
     "{} is constrained, and train.report has found none yet in what is printed: "
     "the constraint counts from its first value on"
@@ -64,6 +71,8 @@ class Observer:
     _at_save      reports that were known just before the last save was seen, and once it stood
     _used         reports that belong to the save before that
     _before_read  reports that were known before the logs were last read
+    _untold       checkpoints of which the agent was not told, with the seconds that each took
+    _missed       states since the last checkpoint that could not be taken though they were wanted
     """
 
     def __init__(self, attempt: Attempt, told: Dict[str, Any], launcher: int) -> None:
@@ -73,7 +82,8 @@ class Observer:
         self._lines = Lines(lambda: _logs(Path(told["logs"]), self._by_torchrun))
         self._reports = Reports(told["report"], attempt)
         work = Path(told["work"])
-        self._watch = Watch(work, told["checkpoint"])
+        began_ns = os.stat(attempt.folder / "trial.json").st_mtime_ns
+        self._watch = Watch(work, told["checkpoint"], began_ns)
         self._watches = bool(told["checkpoint"])
         units = self._restore(told.get("checkpoint_name"))
         self._carrier = Carrier(attempt, work, self._watch, units)
@@ -91,16 +101,23 @@ class Observer:
         self._ending: Optional[Ending] = None
         self._failed_at: Optional[float] = None
         self._told_out = ""
+        self._untold: Dict[str, float] = {}
+        self._told_at = -math.inf
+        self._missed = 0
 
     def observe(self) -> None:
         """Observe until the script has ended."""
         self._attempt.tell("training", epoch=self._reports.epoch)
         ended = self._attempt.folder / "ended"
         while not ended.exists() and self._is_anybody_there():
+            began = time.monotonic()
             self._read(self._lines.new())
             self._look_at_saved()
+            self._tell_saved()
             self._see_to_end()
-            time.sleep(ENDING_POLL_S if self._ending and self._ending.told else POLL_S)
+            is_fast = self._ending is not None or self._watch.is_busy
+            rest_s = max(FAST_POLL_S, LOOK_SHARE * (time.monotonic() - began))
+            time.sleep(min(POLL_S, rest_s) if is_fast else POLL_S)
         status = ""
         with contextlib.suppress(OSError):
             status = ended.read_text().strip()
@@ -109,6 +126,8 @@ class Observer:
         self._tell(self._reports.complete())
         if status:
             self._look_last(status)
+        self._told_at = -math.inf
+        self._tell_saved()
 
     def _restore(self, name: Optional[str]) -> int:
         """Go on from the checkpoint of this name; return its number, 0 if there is none."""
@@ -193,8 +212,9 @@ class Observer:
 
     def _stands_still(self, saved: Saved) -> bool:
         """Tell whether both this save and the report of the same model have come."""
-        waits = saved.age_s() < BESIDE_PRINT_S or self._reports.waits
-        return not waits and self._watch.is_closed(saved)
+        return (
+            saved.age_s() >= self._watch.settles_s and saved.is_closed and not self._reports.waits
+        )
 
     def _note_change(self, saved: Saved) -> None:
         """Note that what the script saves has changed: another save, or more of the same.
@@ -203,7 +223,9 @@ class Observer:
         count for the second that were not seen before the first.
         """
         before, self._seen = self._seen, saved
-        is_fast = self._standing is None and before is not self._carried
+        is_too_fast = self._watch.settles_s < FAST_POLL_S  # to be seen as it stands
+        if before is not None and before.is_closed and self._is_wanted(self._now()):
+            self._note_missed(before)
         if before is not None and self._watch.is_more_of(before, saved, self._standing is None):
             self._standing = None
             return
@@ -216,20 +238,23 @@ class Observer:
             if self._reports.is_sparse:
                 self._tell(self._reports.complete())
             else:
-                is_fast = False
+                is_too_fast = False
         self._at_save = (self._before_read, self._reports.epoch)
-        self._standing = self._now() if is_fast else None
+        self._standing = self._now() if is_too_fast else None
         self._note_save()
+
+    def _note_missed(self, before: Saved) -> None:
+        """Note that a wanted state was not taken; warn after many."""
+        self._missed += 1
+        if self._missed == MISSED + len(before.signature) * MISSED:
+            self._attempt.tell("warning", why=MISSING.format(before.path))
 
     def _is_left(self, before: Saved, saved: Saved) -> bool:
         """Tell whether a checkpoint should be written of the save before, which is whole since the
         script has gone on to the next of its kind: `step_4` after `step_3`.
         """
-        follows = before.path != saved.path and DIGITS.sub("", before.path) == DIGITS.sub(
-            "", saved.path
-        )
         standing = self._standing
-        wanted = follows and standing is not None and self._is_wanted(standing)
+        wanted = follows(before, saved) and standing is not None and self._is_wanted(standing)
         return wanted and not self._is_carried(before) and self._watch.is_as_it_was(before)
 
     def _look_last(self, status: str) -> None:
@@ -263,7 +288,7 @@ class Observer:
             return True
         worth = self._attempt.worth(standing.metrics)
         is_better = worth is not None and (self._best is None or worth > self._best)
-        return is_better and self._pace.best_due()
+        return is_better and self._pace.save_due(0.0)
 
     def _has_just_failed(self) -> bool:
         return self._failed_at is not None and time.monotonic() - self._failed_at < AGAIN_S
@@ -291,11 +316,24 @@ class Observer:
             self._told_out = self._carrier.out
             _say(self._told_out)
             self._attempt.tell("warning", why=self._told_out)
-        self._carried = saved
+        self._carried, self._missed = saved, 0
         worth = self._attempt.worth(standing.metrics)
         if worth is not None and (self._best is None or worth > self._best):
             self._best = worth
-        self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began))
+        self._untold[name] = self._pace.saved(began)
+        self._tell_saved()
+
+    def _tell_saved(self) -> None:
+        """Tell of new checkpoints, unless that has just been done: the store takes its time, too.
+        Those that better ones have overtaken are not there any more.
+        """
+        now = time.monotonic()
+        if not self._untold or (now - self._told_at < BEST_EVERY_S and self._ending is None):
+            return
+        for name, save_s in self._untold.items():
+            if (self._attempt.checkpoints / f"{name}.json").exists():
+                self._attempt.tell("checkpoint", name=name, save_s=save_s)
+        self._untold, self._told_at = {}, now
 
     # ------------------------------------------------------------ the end
 
@@ -314,13 +352,16 @@ class Observer:
                     os.kill(process, signal.SIGTERM)
 
     def _will_soon_save(self, ending: Ending) -> bool:
+        """Tell whether the script will soon have saved, or a save of it will soon be taken."""
+        is_worth = self._between_s is not None and self._between_s <= WORTH_WAITING_S
+        soon_s = 1 + (1.5 * self._between_s if is_worth and self._between_s else 0.0)
         saved = self._watch.look() if self._watches else None
         if saved is not None and not self._is_carried(saved) and self._reports.epoch:
-            return time.monotonic() < ending.asked_at + self._watch.quiet_s(saved) + 1
-        if ending.saved or self._between_s is None or self._between_s > WORTH_WAITING_S:
+            since = max(ending.asked_at, min(saved.since, ending.asked_at + soon_s))
+            return time.monotonic() < since + self._watch.quiet_s(saved) + 1
+        if ending.saved or not is_worth or self._saved_at is None:
             return False
-        assert self._saved_at is not None
-        return time.monotonic() < max(ending.asked_at, self._saved_at) + 1.5 * self._between_s + 1
+        return time.monotonic() < max(ending.asked_at, self._saved_at) + soon_s
 
     def _processes(self) -> List[int]:
         """Return the processes that run the script: those that torchrun has started, or else the

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, cast
 from seerd.agent import folders
 from seerd.training import checkpoints
 from seerd.training.attempt import Attempt
-from seerd.training.observer.saved import Saved, Watch, is_sound
+from seerd.training.observer.saved import Saved, Watch, identity, is_sound
 
 BLOCK = 1 << 20
 
@@ -63,26 +63,29 @@ class Carrier:
         try:
             with open(part, "wb") as file:
                 out = checkpoints.Flushed(file)
-                self._copy(saved, out)
+                with self._watch.held(saved):
+                    is_same = self._copy(saved, out)
                 out.flush()
-            if (shows and not is_sound(part)) or not self._watch.is_as_it_was(saved):
+            if not is_same or (shows and not is_sound(part)):
                 return None
             self._units += 1
             self._name(part, name, saved, standing, out.sha256.hexdigest())
-        except FileNotFoundError:  # it is being replaced
+        except (FileNotFoundError, BlockingIOError):  # it is being replaced, or written
             return None
         finally:
             part.unlink() if part.exists() else None
         return name
 
-    def _copy(self, saved: Saved, out: checkpoints.Flushed) -> None:
+    def _copy(self, saved: Saved, out: checkpoints.Flushed) -> bool:
+        """Copy what was saved; return whether it was as it had been seen."""
         path = self._work / saved.path
         if path.is_dir():
             folders.pack(path, cast(BinaryIO, out))
             self.out = folders.links_out(path)
-            return
-        with open(path, "rb") as file:
+            return self._watch.is_as_it_was(saved)
+        with open(path, "rb") as file:  # it stays the same file though another takes its name
             shutil.copyfileobj(file, out, BLOCK)
+            return saved.signature[0][1:] == identity(os.fstat(file.fileno()))
 
     def _name(self, part: Path, name: str, saved: Saved, standing: SoFar, sha256: str) -> None:
         manifest = {

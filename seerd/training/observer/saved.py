@@ -5,16 +5,22 @@ trial.
 """
 
 import contextlib
+import fcntl
+import math
 import os
+import signal
 import sys
+import threading
 import time
 import zipfile
 import zlib
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import BinaryIO, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
 from seerd.agent import folders
+from seerd.training.observer.order import DIGITS, NOTHING, SaveOrder, Signature, State
 
 FILE_QUIET_S = 0.25
 """Seconds for which a file has not changed when it is taken."""
@@ -28,11 +34,12 @@ BESIDE_PRINT_S = 0.1
 """Seconds after which a save and the report of the same model have both been seen, whichever came
 first.
 """
+FEW = 4
+"""Saves from which it is known for how long they stand."""
+HELD_S = 1.0
+"""Seconds for which a script that saves may be made to wait until its last save is copied."""
+MOST_HELD = 256
 ZIP = b"PK\x03\x04"
-PROC = Path("/proc")
-WRITES = os.O_WRONLY | os.O_RDWR
-
-Signature = Tuple[Tuple[str, int, int, int], ...]
 
 
 @dataclass
@@ -42,11 +49,13 @@ class Saved:
     path       file or folder, relative to the folder in which the script runs
     signature  name, inode, size and time of each of its files
     since      when it was first seen like this, seconds of the monotonic clock
+    is_closed  whether no process has had it open for writing since then
     """
 
     path: str
     signature: Signature = field(repr=False)
     since: float
+    is_closed: bool = False
 
     def age_s(self) -> float:
         """Return for how many seconds it has not changed."""
@@ -54,22 +63,63 @@ class Saved:
 
 
 class Watch:
-    """Watches what matches `pattern` in the folder `work`."""
+    """Watches what matches `pattern` in the folder `work`, since `began_ns` (a file's time).
 
-    def __init__(self, work: Path, pattern: str) -> None:
+    _stood       for how many seconds the last saves stood until the next began
+    _sees        whether files that are open for writing can be seen
+    _sees_first  whether nothing was saved before the first look; None: there was no look
+    """
+
+    def __init__(self, work: Path, pattern: str, began_ns: int) -> None:
         self._work = work
         self._pattern = pattern
+        self._began_ns = began_ns
         self._last: Optional[Saved] = None
+        self._order = SaveOrder()
+        self._stood: Deque[float] = deque(maxlen=FEW)
+        self._sees = True
+        self._sees_first: Optional[bool] = None
 
     def look(self) -> Optional[Saved]:
         """Return what the script has saved last; None if there is nothing."""
         found = max(map(self._measured, self._matching()), key=_changed, default=None)
+        if self._sees_first is None:
+            self._sees_first = found is None or _changed(found)[0] < self._began_ns
         if found is None or not found[1]:
-            self._last = None
             return None
         if self._last is None or (self._last.path, self._last.signature) != found:
+            self._learn(self._last, found)
             self._last = Saved(*found, since=time.monotonic())
+        if not self._last.is_closed:
+            self._last.is_closed = self.is_closed(self._last)
         return self._last
+
+    def _learn(self, before: Optional[Saved], found: State) -> None:
+        """Learn from what the script has saved now how it saves."""
+        is_folder = (self._work / found[0]).is_dir()
+        left = NOTHING if before is None else (before.path, before.signature)
+        if before is not None and (self.is_complete(before) if is_folder else before.is_closed):
+            self._stood.append(before.age_s())
+        if left[0] and left[0] != found[0]:  # more may have been written of it since it was seen
+            left = self._measured(self._work / left[0])
+        if is_folder and (left[1] or (before is None and self._sees_first)):
+            self._order.note(left, found)
+
+    @property
+    def stands_s(self) -> float:
+        """Seconds for which a save stands until the next begins; infinite: not known yet."""
+        return max(self._stood) if len(self._stood) == FEW else math.inf
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the script saves every moment, or may do so."""
+        may = len(self._stood) < FEW and self._last and self._last.age_s() < FOLDER_QUIET_S
+        return self.stands_s < FILE_QUIET_S or bool(may)
+
+    @property
+    def settles_s(self) -> float:
+        """Seconds after which both a save and the report of the same model have been seen."""
+        return min(BESIDE_PRINT_S, self.stands_s / 3)
 
     def may_be_whole(self, saved: Saved) -> bool:
         """Tell whether it is worth copying: it has not changed for long enough, and nobody has it
@@ -77,7 +127,7 @@ class Watch:
         """
         if self.shows(saved):
             return True
-        return saved.age_s() >= self.quiet_s(saved) and self.is_closed(saved)
+        return saved.age_s() >= self.quiet_s(saved) and saved.is_closed
 
     def shows(self, saved: Saved) -> bool:
         """Tell whether a copy of it shows by itself whether it is whole (`is_sound`)."""
@@ -85,28 +135,64 @@ class Watch:
         return path.is_file() and _is_zip(path)
 
     def is_as_it_was(self, saved: Saved) -> bool:
-        """Tell whether it is still as it was seen, and nobody has it open for writing."""
-        path = self._work / saved.path
-        same = (saved.path, saved.signature) == self._measured(path)
-        return same and (self.shows(saved) or self.is_closed(saved))
+        """Tell whether it is still as it was seen."""
+        return (saved.path, saved.signature) == self._measured(self._work / saved.path)
 
     def is_closed(self, saved: Saved) -> bool:
         """Tell whether nobody has it open for writing, and no zip in it is a part of one."""
-        paths = [self._work / name for name, *_ in saved.signature]
-        files = [path for path in paths if path.is_file()]
         try:
-            return all(not _is_zip(file) or zipfile.is_zipfile(file) for file in files) and (
-                not _is_being_written(files)
-            )
-        except OSError:  # it is being replaced
+            for path in self._files_of(saved):
+                with open(path, "rb") as file:
+                    self._sees = _hold(file)
+                if _is_zip(path) and not zipfile.is_zipfile(path):
+                    return False
+        except OSError:  # it is being written, or replaced
             return False
+        return True
+
+    @contextlib.contextmanager
+    def held(self, saved: Saved) -> Iterator[None]:
+        """Have processes wait that open a file of it for writing, for at most `HELD_S`.
+
+        Raises `BlockingIOError` if a process has one open for writing, unless its copy will show
+        whether it is whole.
+        """
+        with contextlib.ExitStack() as stack:
+            held = []
+            for path in self._files_of(saved)[:MOST_HELD]:
+                file = stack.enter_context(open(path, "rb"))
+                try:
+                    held += [file] if _hold(file) else []
+                except BlockingIOError:
+                    if not self.shows(saved):
+                        raise
+            timer = threading.Timer(HELD_S, _let_go, [held])
+            timer.start()
+            try:
+                yield
+            finally:
+                timer.cancel()
+                timer.join()
+
+    def _files_of(self, saved: Saved) -> List[Path]:
+        paths = [self._work / name for name, *_ in saved.signature]
+        return [path for path in paths if path.is_file()]
+
+    def is_complete(self, saved: Saved) -> bool:
+        """Tell whether it is a folder whose files have all been written in their usual order."""
+        return saved.is_closed and self._order.is_complete((saved.path, saved.signature))
 
     def quiet_s(self, saved: Saved) -> float:
-        """Return for how many seconds it must not have changed."""
+        """Return for how many seconds it must not have changed: at most half the time that a save
+        stands, once that is known.
+        """
         if not (self._work / saved.path).is_dir():
-            return FILE_QUIET_S
-        names = {os.path.basename(name) for name, *_ in saved.signature}
-        return KNOWN_QUIET_S if names.intersection(LAST_FILES) else FOLDER_QUIET_S
+            return min(FILE_QUIET_S, self.stands_s / 2) if self._sees else KNOWN_QUIET_S
+        if self.is_complete(saved):
+            return self.settles_s
+        newest = max(time_ns for *_, time_ns in saved.signature)
+        last = {os.path.basename(name) for name, *_, at in saved.signature if at == newest}
+        return KNOWN_QUIET_S if last.intersection(LAST_FILES) else FOLDER_QUIET_S
 
     def is_more_of(self, before: Saved, saved: Saved, is_young: bool) -> bool:
         """Tell whether a change from the one to the other belongs to the same save: a file that is
@@ -114,10 +200,12 @@ class Watch:
 
         is_young: whether the one before had not stood still yet
         """
+        if self.is_complete(before) or follows(before, saved):
+            return False
         if before.path != saved.path:
             return before.age_s() < FILE_QUIET_S
         if (self._work / saved.path).is_dir():
-            return before.age_s() < self.quiet_s(saved)
+            return before.age_s() < self.quiet_s(before)
         (_, old, shorter, _), (_, new, longer, _) = before.signature[0], saved.signature[0]
         return is_young and old == new and shorter < longer
 
@@ -133,9 +221,7 @@ class Watch:
         parts = []
         for one, look in paths.items():
             with contextlib.suppress(OSError):
-                there = look(one)
-                name = os.path.relpath(one, self._work)
-                parts.append((name, there.st_ino, there.st_size, there.st_mtime_ns))
+                parts.append((os.path.relpath(one, self._work), *identity(look(one))))
         return os.path.relpath(path, self._work), tuple(parts)
 
 
@@ -162,29 +248,37 @@ def _is_zip(path: Path) -> bool:
         return False
 
 
-def _is_being_written(files: List[Path]) -> bool:
-    """Tell whether a process has one of these files open for writing (Linux; elsewhere that cannot
-    be seen).
+def identity(there: os.stat_result) -> Tuple[int, int, int]:
+    """Return the inode, size and time of a file."""
+    return there.st_ino, there.st_size, there.st_mtime_ns
+
+
+def follows(before: Saved, saved: Saved) -> bool:
+    """Tell whether these are two of a kind: `step_4` after `step_3`."""
+    kinds = [DIGITS.sub("", one.path) for one in (before, saved)]
+    return before.path != saved.path and kinds[0] == kinds[1]
+
+
+def _hold(file: BinaryIO) -> bool:
+    """Have processes that open this file for writing wait until it is closed here; return whether
+    that can be done (a lease of fcntl(2): on Linux, not on network file systems).
+
+    Raises `BlockingIOError` if a process has it open for writing.
     """
     if sys.platform != "linux":
         return False
-    wanted = set(map(_identity, files))
-    return any(_writes(process, wanted) for process in PROC.iterdir() if process.name.isdecimal())
+    try:
+        # The kernel tells when a process waits, by a signal that ends us if it is not another one.
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
-def _writes(process: Path, wanted: Set[Tuple[int, int]]) -> bool:
-    """Tell whether this process has one of these open for writing, as far as we may see."""
-    with contextlib.suppress(OSError):
-        for descriptor in os.listdir(process / "fd"):
-            with contextlib.suppress(OSError, ValueError, StopIteration):
-                if _identity(process / "fd" / descriptor) in wanted:
-                    lines = (process / "fdinfo" / descriptor).read_text().splitlines()
-                    flags = next(line.split()[1] for line in lines if line.startswith("flags:"))
-                    if int(flags, 8) & WRITES:
-                        return True
-    return False
-
-
-def _identity(path: Path) -> Tuple[int, int]:
-    there = os.stat(path)
-    return there.st_dev, there.st_ino
+def _let_go(files: List[BinaryIO]) -> None:
+    if sys.platform == "linux":
+        for file in files:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
