@@ -381,8 +381,8 @@ run({"lr": 3e-2, "num_epochs": 3}, parser.parse_args())
     needs="--data_dir",
     asks=(
         "no option sets a hyperparameter",
-        'line 13: write float(os.environ.get("LR", 0.03)) for 0.03',
-        'line 13: write int(os.environ.get("NUM_EPOCHS", 3)) for 3',
+        'line 13: the value of lr becomes float(os.environ.get("LR", 0.03))',
+        'line 13: the value of num_epochs becomes int(os.environ.get("NUM_EPOCHS", 3))',
         "what the script prints",
         NOT_SAVED,
     ),
@@ -799,7 +799,7 @@ print('Test accuracy:', model.evaluate(x, y)[1])
     checkpoint="out/*.keras",
     asks=(
         "no option sets a hyperparameter",
-        'line 3: write int(os.environ.get("BATCH_SIZE", 128)) for 128',
+        'line 3: the value of batch_size becomes int(os.environ.get("BATCH_SIZE", 128))',
         NO_RESUME,
     ),
     env={"BATCH_SIZE": "{BATCH_SIZE}"},
@@ -921,6 +921,103 @@ with open("model.pickle", "wb") as f:
     checkpoint="model.pickle",
     asks=("model.pickle is saved only at the end",),
 )
+PLACES = Shape(
+    """
+import os, pickle, sys, time
+momentum = float(sys.argv[1])
+data, rate = sys.argv[2], float(sys.argv[3])
+os.makedirs("out", exist_ok=True)
+for epoch in range(9):
+    print("epoch", epoch, "loss", abs(momentum - rate) / (epoch + 1), data == "folder", flush=True)
+    with open("out/last.part", "wb") as f:
+        pickle.dump(rate, f)
+    os.replace("out/last.part", "out/last.pkl")
+    time.sleep(0.7)
+""",
+    metric="loss",
+    lines={"epoch 3 loss 2.5e-05 True": "2.5e-05"},
+    needs="data and rate",
+    checkpoint="out/last.pkl",
+    asks=(NO_RESUME,),
+    args=("{momentum}",),
+)
+NUMBERS = Shape(
+    """
+import pickle, time
+from pathlib import Path
+
+LR = 0.1
+config = {"dropout": 0.2, "epochs": 5, "folder": "x"}
+
+def train(width=8, layers: int = 2):
+    for epoch in range(config["epochs"]):
+        f1 = config["dropout"] / (1 + LR) + width / 1000 + layers / 1000
+        print(f"[{epoch}] f1={f1:.4f}", flush=True)
+        Path("best.part").write_bytes(pickle.dumps(epoch))
+        Path("best.part").replace("best.pkl")
+        time.sleep(0.7)
+
+train()
+""",
+    metric="f1",
+    checkpoint="best.pkl",
+    asks=(
+        "no option sets a hyperparameter",
+        'line 5: the value of LR becomes float(os.environ.get("LR", 0.1))',
+        'line 6: the value of dropout becomes float(os.environ.get("DROPOUT", 0.2))',
+        'line 6: the value of epochs becomes int(os.environ.get("EPOCHS", 5))',
+        'line 8: the value of width becomes int(os.environ.get("WIDTH", 8))',
+        'line 8: the value of layers becomes int(os.environ.get("LAYERS", 2))',
+        NO_RESUME,
+    ),
+    env={
+        **{name: f"{{{name}}}" for name in ("WIDTH", "LAYERS", "LR", "DROPOUT")},
+        "EPOCHS": "1000",
+    },
+)
+CELLS = Shape(  # what jupyter nbconvert makes of a notebook
+    """
+#!/usr/bin/env python
+# coding: utf-8
+# In[1]:
+get_ipython().run_line_magic('matplotlib', 'inline')
+get_ipython().system('pip install torch')
+# In[2]:
+learning_rate = 1e-3
+name = input("name? ")
+for epoch in range(9):
+    print("Epoch: {} Test Accuracy: {:.2%}".format(epoch, accuracy))
+torch.save(model.state_dict(), "model.pth")
+""",
+    metric="test_accuracy",
+    lines={"Epoch: 1 Test Accuracy: 91.25%": "91.25"},
+    checkpoint="model.pth",
+    asks=(
+        "line 5, 6: a notebook's own command",
+        "line 9: nobody answers input()",
+        "no option sets a hyperparameter",
+        'line 8: the value of learning_rate becomes float(os.environ.get("LEARNING_RATE", 0.001))',
+        "model.pth is saved only at the end",
+    ),
+    env={"LEARNING_RATE": "{LEARNING_RATE}"},
+)
+VARIABLES = Shape(
+    """
+import json, os, time
+rate = float(os.environ.get("LEARNING_RATE", "0.01"))
+depth = int(os.getenv("DEPTH", 3))
+for step in range(int(os.environ["STEPS"]) if "STEPS" in os.environ else 9):
+    print("mae: %.3f" % (rate * depth), flush=True)
+    with open("state.part", "w") as f:
+        json.dump(step, f)
+    os.rename("state.part", "state.json")
+    time.sleep(0.7)
+""",
+    metric="mae",
+    checkpoint="state.json",
+    asks=(NO_RESUME,),
+    env={"LEARNING_RATE": "{LEARNING_RATE}", "DEPTH": "{DEPTH}"},
+)
 
 SHAPES = {
     name.lower(): shape for name, shape in list(globals().items()) if isinstance(shape, Shape)
@@ -929,5 +1026,8 @@ RUN = {
     "letters": [],
     "commands": ["--csv", "x.csv"],
     "number": ["folder", "--name", "x"],
+    "places": ["folder", "0.1"],
+    "numbers": [],
+    "variables": [],
 }
 """Shapes that are run -> what is put into `args`, as `to do` asks for it."""

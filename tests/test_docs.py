@@ -280,7 +280,7 @@ def test_the_plan_in_the_readme_is_what_plan_prints(tmp_path: Path) -> None:
     assert spec
     assert example
     (tmp_path / "spec.toml").write_text(spec[1])
-    (tmp_path / "train.py").touch()
+    (tmp_path / "train.py").write_text("import seerd\n")
     asked = [
         "plan",
         str(tmp_path / "spec.toml"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from seerd.spec.spec import Spec, load_spec
 from tests.init_scripts import NO_RESUME, RUN, SHAPES, Shape
 
 ROOT = Path(__file__).parent.parent
+EDIT = re.compile(r"line (\d+): the value of (\w+) becomes (\w+\(os\.environ\.get\([^)]*\)\))")
 DISTRIBUTED = "from torch.nn.parallel import DistributedDataParallel\n"
 HF = """
 from transformers import HfArgumentParser, Trainer, TrainingArguments
@@ -157,12 +159,20 @@ def lay_out(folder: Path, shape: Shape) -> None:
 
 @pytest.mark.parametrize("name", RUN)
 def test_their_specs_run(tmp_path: Path, name: str) -> None:
-    """With what `to do` asks for, a model comes back; whoever goes on does so from its own."""
+    """With what `to do` asks for, and nothing else, a model comes back. A script that goes on does
+    so from its own checkpoint, and the values of a trial reach it.
+    """
     folder = tmp_path / "project"
-    lay_out(folder, SHAPES[name])
+    shape = SHAPES[name]
+    lay_out(folder, shape)
     own = folder / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
-    init(folder / "train.py")
+    lines = shape.text.splitlines()
+    for line, variable, value in EDIT.findall(init(folder / "train.py")):
+        at = rf"(\b{variable}\W+(?:int = )?)[\d.]+"
+        lines[int(line) - 1] = re.sub(at, lambda found: found[1] + value, lines[int(line) - 1])  # noqa: B023
+    lines[0] = "import os"
+    (folder / "train.py").write_text("\n".join(lines))
     spec = folder / "spec.toml"
     args = load_spec(spec).train.args
     done = subprocess.run(
@@ -178,6 +188,7 @@ def test_their_specs_run(tmp_path: Path, name: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "failed" not in done.stdout
+    assert "no Python file of the source" not in done.stdout + done.stderr
     assert list((tmp_path / "home").glob("*/best/checkpoint.pt"))
     logs = list((tmp_path / "home").glob("*/instances/*/trials/*/*/logs/**/*.log"))
     prefixes = {log.read_text().partition("prefix ")[2].partition("\n")[0] for log in logs}

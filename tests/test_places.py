@@ -44,7 +44,7 @@ gpus = 2
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "train.py").write_text("import torch\n")
+    (tmp_path / "train.py").write_text("import sys\nsys.argv[1], 'MOMENTUM'\n")
     return tmp_path
 
 
@@ -65,8 +65,10 @@ def mistake(folder: Path, text: str, *overrides: tuple[str, ...]) -> str:
 def test_a_hyperparameter_that_nothing_carries_is_refused(folder: Path) -> None:
     (folder / "env").mkdir()
     (folder / "env" / "pyvenv.cfg").touch()
-    for other in (folder / "env" / "installed.py", folder / "notes.txt"):
-        other.write_text("import seerd\n")
+    (folder / "old").mkdir()
+    (folder / ".seerdignore").write_text("/old/\nnot_*.py\n")
+    for other in ("env/installed.py", "notes.txt", "old/train.py", "not_copied.py"):
+        (folder / other).write_text("import seerd\n")
     told = mistake(folder, SPEC)
     assert told.startswith("line 10: space.momentum: reaches the script in no way")
     assert '"--momentum", "{momentum}"' in told
@@ -157,6 +159,39 @@ def test_a_script_that_takes_part_and_tracks_nothing_is_doubted(
     said = [one for one in doubts(load(folder, without)) if "trial.track" in one]
     assert len(said) == doubted
     assert all("its checkpoints will hold no model" in one for one in said)
+
+
+def test_a_script_of_which_nothing_reports_is_refused(folder: Path) -> None:
+    """A pattern reports, or what imports seerd, which may be outside the source."""
+    without = "\n".join(line for line in SPEC.splitlines() if not line.startswith("report"))
+    placed = without.replace('["--lr", "{lr}"]', '["{lr}", "{momentum}"]')
+
+    def planned(text: str) -> BaseException | None:
+        (folder / "spec.toml").write_text(text)
+        return CliRunner().invoke(app, ["plan", str(folder / "spec.toml")]).exception
+
+    for text in (without, placed):
+        assert "nothing would report: train.py does not import seerd" in str(planned(text))
+    assert planned(placed.replace("[space]", 'env = { PYTHONPATH = "/opt/lib" }\n[space]')) is None
+    (folder / "loop.py").write_text("from seerd import trial\n")
+    assert planned(placed) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("lr = 0.1", ["MOMENTUM of train.env", "no Python file of the source reads arguments"]),
+        ("import os, tyro; os.environ['MOMENTUM']", []),
+        ("from loop import parse; 'MOMENTUMS'", ["MOMENTUM of train.env"]),
+        ("import seerd", []),
+    ],
+)
+def test_what_no_file_reads_is_doubted(folder: Path, script: str, told: list[str]) -> None:
+    (folder / "train.py").write_text(script)
+    spec = load(folder, SPEC, ("train.env", '{ MOMENTUM = "{momentum}", HOME = "/root" }'))
+    found = doubts(spec)
+    assert len(found) == len(told)
+    assert all(part in line for part, line in zip(told, found, strict=True))
 
 
 @pytest.mark.parametrize("args", ['["--lr", "{lr}", "--amp", "{amp}"]', '["--amp={amp}", "{lr}"]'])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from seerd.shell.source_copy import is_copied
 from seerd.spec.project_paths import arguments, doubts, python_path
 from seerd.spec.spec import Spec, load_spec
 
@@ -84,12 +83,12 @@ def test_an_editable_installation_of_the_source_means_the_copy(
         (packages / "_tool.pth").write_text(f"{project}/lib\nimport sys\n")
     inside = spec_of(project, f'python = "{python}"')
     assert python_path(inside, {}) == "lib"
-    assert list(doubts(inside, {}, is_copied)) == []
+    assert list(doubts(inside, {})) == []
     above = spec_of(project, f'source = "src"\npython = "{python}"', script="src/train.py")
     if finder:
         (project / "lib" / "tool" / "__init__.py").touch()
     assert python_path(above, {}) is None
-    (doubt,) = doubts(above, {}, is_copied)
+    (doubt,) = doubts(above, {})
     assert doubt.startswith(f"trials import tool from {project}/lib, which is not in train.source")
 
 
@@ -106,24 +105,24 @@ def test_arguments_are_relative_to_the_spec(project: Path) -> None:
 
 def test_an_argument_that_means_the_live_project_is_a_doubt(project: Path) -> None:
     train = f'args = ["--data={project}/data/x.csv", "data/x.csv", "/usr/share", "--n=3"]'
-    (doubt,) = doubts(spec_of(project, train), {}, is_copied)
+    (doubt,) = doubts(spec_of(project, train), {})
     assert f"{project}/data/x.csv, which is in the live project" in doubt
     assert "data/x.csv is the same in the copy" in doubt
     train = f'launcher = "command"\nenv = {{ DATA = "{project}/data", PYTHONPATH = "{project}" }}'
     (project / "train.py").chmod(0o700)
-    found = doubts(spec_of(project, train, script=f"{project}/train.py"), {}, is_copied)
+    found = doubts(spec_of(project, train, script=f"{project}/train.py"), {})
     assert [doubt.partition(" has ")[0] for doubt in found] == ["train.script", "train.env"]
 
 
 def test_what_is_not_in_the_copy_is_meant_where_it_is(project: Path) -> None:
     (project / ".seerdignore").write_text("data/\n")
-    assert not list(doubts(spec_of(project, f'args = ["{project}/data/x.csv"]'), {}, is_copied))
-    assert not list(doubts(spec_of(project, f'args = ["{project}/.venv/x"]'), {}, is_copied))
+    assert not list(doubts(spec_of(project, f'args = ["{project}/data/x.csv"]'), {}))
+    assert not list(doubts(spec_of(project, f'args = ["{project}/.venv/x"]'), {}))
 
 
 def test_a_file_that_the_script_is_to_make_is_no_doubt(project: Path) -> None:
     train = f'args = ["--out={project}/out"]\nenv = {{ SEEN = "{project}/seen.txt" }}'
-    assert not list(doubts(spec_of(project, train), {}, is_copied))
+    assert not list(doubts(spec_of(project, train), {}))
 
 
 def package(project: Path, text: str, name: str = "net/sub/train.py") -> None:

@@ -436,6 +436,7 @@ def test_files_that_are_no_spec(tmp_path: Path) -> None:
 
 
 def test_limits_may_come_from_the_command_line_but_must_come(folder: Path) -> None:
+    (folder / "train.py").write_text("import seerd\n")
     text = GOOD.replace('deadline = "30m"', "").replace('budget = "480gpu-min"', "")
     with pytest.raises(UsageError, match="--deadline 30m and a budget: --budget"):
         require_limits(load(folder, text))

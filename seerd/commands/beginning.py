@@ -62,7 +62,6 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
     Raises `SeerdError` if it cannot be run.
     """
     from seerd.runs import clusters, earlier
-    from seerd.shell.source_copy import is_copied
     from seerd.spec import project_paths
     from seerd.spec.clusters import Ec2Cluster
     from seerd.spec.doubts import doubts
@@ -72,7 +71,7 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
 
         exporting.check(spec.export)
     spec = earlier.informed(spec, home)
-    notes = [*doubts(spec), *project_paths.doubts(spec, os.environ, is_copied)]
+    notes = [*doubts(spec), *project_paths.doubts(spec, os.environ)]
     for line in (*notes, *offered(spec, home)):
         say(line)
     with working("looking at where it will run"):
@@ -131,14 +130,15 @@ def placed_group(group: JobGroup, home: Home, say: Say) -> tuple[JobGroup, Place
     Raises `SeerdError` if it cannot be run.
     """
     from seerd.runs import clusters, earlier
-    from seerd.shell.source_copy import is_copied
     from seerd.spec import project_paths
     from seerd.spec.doubts import doubts
+    from seerd.spec.spec import require_report
 
     jobs = []
     for job in group.jobs:
+        require_report(job.spec)
         spec = earlier.informed(job.spec, home)
-        for line in (*doubts(spec), *project_paths.doubts(spec, os.environ, is_copied)):
+        for line in (*doubts(spec), *project_paths.doubts(spec, os.environ)):
             say(f"{job.id}: {line}")
         clusters.of(spec).check(spec)
         jobs.append(replace(job, spec=spec))

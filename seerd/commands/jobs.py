@@ -33,6 +33,7 @@ from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest,
 from seerd.shell.source_copy import CopyTerms, outputs
 from seerd.spec.doubts import doubts
 from seerd.spec.group import JOB, GroupJob, job_of
+from seerd.spec.spec import require_report
 from seerd.view.working import working
 
 DENIED: dict[DenyCause, str] = {
@@ -124,6 +125,7 @@ def _request(folder: RunFolder, state: State, new: NewJob) -> tuple[JobRequest, 
     if new.name in taken:
         raise UsageError(f"--name {new.name}: {folder.run} has a job of this name already")
     job = job_of(_read(new), Path.cwd(), (), taken)
+    require_report(job.spec)
     for line in doubts(job.spec):
         say(f"{job.id}: {line}")
     cluster, limits = state.facts.cluster, state.facts.problem.limits

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shlex
 import shutil
 import stat
@@ -21,17 +20,9 @@ from pathlib import Path, PurePosixPath
 from seerd.agent.copying import copy_file
 from seerd.agent.workplace import SMALL
 from seerd.errors import LimitsError, UsageError
+from seerd.spec.ignored import ignoring, is_left_out
 from seerd.units import SLOW_S, format_duration, format_size
 
-ALWAYS_IGNORED = (
-    ".git/",
-    "__pycache__/",
-    "*.pyc",
-    ".venv/",
-    ".mypy_cache/",
-    ".ruff_cache/",
-    ".pytest_cache/",
-)
 FILE_COST = 1 << 16
 """Bytes that take about as long to copy as making one more file takes."""
 OUTPUT_BYTES = 64 << 20
@@ -46,8 +37,6 @@ SHOWN = 3
 MOST = 1 / 10
 """What is this much smaller than the largest is not named with it."""
 
-Ignored = Callable[[str], bool]
-"""Returns whether a path, relative to the source, is not copied; a folder's ends with a slash."""
 Say = Callable[[str], object]
 
 
@@ -102,12 +91,6 @@ def copy_source(
         raise UsageError(f"the source {source} cannot be copied: {what}") from error
 
 
-def is_copied(source: Path, path: Path) -> bool:
-    """Return whether this path in the source is in the copies that are made of it."""
-    name = path.relative_to(source).as_posix()
-    return not _is_left_out(name, _ignoring(source / ".seerdignore"))
-
-
 def outputs(copy: Path, script: str) -> list[str]:
     """Return the large files of a run's source, relative to it, that its script probably writes to:
     its `.gitignore` names them, they are newer than the script, or logs or databases. Each attempt
@@ -118,7 +101,7 @@ def outputs(copy: Path, script: str) -> list[str]:
     large = [(at.st_size, at.st_mtime_ns, path) for at, path in files if at.st_size > SMALL]
     if not large:
         return []
-    ignored, program = _ignoring(copy / ".gitignore"), copy / script
+    ignored, program = ignoring(copy / ".gitignore"), copy / script
     since = program.stat().st_mtime_ns if program.is_file() else math.inf
     found, left = [], OUTPUT_BYTES
     for size, changed_ns, path in sorted(large):
@@ -138,7 +121,7 @@ class _SourceCopy:
         self._to = to
         self._terms = terms
         self._out = {*map(str, without), os.path.realpath(to.parent.parent)}
-        self._ignored = _ignoring(source / ".seerdignore")
+        self._ignored = ignoring(source / ".seerdignore")
         self._files: list[SourceFile] = []
         self._folders: list[tuple[str, str]] = []
         self._links: list[tuple[str, str]] = []
@@ -190,7 +173,7 @@ class _SourceCopy:
 
     def _note_link(self, name: str, target: str) -> None:
         inside = os.path.relpath(target, self.root)
-        if inside.split(os.sep, 1)[0] == os.pardir or _is_left_out(inside, self._ignored):
+        if inside.split(os.sep, 1)[0] == os.pardir or is_left_out(inside, self._ignored):
             self._outside.append(name)
         else:
             target = os.path.relpath(inside, PurePosixPath(name).parent)
@@ -336,36 +319,3 @@ def _narrowed(name: str, costs: Mapping[str, int], below: Mapping[str, set[str]]
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-
-def _is_left_out(name: str, ignored: Ignored) -> bool:
-    """Return whether a path of the source, or a folder that it is in, is not copied."""
-    folders = (name, *map(str, PurePosixPath(name).parents))
-    return ignored(name) or any(ignored(f"{one}/") for one in folders)
-
-
-def _ignoring(ignore: Path) -> Ignored:
-    """Return what this file says. Raises `UsageError` if a line of a `.seerdignore` is no pattern;
-    in a .gitignore such a line names nothing, as for git.
-    """
-    if not ignore.is_file():
-        return _is_always_ignored
-    import pathspec
-
-    patterns = list(pathspec.GitIgnoreSpec.from_lines(ALWAYS_IGNORED).patterns)
-    for number, line in enumerate(os.fsdecode(ignore.read_bytes()).splitlines(), 1):
-        try:
-            patterns += pathspec.GitIgnoreSpec.from_lines([line]).patterns
-        except (ValueError, re.error) as error:
-            if ignore.name == ".seerdignore":
-                raise UsageError(
-                    f"line {number} of {ignore}, {line!r}, is no pattern of a .gitignore: correct "
-                    "or remove it"
-                ) from error
-    return pathspec.GitIgnoreSpec(patterns).match_file
-
-
-def _is_always_ignored(path: str) -> bool:
-    """Return what a .gitignore of `ALWAYS_IGNORED` alone says, without importing its rules."""
-    name = path.rstrip("/").rpartition("/")[2]
-    return name.endswith(".pyc") or (path.endswith("/") and f"{name}/" in ALWAYS_IGNORED)

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from re import Pattern
 
+from seerd.agent.arguments import places
+from seerd.spec.reaching import SEERD, shown, shows
 from seerd.spec.spec import Metric, Spec
 
 LESS_IS_BETTER = re.compile(
     r"(^|_)(loss|error|err|mse|rmse|mae|nll|perplexity|ppl|cer|wer|fid|latency)(_|$)"
 )
+READS_ARGUMENTS = re.compile(
+    rb"argv|[Pp]arse|\b(?:click|typer|fire|absl|hydra|tyro|getopt|docopt|tap|defopt|plac|sacred)\b"
+    rb"|cli\b|CLI\b|\bexec\("
+)
+"""What a script has that takes arguments."""
 MORE_IS_BETTER = re.compile(
     r"(^|_)(accuracy|acc|f1|auc|auroc|map|bleu|iou|dice|recall|precision)(_|$)"
 )
@@ -26,15 +35,37 @@ def doubts(spec: Spec) -> list[str]:
         *_of_places(spec),
         *_of_booleans(spec),
         *_of_saves(spec),
+        *_of_what_is_not_read(spec),
     ]
 
 
 def _of_places(spec: Spec) -> list[str]:
-    names, other = spec.unplaced()
-    if not names or (other and spec.train.observed is None):
+    train, names = spec.train, spec.unplaced()
+    if not names or shows(SEERD, train.source / train.script):
+        return []
+    if train.observed is None and spec.takes_part():
         return []
     what = f"{', '.join(names)} of [space] {'are' if names[1:] else 'is'} in no argument"
     return [f"{what}, train.env or train.fill: only a script that imports seerd gets such values"]
+
+
+def _of_what_is_not_read(spec: Spec) -> Iterator[str]:
+    train, names = spec.train, spec.space.names
+    if not spec.takes_no_part():
+        return
+    for variable, text in train.env.items():
+        if places(text, names) and shown(_word(variable), train.source, ".py") is False:
+            yield (
+                f"{variable} of train.env has a hyperparameter, and no Python file of the source "
+                "names it"
+            )
+    by_arguments = any(places(text, names) for text in train.args)
+    if by_arguments and shown(READS_ARGUMENTS, train.source, ".py") is False:
+        yield "train.args has hyperparameters, and no Python file of the source reads arguments"
+
+
+def _word(name: str) -> Pattern[bytes]:
+    return re.compile(rb"\b%s\b" % re.escape(name.encode()))
 
 
 def _of_booleans(spec: Spec) -> list[str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import seerd
 from seerd.agent.environments import words_of
 from seerd.spec.clusters import LocalCluster
+from seerd.spec.ignored import is_copied
 from seerd.spec.spec import Spec
 
 MAPPED = re.compile(r"'(/[^'\n]+)'")
@@ -40,13 +41,8 @@ def arguments(spec: Spec) -> list[str]:
     return [_argument(argument, spec) for argument in spec.train.args]
 
 
-def doubts(
-    spec: Spec, around: Mapping[str, str], is_copied: Callable[[Path, Path], bool]
-) -> Iterator[str]:
-    """Yield what trials would use of the live project, one sentence each.
-
-    is_copied  tells whether a path in a source is in the copy that trials run in
-    """
+def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
+    """Yield what trials would use of the live project, one sentence each."""
     source, train = spec.train.source, spec.train
     given = [("script", train.script), *(("args", argument) for argument in train.args)]
     given += [("env", value) for name, value in train.env.items() if name != "PYTHONPATH"]

@@ -14,35 +14,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from re import Pattern
 from typing import Any
 
 from seerd.agent.arguments import places, text_of
 from seerd.planner.space import Space
+from seerd.spec.ignored import ignoring
 
-SEERD = re.compile(rb"\bimport\s+seerd\b|\bfrom\s+seerd\b|[\"']seerd[\"'.]|SEERD_")
+SEERD = re.compile(rb"\bimport\s+(?:[\w., ]+,\s*)?seerd\b|\bfrom\s+seerd\b|[\"']seerd[\"'.]|SEERD_")
 """What a file has that takes part in a run: it imports seerd, or names its variables."""
 MOST_FILES, MOST_BYTES = 5_000, 1 << 20
 """How many files of the source are listed, and how long a file is that is read."""
 
 
-def unplaced(
-    space: Space, texts: Iterable[str], source: Path, script: str, *, is_python: bool
-) -> tuple[list[str], bool | None]:
-    """Return the hyperparameters that are in none of these texts, none if the script itself takes
-    part; and whether another file of the source does: None if it has too many files.
-
-    texts      arguments, environment variables and files in which names in braces are filled
-    script     a program, relative to the source
-    is_python  whether it is Python
+def unplaced(space: Space, texts: Iterable[str]) -> list[str]:
+    """Return the hyperparameters that are in none of these texts: arguments, environment variables
+    and files in which names in braces are filled.
     """
     placed = {name for text in texts for name in places(text, space.names)}
     for parameter in reversed(space.parameters):  # what selects others is seen by those
         if parameter.name in placed:
             placed |= {condition.parameter for condition in parameter.when}
-    names = [name for name in space.names if name not in placed]
-    if not names or _takes_part(source / script):
-        return [], None
-    return names, _any_takes_part(source, ".py" if is_python else "")
+    return [name for name in space.names if name not in placed]
 
 
 def misread(space: Space, args: Sequence[str], script: Path) -> Iterator[tuple[str, str, str, Any]]:
@@ -79,24 +72,30 @@ def _is_taken(kind: str, text: str) -> bool:
     return True
 
 
-def _any_takes_part(source: Path, suffix: str) -> bool | None:
-    listed = 0
+def shown(what: Pattern[bytes], source: Path, suffix: str = "") -> bool | None:
+    """Return whether a file of the source that is copied, with this suffix, has what is searched;
+    None if it has too many files.
+    """
+    listed, ignored = 0, ignoring(source / ".seerdignore")
     for top, folders, files in os.walk(source):
         folders[:] = [
             name
             for name in folders
             if not name.startswith(".") and not Path(top, name, "pyvenv.cfg").exists()
+            if not ignored(f"{Path(top, name).relative_to(source).as_posix()}/")
         ]
         listed += len(files)
         if listed > MOST_FILES:
             return None
-        if any(_takes_part(Path(top, name)) for name in files if name.endswith(suffix)):
-            return True
+        for file in (Path(top, name) for name in files if name.endswith(suffix)):
+            if shows(what, file) and not ignored(file.relative_to(source).as_posix()):
+                return True
     return False
 
 
-def _takes_part(file: Path) -> bool:
+def shows(what: Pattern[bytes], file: Path) -> bool:
+    """Return whether a file has what is searched, as far as it is read."""
     try:
-        return file.stat().st_size <= MOST_BYTES and SEERD.search(file.read_bytes()) is not None
+        return file.stat().st_size <= MOST_BYTES and what.search(file.read_bytes()) is not None
     except OSError:
         return False

@@ -26,7 +26,7 @@ from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
 from seerd.spec.dicts import THE_DICT, toml_of
 from seerd.spec.guesses import guesses
 from seerd.spec.observed import observed
-from seerd.spec.reaching import misread, unplaced
+from seerd.spec.reaching import SEERD, misread, shown, shows, unplaced
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.targets import paths_of
 
@@ -138,12 +138,27 @@ class Spec:
     export: dict[str, str] = field(default_factory=dict)
     file: Path | None = None
 
-    def unplaced(self) -> tuple[list[str], bool | None]:
+    def unplaced(self) -> list[str]:
         """See `seerd.spec.reaching.unplaced`."""
         train = self.train
         files = ((train.source / file).read_text("utf-8", "replace") for file in train.fill)
-        texts, is_python = [*train.args, *train.env.values(), *files], train.launcher != "command"
-        return unplaced(self.space, texts, train.source, train.script, is_python=is_python)
+        return unplaced(self.space, [*train.args, *train.env.values(), *files])
+
+    def takes_part(self) -> bool | None:
+        """Return whether a file of the source imports seerd, or names its variables; None if it has
+        too many files.
+        """
+        train = self.train
+        suffix = "" if train.launcher == "command" else ".py"
+        return shows(SEERD, train.source / train.script) or shown(SEERD, train.source, suffix)
+
+    def takes_no_part(self) -> bool:
+        """Return whether it is certain that nothing but arguments, and what the script prints,
+        connects it with the run.
+        """
+        train = self.train
+        open_ended = train.launcher == "command" or "PYTHONPATH" in train.env
+        return not open_ended and self.takes_part() is False
 
     def misread(self) -> list[tuple[str, str, str, Any]]:
         """See `seerd.spec.reaching.misread`."""
@@ -207,10 +222,8 @@ def _check_places(spec: Spec, reader: Reader) -> None:
             lists = "; several arguments are a list, as [[64], [64, 128]]"
             why = f"{option} has type={kind} in the script{lists if ' ' in str(value) else ''}"
             reader.wrong(f"space.{name}", listed(value), why)
-    if train.observed is None or train.launcher == "command" or "PYTHONPATH" in train.env:
-        return
-    names, other = spec.unplaced()
-    for name in names if other is False else ():
+    names = spec.unplaced() if train.observed else []
+    for name in names if names and spec.takes_no_part() else ():
         reader.wrong(
             f"space.{name}",
             None,
@@ -225,9 +238,20 @@ def _as_given(document: Mapping[str, Any], overrides: Sequence[Override]) -> str
     return f"# As it was run, with {', '.join(dict.fromkeys(said))}.\n{toml_of(document)}"
 
 
+def require_report(spec: Spec) -> None:
+    """Check that something reports. Raises `UsageError` if not."""
+    train = spec.train
+    if train.observed is None and spec.takes_no_part():
+        raise UsageError(
+            f"nothing would report: {train.script} does not import seerd, nor does a Python file "
+            "beside it. Write `report` into [train], a pattern for what it prints (`seerd init` "
+            "proposes one), or import seerd in it"
+        )
+
+
 def require_limits(spec: Spec, minimize: str | None = None) -> None:
-    """Check that there is a deadline and something that limits what is spent. Raises `UsageError`
-    if not.
+    """Check that there is a deadline and something that limits what is spent, and that something
+    reports. Raises `UsageError` if not.
 
     `minimize`: what is minimised, which need not be limited.
     """
@@ -247,6 +271,7 @@ def require_limits(spec: Spec, minimize: str | None = None) -> None:
         raise UsageError(
             f"a limit is missing; give {' and '.join(missing)}, or put it into [limits].{note}"
         )
+    require_report(spec)
 
 
 def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader: Reader) -> Spec:

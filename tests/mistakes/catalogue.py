@@ -118,9 +118,18 @@ while not os.path.exists(f"{folder}/stop"):
 
 SILENT = (
     Mistake(
-        "ends-silent",
-        "The script knows nothing of seerd, and ends",
+        "knows-nothing",
+        "The script does not import seerd, and `report` is not in the spec",
         "for epoch in range(3):\n    print('accuracy', 0.9 + epoch / 100)\n",
+        ("nothing would report: train.py does not import seerd", "Write `report` into [train]"),
+        ("Traceback",),
+        code=2,
+        train='args = ["--lr", "{lr}"]',
+    ),
+    Mistake(
+        "ends-silent",
+        "The script imports seerd, and ends without a report",
+        "import seerd\nfor epoch in range(3):\n    print('accuracy', 0.9 + epoch / 100)\n",
         (
             "ended without a report of 'accuracy': call trial.report(accuracy=...)",
             "every trial fails in the same way",
@@ -129,8 +138,8 @@ SILENT = (
     ),
     Mistake(
         "never-reports",
-        "The script knows nothing of seerd, and trains for long",
-        "import time\nwhile True:\n    time.sleep(1)\n",
+        "The script imports seerd, never reports, and trains for long",
+        "import time, seerd\nwhile True:\n    time.sleep(1)\n",
         (
             "no trial came to trial.running() or reported",
             "trial = seerd.trial(), and trial.report(accuracy=...)",
@@ -141,7 +150,7 @@ SILENT = (
     Mistake(
         "still-quiet",
         "The same, while it runs",
-        "import time\nwhile True:\n    time.sleep(1)\n",
+        "import time, seerd\nwhile True:\n    time.sleep(1)\n",
         ("s and no report yet; no trial has come to its first trial.running()",),
         deadline="2m",
         code=130,
@@ -270,7 +279,7 @@ CRASHES = (
     Mistake(
         "args",
         "Options that the script does not take",
-        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "import argparse, seerd\nparser = argparse.ArgumentParser()\n"
         "parser.add_argument('--epochs', type=int)\nparser.parse_args()\n",
         ("error: unrecognized arguments: --epoch-count=3", "the script has no such option"),
         (*MORE_TIME, *TRACK, "survived"),
@@ -291,13 +300,13 @@ CRASHES = (
     Mistake(
         "no-module",
         "A module that is not installed",
-        "import polars_of_mine\n",
+        "import polars_of_mine, seerd\n",
         ("install polars_of_mine into the Python of train.python",),
     ),
     Mistake(
         "no-torch-in-the-script",
         "torch is not installed where a plain Python script wants it",
-        "import torch\n",
+        "import torch, seerd\n",
         ("torch is missing where trials run: pip install torch",),
     ),
     Mistake(
@@ -309,13 +318,13 @@ CRASHES = (
     Mistake(
         "relative-path",
         "Data by a relative path, outside the source",
-        "print(open('../data/train.csv').read())\n",
+        "import seerd\nprint(open('../data/train.csv').read())\n",
         ("trials run in a copy of train.source: ../data/train.csv is looked for there",),
     ),
     Mistake(
         "port",
         "A port that another process always has",
-        "import socket\nserver, other = socket.socket(), socket.socket()\n"
+        "import socket, seerd\nserver, other = socket.socket(), socket.socket()\n"
         "other.bind(('127.0.0.1', 0))\nserver.bind(other.getsockname())\n",
         (
             "an address was in use when t0001 began",
@@ -334,7 +343,7 @@ CRASHES = (
     Mistake(
         "killed",
         "Something kills the script",
-        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+        "import os, signal, seerd\nos.kill(os.getpid(), signal.SIGKILL)\n",
         ("was killed by signal 9 (usually out of memory)", "if memory ran out: fewer slots"),
     ),
     Mistake(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from seerd.commands.init.options import ScriptOption, called, value_of
+from seerd.commands.init.saving import assigned
 
 OF_YAML = re.compile(r"(?P<indent> *)(?P<key>[\w./-]+) *:(?:\s+(?P<value>[^#\n]*?))?\s*(?:#.*)?$")
 IN_A_GROUP = re.compile(r"\s*- *(?P<group>[\w/]+) *: *(?P<name>[\w.-]+)\s*(?:#.*)?$")
@@ -117,17 +118,15 @@ def _numbers(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
                 f"{ENVIRONMENT}{name.upper()}",
                 kind,
                 value,
-                edit=f"line {node.lineno}: write {read} for {ast.unparse(node)}",
+                edit=f"line {node.lineno}: the value of {name} becomes {read}",
             )
 
 
 def _named(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
     """Yield names and their values: variables first, then keys of dicts, then what is passed."""
     for node in nodes:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name):
-                yield target.id, node.value
+        if not isinstance(node, ast.Call):
+            yield from assigned(node)
     for node in nodes:
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):

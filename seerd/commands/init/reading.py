@@ -54,6 +54,11 @@ OF_TRAINER = [
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel.Distributed")
 MOST_FOLDERS = 4
 """How many folders above the script may belong to its project."""
+STOPS = {
+    "get_ipython": "a notebook's own command, which no script knows: remove it",
+    "input": "nobody answers input() in a trial: make it an option",
+}
+"""What is called that no trial can run."""
 OF_PROJECT = (".git", "pyproject.toml", "setup.py")
 """What lies at the top of a project."""
 MOST_MODULES = 40
@@ -74,6 +79,7 @@ class ScriptFacts:
     given        arguments that it needs in any case
     hydra        whether Hydra reads its configuration
     unread       classes of other packages that it has options made of
+    stops        lines that no trial can run: of a notebook, and those that wait for an answer
     up           how many folders above the script its modules and its configuration lie
     """
 
@@ -87,6 +93,7 @@ class ScriptFacts:
     given: list[str] = field(default_factory=list)
     hydra: bool = False
     unread: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
     up: int = 0
 
     @property
@@ -157,6 +164,7 @@ def facts_of(trees: list[ast.Module], of_hydra: list[ScriptOption]) -> ScriptFac
         again=_again(trees, options),
         frameworks=frameworks,
         unread=_unread(trees),
+        stops=list(_stops(trees[0])),
         distributed=any(name.startswith(DISTRIBUTED) for name in imported)
         and not any(called(call) == "spawn" for call in calls),
         given=_given(trees, modules, parses=parses),
@@ -226,6 +234,14 @@ def _names(tree: ast.AST) -> set[str]:
 
 def _is_main(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+
+
+def _stops(script: ast.Module) -> Iterator[str]:
+    for name, what in STOPS.items():
+        nodes = [node for node in ast.walk(script) if isinstance(node, ast.Call)]
+        lines = sorted({node.lineno for node in nodes if getattr(node.func, "id", "") == name})
+        if lines:
+            yield f"line {', '.join(map(str, lines))}: {what}"
 
 
 def _unread(trees: list[ast.Module]) -> list[str]:

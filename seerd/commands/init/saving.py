@@ -189,7 +189,7 @@ class NamedValues:
         return "" if ".." in text else PurePosixPath(text).as_posix()
 
     def _note(self, node: ast.AST) -> None:
-        for name, value in _assigned(node):
+        for name, value in assigned(node):
             self._of.setdefault(name, []).append(value)
             if isinstance(node, ast.Call):
                 self._defaults[name] = value
@@ -262,7 +262,7 @@ class NamedValues:
         return self._text(last, {**of, key: [one for one in candidates if one is not last]})
 
 
-def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Yield what names are given a value here, and the value."""
     match node:
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):

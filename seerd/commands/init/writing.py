@@ -200,7 +200,7 @@ def _missing(found: ScriptFacts, given: list[Given]) -> tuple[str, ...]:
     """Return what the person has to do."""
     names = {one.option.name for one in given}
     needed = [one for one in found.options if one.required and one.name not in names]
-    missing = []
+    missing = list(found.stops)
     if needed:
         *flags, last = [one.flag.rstrip("=") for one in needed]
         listed, them = (f"{', '.join(flags)} and {last}", "them") if flags else (last, "it")
