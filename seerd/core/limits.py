@@ -21,8 +21,10 @@ def grace_s(state: State) -> float:
     """Return how long a trial may take to save and exit, in seconds, see `closing`.
 
     It depends on the slowest unit of work or save seen so far, and on the deadline, so that a short
-    run is not all waiting.
+    run is not all waiting. Where no trial saves anything it is 0.
     """
+    if all(state.facts.problem_of(job).begins_anew for job in state.jobs):
+        return 0.0
     return closing.grace_within(
         state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules
     )

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from seerd.core.events import TrialReported
+from seerd.core.limits import close_at, grace_s, terminate_s
 from tests.core.test_alike import crash, ended, run_of
 from tests.core.test_answers import Run
 
@@ -56,3 +57,13 @@ def test_the_mean_of_the_last_reports_counts_if_the_person_wants_it() -> None:
         "the target was reached: a has accuracy (mean of the last 2 reports) 0.65 after 5 reports, "
         "and 0.6 was wanted"
     )
+
+
+def test_no_time_is_set_aside_for_a_save_that_never_comes() -> None:
+    saves, none = (training(begins_anew=anew, deadline_s=600.0) for anew in (False, True))
+    for run in (saves, none):
+        run.fact(TrialReported, "a", reports=1, metric=0.5, unit_s=12.0)
+    assert grace_s(saves.state) == 26.0
+    assert grace_s(none.state) == 0.0
+    rules = none.state.rules
+    assert close_at(none.state) == 600.0 - rules.kill_s - rules.publish_s - terminate_s(none.state)
