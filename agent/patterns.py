@@ -12,15 +12,16 @@ from typing import List, Optional, Tuple
 
 NUMBER_PLACE = "{number}"
 _DIGITS = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-_WORD = r"(?i:nan|inf(?:inity)?)(?![A-Za-z0-9_])"
+_WORD = r"(?i:nan(?:\((?:ind|snan)\))?|inf(?:inity)?)(?![A-Za-z0-9_])"
 _NUMBER = rf"[-+]?(?:{_DIGITS}|{_WORD})"
 WHOLE = re.compile(rf"(?:(?<!\w)[-+])?(?:{_DIGITS}|(?<![A-Za-z0-9_]){_WORD})")
 """A number in a text. A sign directly after a letter or a digit is a dash: `acc-0.93`."""
-GOES_ON = re.compile(r"\.[0-9]+|[kKMG]\b")
-SEPARATED = re.compile(r"[,'_][0-9]+")
-"""What looks like more of a number and is not read: units; thousands and decimal commas, which
-follow digits alone.
+GOES_ON = re.compile(r"\.[0-9]+|#[A-Z]+|[kKMGBT]\b|[a-zA-Z]+[-+]?[0-9]+")
+SEPARATED = re.compile("[,'_\u00a0\u2009\u202f][0-9]+")
+"""What looks like more of a number and is not read: units, and other notations (`0x10`, `1d-5`,
+`1.#INF`); thousands and decimal commas, which follow digits alone.
 """
+MINUS = "\u2212"
 SAMPLES = ("5", "0.5", "12.3456")
 PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?P<\w+>|\?)?|\)")
 """Parts of a pattern: escapes and sets of characters, which may hold parentheses, and these."""
@@ -41,6 +42,7 @@ class NumberPattern:
         """Return the first number that the pattern finds in a line; with the text that it begins,
         if that looks like one number (else empty). None: there is no number.
         """
+        line = line.replace(MINUS, "-")
         found = _first(self._pattern, line)
         if self._wider is not None:
             pattern, narrow = self._wider
@@ -50,7 +52,7 @@ class NumberPattern:
                 found = other
         if found is None:
             return None
-        return float(found[1]), found[2]
+        return float(found[1].partition("(")[0]), found[2]
 
 
 def _first(pattern: re.Pattern[str], line: str) -> Optional[Tuple[int, str, str]]:

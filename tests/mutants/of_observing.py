@@ -108,4 +108,12 @@ OBSERVING = (
             f"{SAVES}::test_a_file_that_is_held_cannot_be_opened_for_writing_and_an_open_one_not_held",
         ),
     ),
+    Mutant(
+        "a number of another notation is read in silence",
+        "numbers are read whole, or the run says so",
+        "patterns.GOES_ON",
+        "'|[a-zA-Z]+[-+]?[0-9]+'",
+        "''",
+        ("tests/agent/test_patterns.py::test_a_number_that_may_be_a_part_of_one_is_told",),
+    ),
 )
