@@ -25,13 +25,12 @@ LONG = 1000
 EACH_EPOCH = ("checkpointing_steps",)
 """What an option is called that says when to save, and may be "epoch"."""
 LIMITS = ["", "[limits]", f'deadline = "10m"{GUESS}', f'budget   = "20gpu-min"{GUESS}']
-NO_OPTIONS = (
-    "no option is seen: give the script one for each hyperparameter (argparse), and write [space] "
-    'and args ("--lr", "{lr}")'
+HOW_TO_PLACE = (
+    '[space] and args ("--lr", "{lr}"), or fill = ["config.yaml"] where a file sets it '
+    "(docs/scripts.md)"
 )
-NOT_TUNED = (
-    'no option looks like a hyperparameter: write [space] and args ("--lr", "{lr}") yourself'
-)
+NO_OPTIONS = f"no option is seen: give the script one for each hyperparameter, write {HOW_TO_PLACE}"
+NOT_TUNED = f"no option looks like a hyperparameter: write {HOW_TO_PLACE}"
 NO_HYDRA = (
     "no override is known that is a hyperparameter: write [space] and args (optimizer.lr={lr})"
 )
