@@ -17,7 +17,7 @@ launcher = "{launcher}"
 [space]
 lr = {{ low = 1e-4, high = 1.0, log = true }}
 [policy]
-t_min = "2s"
+t_min = "{t_min}"
 {policy}
 [limits]
 deadline = "{deadline}"
@@ -52,6 +52,7 @@ class Mistake:
     quick     whether trials run in a Python without torch, which starts at once
     deadline  of the run
     policy    further lines of `[policy]`
+    t_min     the shortest round
     cluster   further lines of `[cluster]`, shown on the page
     metric    name of the metric
     constraint  as in `[metric]`
@@ -72,6 +73,7 @@ class Mistake:
     quick: bool = True
     deadline: str = "40s"
     policy: str = ""
+    t_min: str = "2s"
     cluster: str = ""
     metric: str = "accuracy"
     constraint: str = ""
@@ -90,6 +92,7 @@ class Mistake:
             deadline=self.deadline,
             budget="20gpu-min",
             policy=self.policy,
+            t_min=self.t_min,
             cluster=self.cluster,
             metric=self.metric,
             constraint=f', constraint = "{self.constraint}"' if self.constraint else "",
@@ -471,7 +474,8 @@ STATIC = (
         LOOP + "    trial.report(accuracy=0.5)\n",
         ("nothing was started:", "The smallest limits that allow"),
         code=3,
-        deadline="10s",
+        deadline="20s",
+        t_min="1m",
     ),
     Mistake(
         "larger-loss",
