@@ -32,6 +32,8 @@ MOST = 2000
 WIDE = 500
 """Entries of a folder whose files are links: so many are data."""
 Signature = Tuple[int, int]
+Folder = Tuple[str, Sequence[str]]
+"""A path in the source, and the parts of the path, or pattern, of what the script saves in it."""
 
 
 class Laid(NamedTuple):
@@ -64,9 +66,9 @@ def lay_out(
     work.mkdir(parents=True)
     layout = _Layout(source, work, own)
     parts = PurePosixPath(checkpoint).parts
-    level = [_Folder("", parts)]
+    level: List[Folder] = [("", parts)]
     while level:
-        level = [inner for folder in level for inner in layout.make(folder, is_stopped)]
+        level = [inner for folder in level for inner in layout.make(*folder, is_stopped)]
     fixed = list(takewhile(lambda part: not set("*?[") & set(part), parts[:-1]))
     work.joinpath(*fixed).mkdir(parents=True, exist_ok=True)
     return layout.laid
@@ -145,17 +147,6 @@ def _restore(packed: Path, to: Path) -> None:
     os.replace(part, to)
 
 
-class _Folder(NamedTuple):
-    """A folder of the source.
-
-    path   relative to the source
-    saved  the parts of the path, or pattern, of what the script saves in it
-    """
-
-    path: str
-    saved: Sequence[str]
-
-
 class _Layout:
     """Lays out folders, one after the other."""
 
@@ -166,26 +157,29 @@ class _Layout:
         self._files, self._bytes = MOST, COPIED
         self.laid = Laid(os.stat(work).st_mtime_ns, {})
 
-    def make(self, folder: _Folder, is_stopped: Callable[[], bool]) -> List[_Folder]:
+    def make(
+        self, folder: str, saved: Sequence[str], is_stopped: Callable[[], bool]
+    ) -> List[Folder]:
         """Make a folder with the files in it; return the folders that are still to be made."""
-        (self._work / folder.path).mkdir(parents=True, exist_ok=True)
-        with os.scandir(self._source / folder.path) as scanned:
+        (self._work / folder).mkdir(parents=True, exist_ok=True)
+        with os.scandir(self._source / folder) as scanned:
             entries = list(scanned)
         most = SMALL if len(entries) <= WIDE else -1
         return [
             inner
             for entry in entries
             if not is_stopped()
-            for inner in self._place(folder, entry, most)
+            for inner in self._place(os.path.join(folder, entry.name), saved, entry, most)
         ]
 
-    def _place(self, folder: _Folder, entry: "os.DirEntry[str]", most: int) -> List[_Folder]:
-        path, saved = os.path.join(folder.path, entry.name), folder.saved
+    def _place(
+        self, path: str, saved: Sequence[str], entry: "os.DirEntry[str]", most: int
+    ) -> List[Folder]:
         is_way = bool(saved) and fnmatchcase(entry.name, saved[0])
         if is_way and len(saved) == 1:
             return []
         if entry.is_dir(follow_symlinks=False):
-            return [_Folder(path, saved[1:] if is_way else ())]
+            return [(path, saved[1:] if is_way else ())]
         to = os.path.join(self._work, path)
         if entry.is_symlink():
             os.symlink(_target(self._source, path), to)

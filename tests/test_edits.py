@@ -9,7 +9,7 @@ import pytest
 
 from seerd.agent.workplace import SMALL, lay_out
 from seerd.commands import beginning, run
-from seerd.errors import JournalError, UsageError
+from seerd.errors import UsageError
 from seerd.runs import clusters, edits
 from seerd.runs.edits import MOST_BYTES
 from seerd.runs.runs import copy_job
@@ -158,15 +158,13 @@ def test_a_job_that_came_later_is_compared_with_its_own(project: Path) -> None:
     )
 
 
-def test_what_an_earlier_version_has_begun_is_not_known(project: Path) -> None:
+@pytest.mark.parametrize("kept", [None, "{"])
+def test_a_run_goes_on_where_it_is_not_known_what_it_was_made_from(
+    project: Path, kept: str | None
+) -> None:
     folder = begun(project)
     folder.made_from("").unlink()
+    if kept is not None:
+        folder.made_from("").write_text(kept)
     (project / "train.py").write_text("print(2)\n")
     assert edits.note(folder) is None
-
-
-def test_what_it_was_made_from_is_read_whole_or_refused(project: Path) -> None:
-    folder = begun(project)
-    folder.made_from("").write_text("{")
-    with pytest.raises(JournalError, match="made-from cannot be read"):
-        edits.note(folder)

@@ -125,6 +125,19 @@ def test_a_file_that_the_script_is_to_make_is_no_doubt(project: Path) -> None:
     assert not list(doubts(spec_of(project, train), {}))
 
 
+def test_a_path_into_the_live_project_in_a_script_is_a_doubt(project: Path) -> None:
+    (project / "beside.py").write_text(f'OUT = "{project}/out/best.pt"\nHERE = "{project}"\n')
+    (project / ".seerdignore").write_text("/data/\n")
+    (project / "train.py").write_text(
+        f'DATA = "{project}/data/x.csv"\nOTHER = "{project}2/x"\n# see {project}/lib\n'
+    )
+    found = doubts(spec_of(project), {})
+    assert [doubt.partition(",")[0] for doubt in found] == [
+        f"beside.py has {project}/out/best.pt",
+        f"beside.py has {project}",
+    ]
+
+
 def package(project: Path, text: str, name: str = "net/sub/train.py") -> None:
     (project / name).parent.mkdir(parents=True, exist_ok=True)
     (project / name).write_text(text)

@@ -9,12 +9,12 @@ import filecmp
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from seerd.errors import JournalError
 from seerd.shell.home import RunFolder
 from seerd.spec.clusters import LocalCluster
 from seerd.spec.spec import Spec
@@ -61,13 +61,13 @@ def keep(folder: RunFolder, spec: Spec, job: str = "") -> None:
 
 def note(folder: RunFolder) -> str | None:
     """Return what to say of edits since the run began; None if there are none, or if that is not
-    known. Raises `JournalError` if what it was made from cannot be read.
+    known.
     """
     changed: list[str] = []
     specs: list[str] = []
     for job in ["", *sorted(path.stem for path in folder.specs.glob("*.made-from"))]:
-        if folder.made_from(job).exists():
-            made = _read(folder.made_from(job))
+        with suppress(OSError, msgspec.MsgspecError):
+            made = msgspec.json.decode(folder.made_from(job).read_bytes(), type=MadeFrom)
             specs += made.specs
             changed += [Path(path).name for path in _others(made.specs)]
             changed += [
@@ -87,13 +87,6 @@ def note(folder: RunFolder) -> str | None:
     given = " ".join(os.path.relpath(path) for path in specs)
     again = f"; for the edited ones: seerd run {given} --like {folder.run}" if specs else ""
     return f"{listed} {verb} changed since the run began; it goes on as it was{again}"
-
-
-def _read(path: Path) -> MadeFrom:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=MadeFrom)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise JournalError(f"{path} cannot be read: {error}") from error
 
 
 def _others(signs: dict[str, str]) -> Iterator[str]:

@@ -10,6 +10,8 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import seerd
@@ -20,6 +22,12 @@ from seerd.spec.spec import Spec
 
 MAPPED = re.compile(r"'(/[^'\n]+)'")
 """A path in the module that setuptools writes for an editable installation."""
+
+QUOTED = re.compile(r"""["'](/[^"'\n]+)["']""")
+"""An absolute path in a script's text."""
+MOST_NAMED = 3
+MOST_FILES = 100
+"""How many modules beside the script are read."""
 
 
 def python_path(spec: Spec, around: Mapping[str, str]) -> str | None:
@@ -54,6 +62,13 @@ def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
                 f"train.{key} has {path}, which is in the live project: an edit there changes the "
                 f"trials that start later; {inside} is the same in the copy that they run in"
             )
+    for file, written in islice(_written_out(source / train.script, source), MOST_NAMED):
+        if is_copied(source, written.resolve()):
+            yield (
+                f"{file} has {written}, which is in the live project: trials share what they write "
+                "there, and an edit changes those that start later; a path relative to the folder "
+                "of the script means the copy"
+            )
     project = next((one for one in (source, *source.parents) if (one / ".git").exists()), source)
     for folder in dict.fromkeys(_searched(spec, around)):
         if not folder.is_relative_to(source) and folder.is_relative_to(project):
@@ -62,6 +77,14 @@ def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
                     f"trials import {name} from {folder}, which is not in train.source, so an edit "
                     "there changes the trials that start later"
                 )
+
+
+def _written_out(script: Path, source: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the paths into the source that are written out in a script or a module beside it."""
+    for file in dict.fromkeys([script, *sorted(script.parent.glob("*.py"))[:MOST_FILES]]):
+        with suppress(OSError, ValueError):  # such as a loop of links
+            paths = map(Path, QUOTED.findall(file.read_text(errors="replace")))
+            yield from ((file.name, path) for path in paths if _in_copy(path, source))
 
 
 def _in_copy(path: Path, source: Path) -> str | None:

@@ -172,6 +172,8 @@ def test_the_training_side_comes_first_on_the_users_path(outside, env, path):
         "WORLD_SIZE",
         "MASTER_PORT",
         "PYTHONHOME",
+        "PWD",
+        "OLDPWD",
     ],
 )
 def test_nothing_from_outside_reaches_into_a_trial(name):
