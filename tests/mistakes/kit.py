@@ -18,6 +18,7 @@ TABLE = re.compile(r"\A.*?\n\ntrial .*?\n\n", re.DOTALL)
 VARIES = (
     (r"mine-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}", "RUN"),
     (r"\bt0[0-9]{3}\b", "t0001"),
+    (r"t0001 stands still: .*? last words\. ", ""),  # a script that sleeps, if it runs long enough
     (r"and [0-9]+ more", "and 3 more"),
     (r"all [0-9]+ trials", "all 4 trials"),
     (r"[0-9]+ of [0-9]+ trials train", "4 of 4 trials train"),
