@@ -367,7 +367,7 @@ PETS = Shape(  # huggingface/accelerate, cv_example.py
 import argparse
 from accelerate import Accelerator
 
-def run(config, args):
+def run(config, args, lr=1e-4):
     accelerator = Accelerator()
     for epoch in range(config["num_epochs"]):
         accelerator.print(f"epoch {epoch}: {100 * share:.2f}")

@@ -122,16 +122,17 @@ def _numbers(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
             )
 
 
-def _named(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """Yield names and their values: variables first, then keys of dicts, then what is passed."""
-    for node in nodes:
-        if not isinstance(node, ast.Call):
-            yield from assigned(node)
+def _named(nodes: list[ast.AST]) -> list[tuple[str, ast.expr]]:
+    """Return names and their values: variables first, then keys of dicts, then what is passed, and
+    last what counts only where nothing is passed.
+    """
+    of_kinds: list[list[tuple[str, ast.expr]]] = [[], [], [], []]
     for node in nodes:
         if isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(name := value_of(key), str):
-                    yield name, value
-    for node in nodes:
-        if isinstance(node, ast.Call):
-            yield from ((one.arg, one.value) for one in node.keywords if one.arg)
+            pairs = zip(node.keys, node.values, strict=True)
+            of_kinds[1] += [(str(value_of(key)), value) for key, value in pairs]
+        elif isinstance(node, ast.Call):
+            of_kinds[2] += [(one.arg, one.value) for one in node.keywords if one.arg]
+        else:
+            of_kinds[3 if isinstance(node, ast.FunctionDef) else 0] += assigned(node)
+    return [pair for pairs in of_kinds for pair in pairs]
