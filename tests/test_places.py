@@ -161,6 +161,26 @@ def test_a_script_that_takes_part_and_tracks_nothing_is_doubted(
     assert all("its checkpoints will hold no model" in one for one in said)
 
 
+@pytest.mark.parametrize(
+    ("line", "key", "doubted"),
+    [
+        ("torch.save(model, 'last.pt')", "", True),
+        ("data = load_digits()", "", True),
+        ("model = torch.load('last.pt')", "", False),
+        ("state = open('last.pt', 'rb').read()", "", False),
+        ("torch.save(model, 'last.pt')", 'resume = ["--from", "{checkpoint}"]', False),
+    ],
+)
+def test_a_script_that_loads_nothing_that_it_has_saved_is_doubted(
+    folder: Path, line: str, key: str, doubted: bool
+) -> None:
+    (folder / "train.py").write_text(f"import sys\nlr, momentum = sys.argv[1:]\n{line}\n")
+    text = SPEC.replace('"{lr}"]', '"{lr}", "{momentum}"]')
+    text = text.replace("[space]", f'checkpoint = "last.pt"\n{key}\n[space]')
+    said = [one for one in doubts(load(folder, text)) if "begins anew" in one]
+    assert len(said) == doubted
+
+
 def test_a_script_of_which_nothing_reports_is_refused(folder: Path) -> None:
     """A pattern reports, or what imports seerd, which may be outside the source."""
     without = "\n".join(line for line in SPEC.splitlines() if not line.startswith("report"))
