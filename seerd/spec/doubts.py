@@ -89,9 +89,9 @@ def _of_booleans(spec: Spec) -> list[str]:
 def _of_saves(spec: Spec) -> list[str]:
     train, script = spec.train, spec.train.source / spec.train.script
     observed = train.observed
-    if observed and observed.checkpoint and not observed.resume and spec.takes_no_part():
-        if shown(READS_SAVES, train.source, ".py") is False:
-            return [f"train.resume is missing, and {train.script} loads nothing: {BEGINS_ANEW}"]
+    is_lost = observed is not None and observed.checkpoint and not observed.resume
+    if is_lost and spec.takes_no_part() and shown(READS_SAVES, train.source, ".py") is False:
+        return [f"train.resume is missing, and {train.script} loads nothing: {BEGINS_ANEW}"]
     if train.launcher == "command" or train.observed is not None or not _tracks_nothing(script):
         return []
     what = f"{train.script} gives nothing to trial.track: its checkpoints will hold no model"
