@@ -29,7 +29,7 @@ READS_SAVES = re.compile(
 )
 """What a script has that goes on from what it has saved."""
 BEGINS_ANEW = (
-    "a trial that is paused begins anew, whatever it has saved; have it load what is there, or take "
+    "a trial that is paused begins anew, whatever it has saved; have it load that, or take "
     'an option for it: resume = ["--resume", "{checkpoint}"]'
 )
 MORE_IS_BETTER = re.compile(
