@@ -93,7 +93,7 @@ OBSERVING = (
     Mutant(
         "a hyperparameter that nothing carries is taken",
         "every hyperparameter reaches the script, or it is said before the start",
-        "reaching._any_takes_part",
+        "reaching.shown",
         "return False",
         "return None",
         ("tests/test_places.py::test_a_hyperparameter_that_nothing_carries_is_refused",),
