@@ -197,7 +197,8 @@ class Problem:
     jobs               the jobs that share the run, in the order in which they came; empty: the run
                        is one job
     sharing            how they share it
-    begins_anew        nothing of a trial is saved: one that is stopped begins anew
+    begins_anew        a trial that is stopped begins anew
+    saves              whether anything of a trial is saved
     extended           how often the limits were extended while the run went on. What is then
                        planned with is what was left at that time, and `start_s` is that time
     """
@@ -216,6 +217,7 @@ class Problem:
     jobs: tuple[PlannedJob, ...] = ()
     sharing: Sharing = "fair"
     begins_anew: bool = False
+    saves: bool = True
 
     @property
     def planned(self) -> Limits:

@@ -435,3 +435,20 @@ def test_a_script_without_a_checkpoint_is_planned_without_moves(name: str) -> No
     notes = problem_of(aimed, PER_TRIAL, assumed(rented=False)).adjusted
     ends = "a trial reports" if begins_anew else "a model is saved with"
     assert f"the run ends as soon as {ends} accuracy at least 0.9" in notes
+
+
+def test_a_script_that_loads_nothing_that_it_has_saved_is_planned_without_moves(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.py").write_text("import sys; open('last.pt', 'w').write(sys.argv[1])")
+    (tmp_path / "spec.toml").write_text(
+        'metric = { name = "loss", mode = "min", target = 0.1 }\n[space]\nlr = [0.1, 0.2]\n[train]\n'
+        'script = "train.py"\nargs = ["{lr}"]\nreport = "loss {number}"\ncheckpoint = "last.pt"\n'
+    )
+    spec = load_spec(tmp_path / "spec.toml")
+    spec = replace(spec, limits=replace(spec.limits, deadline_s=3600.0, budget_gpu_s=3600.0))
+    made = problem_of(spec, PER_TRIAL, assumed(rented=False))
+    assert (made.begins_anew, made.saves, made.params.p_max) == (True, True, 1)
+    assert "the run ends as soon as a model is saved with loss at most 0.1" in made.adjusted
+    (tmp_path / "train.py").write_text("import sys; open('last.pt', 'r')")
+    assert not problem_of(spec, PER_TRIAL, assumed(rented=False)).begins_anew

@@ -45,7 +45,7 @@ def target_reached(state: State, job: str) -> str | None:
     if best is not None and good_enough(goal, best.metric):
         name, reports = metric_name(state, best), best.checkpoint.reports
         return _reached(goal, best.trial, name, best.metric, reports)
-    for trial in state.trials.values() if state.facts.problem_of(job).begins_anew else ():
+    for trial in () if state.facts.problem_of(job).saves else state.trials.values():
         last = [report.metric for report in trial.history[-goal.smooth :]]
         finite = [metric for metric in last if metric is not None]
         metric = fmean(finite) if finite and len(finite) == len(last) else None

@@ -23,7 +23,7 @@ def grace_s(state: State) -> float:
     It depends on the slowest unit of work or save seen so far, and on the deadline, so that a short
     run is not all waiting. Where no trial saves anything it is 0.
     """
-    if all(state.facts.problem_of(job).begins_anew for job in state.jobs):
+    if not any(state.facts.problem_of(job).saves for job in state.jobs):
         return 0.0
     return closing.grace_within(
         state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules

@@ -464,7 +464,7 @@ def _(event: TrialReported, state: State) -> None:
         job.block, job.extra, state.agenda.stirred = None, None, True
     trial.blocked_s.clear()
     if state.facts.goal_of(trial.id).target is not None:
-        state.agenda.stirred |= state.facts.problem_of(job_of(trial.id)).begins_anew
+        state.agenda.stirred |= not state.facts.problem_of(job_of(trial.id)).saves
     took(state, event.unit_s)
     if trial.until is not None and event.reports >= trial.until:
         trial.reached, trial.until = trial.until, None

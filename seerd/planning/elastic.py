@@ -67,10 +67,10 @@ def elastic_plan(
         )
     if spec.policy.p_min > 1:
         raise UsageError("--minimize plans with policy.p_min = 1")
-    if spec.train.begins_anew:
+    if not spec.train.saves or spec.loads_nothing():
         raise UsageError(
-            "--minimize moves trials to other numbers of GPUs, and without `checkpoint` in [train] "
-            "each would begin anew: leave --minimize out"
+            "--minimize moves trials to other numbers of GPUs, and without `checkpoint` and "
+            "`resume` in [train] each would begin anew: leave --minimize out"
         )
     task = _task(spec, cluster, profile)
     closing_s = closing_of(spec.limits.deadline_s or UNLIMITED_S, cluster, profile)

@@ -24,8 +24,8 @@ reports are.
 """
 BEGINS_ANEW = "a trial that is stopped begins anew: `checkpoint` in [train] would spare that"
 P_MAX_UNUSED = (
-    "policy.p_max = {params.p_max} is not used: without `checkpoint` in [train] no trial moves to "
-    "more GPUs, and each trains on p_min = {params.p_min}"
+    "policy.p_max = {params.p_max} is not used: without `checkpoint` and `resume` in [train] no "
+    "trial moves to more GPUs, and each trains on p_min = {params.p_min}"
 )
 
 
@@ -125,7 +125,8 @@ def problem_of(
         max_gpus=most_gpus(spec.limits.max_gpus, cluster),
         cost_usd=spec.limits.cost_usd,
     )
-    params, begins_anew = with_t_min(spec, profile, limits), spec.train.begins_anew
+    params, saves = with_t_min(spec, profile, limits), spec.train.saves
+    begins_anew = not saves or spec.loads_nothing()
     is_wider = params.p_max is not None and params.p_max > params.p_min
     return Problem(
         limits,
@@ -135,12 +136,13 @@ def problem_of(
         cluster.gpus_per_instance,
         adjusted=(
             *notes,
-            *(BEGINS_ANEW,) * begins_anew,
+            *(BEGINS_ANEW,) * (not saves),
             *(P_MAX_UNUSED.format(params=params),) * (begins_anew and is_wider),
             *target_notes(spec),
             *earlier_notes(spec.policy),
         ),
         begins_anew=begins_anew,
+        saves=saves,
     )
 
 
@@ -165,7 +167,7 @@ def target_notes(spec: Spec) -> tuple[str, ...]:
     bound = "at least" if metric.mode == "max" else "at most"
     mean = f" (mean of the last {metric.smooth} reports)" if metric.smooth > 1 else ""
     wanted = f"{metric.name}{mean} {bound} {metric.target:.6g}"
-    what = "a trial reports" if spec.train.begins_anew else "a model is saved with"
+    what = "a model is saved with" if spec.train.saves else "a trial reports"
     return (f"the run ends as soon as {what} {wanted}",)
 
 

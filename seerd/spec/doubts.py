@@ -23,14 +23,9 @@ READS_ARGUMENTS = re.compile(
     rb"|cli\b|CLI\b|\bexec\("
 )
 """What a script has that takes arguments."""
-READS_SAVES = re.compile(
-    rb"\bload\(|\bload_(?!digits|iris|wine|dataset|data)|from_pretrained|[rR]esum|[rR]estor|ckpt_path"
-    rb"|\bopen\([^\n]*['\"]r|read_(?:bytes|text)"
-)
-"""What a script has that goes on from what it has saved."""
-BEGINS_ANEW = (
-    "a trial that is paused begins anew, whatever it has saved; have it load that, or take "
-    'an option for it: resume = ["--resume", "{checkpoint}"]'
+LOADS_NOTHING = (
+    "a trial that is stopped begins anew, whatever it has saved, so none takes turns; have it load "
+    'that, or take an option for it: resume = ["--resume", "{checkpoint}"]'
 )
 MORE_IS_BETTER = re.compile(
     r"(^|_)(accuracy|acc|f1|auc|auroc|map|bleu|iou|dice|recall|precision)(_|$)"
@@ -88,10 +83,8 @@ def _of_booleans(spec: Spec) -> list[str]:
 
 def _of_saves(spec: Spec) -> list[str]:
     train, script = spec.train, spec.train.source / spec.train.script
-    observed = train.observed
-    is_lost = observed is not None and observed.checkpoint and not observed.resume
-    if is_lost and spec.takes_no_part() and shown(READS_SAVES, train.source, ".py") is False:
-        return [f"train.resume is missing, and {train.script} loads nothing: {BEGINS_ANEW}"]
+    if spec.loads_nothing():
+        return [f"train.resume is missing, and {train.script} loads nothing: {LOADS_NOTHING}"]
     if train.launcher == "command" or train.observed is not None or not _tracks_nothing(script):
         return []
     what = f"{train.script} gives nothing to trial.track: its checkpoints will hold no model"

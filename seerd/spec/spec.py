@@ -26,7 +26,7 @@ from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
 from seerd.spec.dicts import THE_DICT, toml_of
 from seerd.spec.guesses import guesses
 from seerd.spec.observed import observed
-from seerd.spec.reaching import SEERD, misread, shown, shows, unplaced
+from seerd.spec.reaching import LOADS, SEERD, misread, shown, shows, unplaced
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.targets import paths_of
 
@@ -82,9 +82,9 @@ class Train:
     observed: ObservedScript | None = None
 
     @property
-    def begins_anew(self) -> bool:
-        """Whether nothing of a trial is saved, so that one that is stopped begins anew."""
-        return self.observed is not None and not self.observed.checkpoint
+    def saves(self) -> bool:
+        """Whether anything of a trial is saved."""
+        return self.observed is None or bool(self.observed.checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,13 @@ class Spec:
         train = self.train
         open_ended = train.launcher == "command" or "PYTHONPATH" in train.env
         return not open_ended and self.takes_part() is False
+
+    def loads_nothing(self) -> bool:
+        """Return whether it is certain that trials save, and never go on from that."""
+        observed = self.train.observed
+        if observed is None or not observed.checkpoint or observed.resume:
+            return False
+        return self.takes_no_part() and shown(LOADS, self.train.source, ".py") is False
 
     def misread(self) -> list[tuple[str, str, str, Any]]:
         """See `seerd.spec.reaching.misread`."""

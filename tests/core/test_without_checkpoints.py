@@ -17,7 +17,7 @@ from tests.core.test_answers import Run
 def training(*, begins_anew: bool = True, **facts: Any) -> Run:
     """Two trials train."""
     run = run_of("a", "b", **facts)
-    problem = replace(run.state.facts.problem, begins_anew=begins_anew)
+    problem = replace(run.state.facts.problem, begins_anew=begins_anew, saves=not begins_anew)
     run.state.facts = msgspec.structs.replace(run.state.facts, problem=problem)
     return run
 
