@@ -27,6 +27,7 @@ from pathlib import Path
 import psutil
 
 from seerd import cli
+from seerd.commands.common import orderly
 from seerd.core.commands import StartTrial
 from seerd.core.events import TrialExited, TrialReported
 from seerd.core.state import State
@@ -220,8 +221,8 @@ def committing(arguments: list[str], watch: Watcher) -> None:
     """Run the command in this process, with a watcher of our own."""
     view.lines_to = lambda folder, out: watch
     sys.argv = ["seerd", *arguments]
-    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
-        cli.main()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()), orderly():
+        cli.app()
 
 
 def fsyncs(folder: Path) -> list[float]:

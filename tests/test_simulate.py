@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from seerd import cli
+from seerd.commands.common import orderly
 
 FEW = (
     "--deadline",
@@ -90,8 +91,8 @@ class Inside:
         self._monkeypatch.setenv("COLUMNS", "80")
         before = signal.getsignal(signal.SIGINT)
         try:
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
+            with pytest.raises(SystemExit) as ended, orderly():
+                cli.app()
         finally:
             signal.signal(signal.SIGINT, before)
         out, err = self._capsys.readouterr()

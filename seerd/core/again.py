@@ -40,9 +40,6 @@ def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Dif
 
     Return the first difference, None if there is none. The state is then as it was recorded.
     """
-    if isinstance(event, RunResumed):
-        # The new daemon began without the agenda of the one before it.
-        state.agenda = Agenda()
     take(state, event)
     deciding = decisions(state, event)
     for place, was in enumerate(recorded):

@@ -61,6 +61,8 @@ def step(state: State, event: AnyEvent) -> list[AnyDecision]:
 def take(state: State, event: AnyEvent) -> None:
     """Record an event in the state, without deciding anything."""
     state.clock.tick(event.at)
+    if isinstance(event, RunResumed):  # what was left to do is derived anew
+        state.agenda = Agenda()
     state.agenda.stirred = False
     state.agenda.because = "room"
     record(state, event)
