@@ -286,7 +286,7 @@ def test_the_command_plans_the_same_run_again(
 ) -> None:
     """With the spec that stands below it, which has what was given beside it."""
     (tmp_path / "spec.toml").write_text(SPEC_OF_SHA)
-    (tmp_path / "trainer.py").touch()
+    (tmp_path / "trainer.py").write_text("import seerd\n")
     first = planned_by(tmp_path / "spec.toml", given)
     told = read(first)
     assert [word for word in shlex.split(told.command) if word in words] == words

@@ -187,7 +187,7 @@ def test_a_run_without_an_instance_ends_for_that_reason(facts: MakeFacts) -> Non
 
 
 def test_the_budget_that_ends_a_run_is_told_in_numbers(facts: MakeFacts) -> None:
-    _, timeline = timeline_of(SCENARIOS["spot_notice"](facts))
+    _, timeline = timeline_of(rented_world(facts, budget_gpu_s=2400.0))
     (closing,) = explanations_of(timeline, "closing")
     assert (closing.status, closing.why) == ("budget", "budget")
     assert closing.committed_gpu_min == pytest.approx(closing.budget_gpu_min)

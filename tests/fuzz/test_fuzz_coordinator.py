@@ -18,6 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seerd import cli
+from seerd.commands.common import orderly
 from seerd.errors import JournalError, SeerdError
 from seerd.runs import wiring
 from seerd.runs.reading import replay
@@ -40,8 +41,8 @@ def seerd(home: Path, *args: str, encoding: str = "utf-8") -> tuple[int, str]:
     argv, sys.argv = sys.argv, ["seerd", *args, "--home", str(home)]
     code = 0
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            cli.main()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), orderly():
+            cli.app()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     finally:
