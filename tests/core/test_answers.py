@@ -762,8 +762,8 @@ def test_a_change_towards_a_plan_is_that_plan(
 # ---------------------------------------------------------------- shortly before the end
 
 
-def shortly_before_the_end(run: Run, leave_s: float = 1.0) -> None:
-    run.at = close_at(run.state) - RULES.shortest_s + leave_s
+def shortly_before_the_end(run: Run) -> None:
+    run.at = close_at(run.state) - shortest_s(run.state) / 2
 
 
 def test_nobody_is_stopped_for_a_trial_that_may_not_be_started_any_more(facts: MakeFacts) -> None:
