@@ -11,6 +11,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -421,7 +422,7 @@ def begun(project: Path, export: str) -> RunFolder:
     spec, home = load_spec(project / "spec.toml"), Home(project.parent / "home")
     place = clusters.quoted(spec, home)
     intended = beginning.intended(spec, place, ideal=False, minimize=None)
-    return beginning.create(spec, home, place, intended, BEGAN, print)[0]
+    return beginning.create(spec, home, place, intended, time.time(), print)[0]
 
 
 def test_what_runs_are_exported_to_is_not_shipped_as_source(tmp_path: Path) -> None:
