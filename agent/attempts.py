@@ -253,7 +253,8 @@ class LocalAttempt:
     def _look_whether_it_stands(self, process: FirstProcess) -> None:
         output = self._output
         limit_s = max(min(STILL_S, self._quiet_s), PATIENCE * output.longest_s)
-        if why := self._still.look(time.monotonic(), process.pid, output.reported_at, limit_s):
+        now, told = time.monotonic(), self._drained_to
+        if why := self._still.look(now, process.pid, told, output.reported_at, limit_s):
             output.tell_once("still", why)
 
     def _end_if_hung(self) -> None:

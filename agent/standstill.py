@@ -24,11 +24,13 @@ class Standstill:
         self._life: Optional[host.Life] = None
         self._family: Set[int] = set()
         self._ended: Set[int] = set()
+        self._told = 0
 
-    def look(self, now: float, launcher: int, quiet_since: float, limit_s: float) -> str:
+    def look(self, now: float, launcher: int, told: int, quiet_since: float, limit_s: float) -> str:
         """Say how it stands still; empty if it does not, or not for `limit_s` seconds.
 
         now          the monotonic clock, in seconds
+        told         bytes that it has written for us, were they a report or not
         quiet_since  when it reported last, or began
         """
         if now - max(self._looked_at, quiet_since) < LOOK_S or not host.lists_children():
@@ -38,8 +40,8 @@ class Standstill:
         self._ended |= self._family - family
         self._family = family
         moves = before is None or life is None or not is_idle(before, life, now - self._since)
-        if moves or quiet_since > self._since:
-            self._since, self._life = now, life
+        if moves or told != self._told or quiet_since > self._since:
+            self._since, self._life, self._told = now, life, told
             return ""
         return self._text(now - self._since) if now - self._since >= limit_s else ""
 

@@ -247,7 +247,8 @@ def _of_silence(state: State, trials: Sequence[Trial]) -> Diagnosis:
         return Diagnosis("interrupted", "the run was interrupted before the first report")
     found = _not_heard_of(state, trials)
     signs = [text for what in GOES_ON if (text := state.signs.complaints.get(what))]
-    return Diagnosis(found.cause, ". ".join([*signs, found.text]))
+    text = found.text[0].upper() + found.text[1:] if signs else found.text
+    return Diagnosis(found.cause, ". ".join([*signs, text]))
 
 
 def _not_heard_of(state: State, trials: Sequence[Trial]) -> Diagnosis:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -17,6 +18,7 @@ from seerd.agent import host, progress_marks
 from seerd.agent.hangs import PATIENCE, QUIET_S, HangDetector, Stand, is_idle, limit_s, standing
 from seerd.agent.host import Life
 from seerd.agent.progress_marks import ENDED, MARK, REDUCING, SAVING, WAITING, WORKING, ProgressMark
+from seerd.agent.standstill import Standstill
 from seerd.agent.stragglers import StragglerDetector
 
 MARKED = ProgressMark(100, 0, 2, 41, 0, WORKING, 9, 3, 50, 0.5, 1.0, 2.0)
@@ -115,6 +117,23 @@ def test_what_is_usual_decides_how_long_is_too_long():
 )
 def test_computing_reading_and_writing_are_work(after, idle):
     assert is_idle(Life(7, False, 3.0, 5000), after, 10.0) == idle
+
+
+@pytest.fixture
+def waiting() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        while (life := host.life(process.pid, {process.pid})) is None or life.runs:
+            time.sleep(0.01)
+        yield process
+
+
+def test_a_process_that_waits_stands_still_unless_it_writes_for_us(waiting):
+    still, goes_on = Standstill(), Standstill()
+    for now in (100, 105, 110):
+        told = still.look(float(now), waiting.pid, 7, 0.0, 10.0)
+        assert told.startswith("for 10 s it computed, ") == (now == 110), told
+        assert goes_on.look(float(now), waiting.pid, now, 0.0, 10.0) == ""
 
 
 def test_what_a_process_has_done_counts_its_children_and_only_ours_is_looked_at():

@@ -101,6 +101,13 @@ class Mistake:
 
 MORE_TIME = ("longer --deadline",)
 TRACK = ("trial.track",)
+UNTRACKED = (
+    "train.py gives nothing to trial.track: its checkpoints will hold no model, and a trial that is "
+    "stopped goes on with a new one; trial.track(model=model)\n"
+)
+"""What is told before the start of a script such as `LOOP`, and is true of it: no answer to what it
+does wrong besides.
+"""
 LOOP = """\
 import seerd, time
 trial = seerd.trial()
@@ -163,7 +170,7 @@ SILENT = (
         "no-report",
         "trial.report() is never called",
         LOOP,
-        ("trials trained, and in ", "does not call trial.report(accuracy=...) in its loop"),
+        ("Trials trained, and in ", "does not call trial.report(accuracy=...) in its loop"),
         ("survived", *TRACK),
         deadline=BOUND,
     ),

@@ -18,12 +18,11 @@ TABLE = re.compile(r"\A.*?\n\ntrial .*?\n\n", re.DOTALL)
 VARIES = (
     (r"mine-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}", "RUN"),
     (r"\bt0[0-9]{3}\b", "t0001"),
-    (r"t0001 stands still: .*? last words\. ", ""),  # a script that sleeps, if it runs long enough
     (r"and [0-9]+ more", "and 3 more"),
     (r"all [0-9]+ trials", "all 4 trials"),
     (r"[0-9]+ of [0-9]+ trials train", "4 of 4 trials train"),
     (r"none of the [0-9]+ reports of [0-9]+ trials", "none of the 8 reports of 4 trials"),
-    (r"\b(in|the first) [0-9]+ s\b", r"\1 12 s"),
+    (r"\b(in|In|for|the first) [0-9]+ s\b", r"\1 12 s"),
     (r"^ *[0-9.]+s  ", "   21.3s  "),
     (r"\b[0-9]+ s and\b", "20 s and"),
     (r"lr=[0-9.]+", "lr=0.01234"),
