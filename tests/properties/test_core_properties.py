@@ -71,7 +71,9 @@ def some_facts(rng: random.Random, seed: int, make: MakeFacts, policies: Sequenc
     )
     facts = msgspec.structs.replace(made, problem=problem, cluster=cluster)
     if seed % 5 == 0:
-        problem = replace(problem, params=replace(params, p_max=params.p_min), begins_anew=True, saves=False)
+        problem = replace(
+            problem, params=replace(params, p_max=params.p_min), begins_anew=True, saves=False
+        )
         facts = msgspec.structs.replace(facts, problem=problem)
     if isinstance(outline_of(problem), Impossible):
         return some_facts(rng, seed, make, policies)
