@@ -193,8 +193,8 @@ def test_the_ledger_has_what_is_no_jobs_too() -> None:
     page = printed(ledger_table(told))
     for line in (
         "b         speech           3.25  0.20   39%",
-        "(shared)                   0.12  0.01    1%",
-        "          vision  a, c     5.03  0.30   60%",
+        "(shared)                   0.22  0.01    3%",
+        "          vision  a, c     4.87  0.29   58%",
     ):
         assert line in page, line
     assert "(shared)" not in printed(ledger_table(run_json.ledger(group_world().state, 0.0)))

@@ -105,7 +105,7 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
         if not kill or not isinstance(before, StopTrial) or not before.checkpoint:
             return
     why = _stop_cause(state, trial, hung=hung)
-    ends_s = state.end.slowest_s + state.rules.kill_s
+    ends_s = min(state.end.slowest_s, _between_reports_s(trial)) + state.rules.kill_s
     if why in FOR_OTHERS and not time_left(state, ends_s) and not _is_over(state, trial):
         state.touch(trial.id)  # for another cause, or when the limits are extended
         return
@@ -121,6 +121,14 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
         why=why,
         others=_heirs(state, trial) if why in ("displaced", "moved") else (),
     )
+
+
+def _between_reports_s(trial: Trial) -> float:
+    """Return how many seconds before its last report a trial made the one before, or began."""
+    times = [report.at_s for report in trial.history[-2:]]
+    if len(times) == 1 and trial.began_s is not None:
+        times.insert(0, trial.began_s)
+    return times[1] - times[0] if len(times) == 2 else math.inf
 
 
 def _is_over(state: State, trial: Trial) -> bool:

@@ -95,7 +95,7 @@ def write(rig: Rig, tmp_path: Path) -> Callable[..., Path]:
         } | changed
         lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in cluster.items())
         (tmp_path / "spec.toml").write_text(SPEC + lines)
-        (tmp_path / "train.py").write_text("pass\n")
+        (tmp_path / "train.py").write_text("import seerd\n")
         return tmp_path / "spec.toml"
 
     return written
