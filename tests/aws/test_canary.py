@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
     out, said = came_back(fly("canary", "--gpu", "--json"))
     told = json.loads(out)
     assert results(told) == dict.fromkeys(CHECKS, "passed"), told["checks"]
-    assert f"It costs at most ${told['most_usd']:.3f}, of $0.20 that" in said.splitlines()[0]
+    assert f"It costs at most ${told['most_usd']:.3f}, of $0.20 that" in said
     assert told["usd"] < told["most_usd"] <= told["cap_usd"] == GPU_CAP_USD
     assert_nothing_left(rig)
     took_s = {one["check"]: one["seconds"] for one in told["checks"]}
@@ -171,7 +172,7 @@ def test_on_the_rig_everything_passes_and_plans_use_its_times(
     for one in told["launches"]:
         steps = ("answered", "running", "address", "port", "login", "agent")
         times = [one[f"{step}_s"] for step in steps]
-        assert times == sorted(times)
+        assert all(later > earlier - 0.05 for earlier, later in pairwise(times))
         assert 2.0 <= one["running_s"] <= 6.0
     codes = {one["check"]: (one["code"], one["status"]) for one in told["checks"] if one["code"]}
     assert codes == {
