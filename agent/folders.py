@@ -196,7 +196,7 @@ def _stays_inside(name: str, to: str) -> bool:
     return (
         not os.path.isabs(to)
         and ups <= len(above)
-        and ".." not in way[ups:]
+        and os.path.normpath(to) == to
         and Path(name).parts[: len(target)] != target
     )
 

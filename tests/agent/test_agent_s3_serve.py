@@ -26,6 +26,7 @@ from seerd.agent.protocol import (
     Refused,
     Renew,
     Reported,
+    Shutdown,
     Started,
     Training,
 )
@@ -255,6 +256,8 @@ def test_no_url_is_on_the_disk_of_the_instance(rig, s3):
     client.until(Prepared)
     client.start()
     client.exit_of()
+    client.say(Shutdown("s"))
+    client.rest()
     files = [path for top in (rig.folder, rig.source) for path in top.rglob("*") if path.is_file()]
     assert rig.folder / "journal.jsonl" in files
     assert [

@@ -129,6 +129,7 @@ def through(name: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
 @example({("a",): ["b", "..", "..", "c"], ("b",): ["c"]})
 @example({("..", "a"): ["b"]})
 @example({("a",): ["", "etc"]})
+@example({("a",): ["a", "", "a"]})
 @example(through(("a", "b", "d", ".")))
 @example(through(("a", "b", "", "d")))
 def test_no_list_of_links_leads_out(
