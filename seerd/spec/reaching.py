@@ -24,8 +24,8 @@ from seerd.spec.ignored import ignoring
 SEERD = re.compile(rb"\bimport\s+(?:[\w., ]+,\s*)?seerd\b|\bfrom\s+seerd\b|[\"']seerd[\"'.]|SEERD_")
 """What a file has that takes part in a run: it imports seerd, or names its variables."""
 LOADS = re.compile(
-    rb"\bload\(|\bload_(?!digits|iris|wine|dataset|data)|from_pretrained|[rR]esum|[rR]estor|ckpt_path"
-    rb"|\bopen\([^\n]*['\"]r|read_(?:bytes|text)"
+    rb"\bload\(|\bload_(?!digits|iris|wine|dataset|data)|from_pretrained|[rR]esum|[rR]estor"
+    rb"|ckpt_path|\bopen\([^\n]*['\"]r|read_(?:bytes|text)"
 )
 """What a file has that goes on from what was saved."""
 MOST_FILES, MOST_BYTES = 5_000, 1 << 20

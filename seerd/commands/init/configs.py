@@ -102,7 +102,8 @@ def _of_environment(nodes: list[ast.AST]) -> Iterator[ScriptOption]:
         read = ast.unparse(node) if isinstance(node, ast.Call | ast.Subscript) else ""
         found = re.match(r"(?:os\.)?(?:getenv\(|environ\.get\(|environ\[)'(\w+)'", read)
         if found:
-            default = value_of(node.args[1]) if len(getattr(node, "args", ())) > 1 else None  # type: ignore[attr-defined]
+            args = list(getattr(node, "args", ()))
+            default = value_of(args[1]) if len(args) > 1 else None
             value = _of_yaml(str(default)) if default is not None else None
             yield ScriptOption(f"{ENVIRONMENT}{found[1]}", default=value)
 

@@ -25,7 +25,8 @@ PATHS = ("filepath", "path", "f", "fname", "backup_dir", "dirpath", "output_dir"
 OFTEN = {"ModelCheckpoint": "/*.ckpt", "BackupAndRestore": "", "TrainingArguments": "/checkpoint-*"}
 """What is called once, and saves often: what it adds to the folder that it is given."""
 NO_CHECKPOINTS = re.compile(
-    r"\.(?:png|jpe?g|gif|pdf|svg|html|csv|tsv|txt|log|ya?ml|npy|mp4|wav)$|(?:result|metric|log)s?\.json"
+    r"\.(?:png|jpe?g|gif|pdf|svg|html|csv|tsv|txt|log|ya?ml|npy|mp4|wav)$"
+    r"|(?:result|metric|log)s?\.json"
 )
 """What is saved and is no checkpoint."""
 LOADS = re.compile(r"load|restore|exists|is_?file|is_?dir|read_text|read_bytes")
