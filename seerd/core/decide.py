@@ -154,7 +154,7 @@ def _hopeless_cause(status: Status) -> CloseCause:
 
 
 def _limit_reached(state: State) -> Ending | None:
-    if state.now >= close_at(state) or not (state.fleet.holding or time_left(state)):
+    if state.now >= close_at(state):
         return ("done", "last-stage") if _in_last_stage(state) else ("deadline", "deadline")
     if state.now >= exhausted_at(state):
         return ("done", "last-stage") if _carried_out(state) else ("budget", "budget")
