@@ -137,6 +137,7 @@ def test_the_data_that_a_link_leads_to_is_compared(project: Path) -> None:
     outside.mkdir()
     (outside / "1.csv").write_text("1")
     (project / "more").symlink_to(outside)
+    (project / "spec.toml").write_text(SPEC.replace("[space]", 'follow = ["more"]\n[space]'))
     folder = begun(project)
     (outside / "1.csv").write_text("12")
     assert (edits.note(folder) or "").startswith(f"{outside}/1.csv has changed since")

@@ -232,11 +232,22 @@ def orderly() -> Iterator[None]:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
+    except (OSError, RuntimeError) as error:
+        if circle := _circle(error):
+            print(f"seerd: {harmless(circle)}", file=sys.stderr)
+            sys.exit(2)
+        if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
             raise
         print(f"seerd: {_disk_text(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def _circle(error: Exception) -> str:
+    """Write which path is a link that leads to itself; empty if the error is another."""
+    is_circle = str(error).startswith("Symlink loop")  # of pathlib, until Python 3.12
+    if isinstance(error, OSError):
+        is_circle = error.errno == errno.ELOOP
+    return f"a link leads in a circle: {error}; remove it, or name another path" * is_circle
 
 
 def leave(end: SystemExit) -> NoReturn:

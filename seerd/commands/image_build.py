@@ -286,7 +286,7 @@ class _Build:
         source, archive = self.folder / "build" / "source", self.folder / "source.tar"
         source.parent.mkdir()
         spec = self.planned.spec
-        terms = CopyTerms(self.tell, elsewhere=True)
+        terms = CopyTerms(self.tell, elsewhere=True, follow=spec.train.follow)
         await asyncio.to_thread(copy_source, spec.train.source, source, spec.exported(), terms)
         await asyncio.to_thread(_pack, source, archive)
         sending = Sending("source", archive.stat().st_size, self.tell)

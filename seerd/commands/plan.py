@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seerd.commands.common import SpecOptions, tell
+from seerd.commands.common import SpecOptions, say, tell
 from seerd.planning import plans
 from seerd.planning.planned import first_configs
 from seerd.runs import clusters, earlier
@@ -26,6 +26,7 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
         _plan_group(asked.group(), home, json=json)
         return
     spec, ideal = earlier.informed(asked.complete(), home), asked.ideal
+    clusters.check_source(spec, home, say)
     place = clusters.place_of(spec, home, unbounded=ideal)
     with working("planning, also for every other policy"):
         planned = plans.of_spec(spec, place, ideal=ideal, minimize=asked.minimize)
@@ -35,6 +36,8 @@ def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
 
 
 def _plan_group(group: JobGroup, home: Home, *, json: bool) -> None:
+    for job in group.jobs:
+        clusters.check_source(job.spec, home, say)
     place = clusters.place_of(group.lead, home)
     with working("planning"):
         planned = plans.of_group(group, place)

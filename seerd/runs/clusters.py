@@ -28,6 +28,7 @@ from seerd.planner.stages import instances_for
 from seerd.planning.facts import Intended, Machine, MachineSlots, Place, Quote
 from seerd.planning.machine import this_machine
 from seerd.shell.home import Home, RunFolder
+from seerd.shell.source_copy import CopyTerms, Say, links_out
 from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.program import why_no_python
 from seerd.spec.spec import Spec
@@ -392,6 +393,12 @@ class Ec2(ClusterKind[Ec2Cluster]):
 
 KINDS: dict[str, type[ClusterKind[Any]]] = {"local": Local, "hosts": Hosts, "ec2": Ec2}
 """The kinds, by what `cluster.provider` says, and `setup.json` in a run's folder."""
+
+
+def check_source(spec: Spec, home: Home, say: Say) -> None:
+    """Check the links of a spec's source, and report doubts. Raises `UsageError`."""
+    terms = CopyTerms(say, elsewhere=of(spec).elsewhere, follow=spec.train.follow)
+    links_out(spec.train.source, home.path, terms)
 
 
 def of(spec: Spec) -> ClusterKind[Any]:

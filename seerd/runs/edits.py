@@ -47,7 +47,7 @@ def keep(folder: RunFolder, spec: Spec, job: str = "") -> None:
     paths = [Path(top, name) for top, below, names in os.walk(copy) for name in [*below, *names]]
     texts = [text.rpartition("=")[2] for text in spec.train.args]
     named = [Path(text) for text in texts if text.startswith("/")]
-    read = [path.resolve() for path in [*named, *filter(Path.is_symlink, paths)]]
+    read = [Path(os.path.realpath(path)) for path in [*named, *filter(Path.is_symlink, paths)]]
     is_here = isinstance(spec.cluster, LocalCluster)
     outside = [path for path in read if is_here and not path.is_relative_to(copy.resolve())]
     made = MadeFrom(

@@ -79,7 +79,7 @@ def create(
         deadline_s = intended.problem.limits.deadline_s
         closes_s = origin + deadline_s - closing_s(deadline_s, 0.0, intended.cluster)
         most_s, elsewhere = _most_s(closes_s - wall(), deadline_s), clusters.of(spec).elsewhere
-        terms = CopyTerms(say, most_s, deadline_s, elsewhere)
+        terms = CopyTerms(say, most_s, deadline_s, elsewhere, spec.train.follow)
         _copy(folder, spec, jobs, terms)
         facts = facts_of(spec, folder.run, intended, jobs)
         until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
@@ -121,7 +121,9 @@ def copy_job(folder: RunFolder, job: GroupJob, terms: CopyTerms) -> None:
     (folder.specs / f"{job.id}.toml").write_text(job.spec.text)
     folder.source.mkdir(exist_ok=True)
     without = {*job.spec.exported(), folder.path.parent.resolve()}
-    copy_source(job.spec.train.source, folder.source / job.id, without, terms)
+    train = job.spec.train
+    terms = replace(terms, follow=train.follow)
+    copy_source(train.source, folder.source / job.id, without, terms)
     edits.keep(folder, job.spec, job.id)
 
 

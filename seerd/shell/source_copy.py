@@ -1,11 +1,14 @@
 """Copies the user's source into a run's folder, where it stays as it is while the run goes on.
 
 The one rule: a copy costs no more than it must, and no more time than the run can spare. Holes stay
-holes and links stay links. What would take too long ends the command before anything is started.
+holes and links stay links. What would take too long, and a link that leads out of the source though
+`follow` does not list it, ends the command before anything is started.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import math
 import os
 import shlex
@@ -14,13 +17,16 @@ import stat
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 from seerd.agent.copying import copy_file
 from seerd.agent.workplace import SMALL
 from seerd.errors import LimitsError, UsageError
 from seerd.spec.ignored import ignoring, is_left_out
+from seerd.spec.secret_files import holds_secrets
 from seerd.units import SLOW_S, format_duration, format_size
 
 FILE_COST = 1 << 16
@@ -34,6 +40,10 @@ them its journal would have to wait.
 """
 SHOWN = 3
 """Most names in a message."""
+LOOK_S = 5.0
+"""Seconds for which a source is looked at that is not copied."""
+LINKS_SHOWN, ALIKE = 40, 3
+"""Most links in a message; a pattern stands for more links than `ALIKE` in one folder."""
 MOST = 1 / 10
 """What is this much smaller than the largest is not named with it."""
 
@@ -48,12 +58,14 @@ class CopyTerms:
     most_s      seconds that the copy may take; infinite: as long as it takes
     deadline_s  the run's deadline, which messages name
     elsewhere   whether it is sent to other machines, where links lead nowhere: they are followed
+    follow      links that may lead out of the source; `*` stands for a part of a name
     """
 
     say: Say = lambda line: None
     most_s: float = math.inf
     deadline_s: float = math.inf
     elsewhere: bool = False
+    follow: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +90,32 @@ def copy_source(
     """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, not
     the home folder, and not these absolute paths.
 
-    Raises `UsageError` if a file cannot be copied, or if all of them would not fit on the disk, and
-    `LimitsError` if it takes longer than the terms allow.
+    Raises `UsageError` if a file cannot be copied, if a link leads out of the source, or if the
+    files would not fit on the disk, and `LimitsError` if it takes longer than the terms allow.
     """
     try:
         copy = _SourceCopy(source, to, without, terms)
         copy.look("", copy.root, ())
+        copy.check_links()
         copy.check_size()
         copy.write()
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         raise UsageError(f"the source {source} cannot be copied: {what}") from error
+
+
+def links_out(source: Path, home: Path, terms: CopyTerms, *, refuse: bool = True) -> list[str]:
+    """Look at a source without copying it, for `LOOK_S`: report doubts, and raise `UsageError` for
+    links that lead out of it, or return what lists them in `train.follow`.
+
+    home  the folder of all runs, which is never copied
+    """
+    copy = _SourceCopy(source, home / "run" / "source", (), replace(terms, most_s=LOOK_S))
+    with suppress(OSError, LimitsError):
+        copy.look("", copy.root, ())
+    if refuse:
+        copy.check_links()
+    return _patterns(copy.outside)
 
 
 def outputs(copy: Path, script: str) -> list[str]:
@@ -125,7 +152,9 @@ class _SourceCopy:
         self._files: list[SourceFile] = []
         self._folders: list[tuple[str, str]] = []
         self._links: list[tuple[str, str]] = []
-        self._outside: list[str] = []
+        self._inside: list[str] = []
+        self.outside: dict[str, str] = {}
+        self._circles: list[str] = []
         self._first: dict[tuple[int, int], str] = {}
         self._began = time.monotonic()
         self._size = self._copied = self._cost = 0
@@ -156,6 +185,8 @@ class _SourceCopy:
         try:
             about = Path(at).stat() if is_link else entry.stat()
         except OSError as error:  # a link to nothing or in a circle, or removed meanwhile
+            if error.errno == errno.ELOOP:
+                self._circles.append(name)
             if is_link or isinstance(error, FileNotFoundError):
                 return
             raise
@@ -164,20 +195,44 @@ class _SourceCopy:
             return
         if at in self._out or self._ignored(f"{name}/" if is_folder else name):
             return
-        if is_link and not self._terms.elsewhere:
-            self._note_link(name, at)
+        is_out = is_link and self._leads_out(at)
+        if is_out and not self._is_followed(name, entry.path):
+            self.outside[name] = at
+        elif is_link and not self._terms.elsewhere:
+            here = os.path.dirname(os.path.join(self.root, name))  # noqa: PTH118, PTH120
+            self._links.append((name, at if is_out else os.path.relpath(at, here)))
         elif not is_folder:
             self._note_file(name, at, about)
-        elif (about.st_dev, about.st_ino) not in above:
-            self.look(name, at, above)
-
-    def _note_link(self, name: str, target: str) -> None:
-        inside = os.path.relpath(target, self.root)
-        if inside.split(os.sep, 1)[0] == os.pardir or is_left_out(inside, self._ignored):
-            self._outside.append(name)
         else:
-            target = os.path.relpath(inside, PurePosixPath(name).parent)
-        self._links.append((name, target))
+            self._look_below(name, at, about, above)
+
+    def _look_below(
+        self, name: str, folder: str, about: os.stat_result, above: tuple[tuple[int, int], ...]
+    ) -> None:
+        if (about.st_dev, about.st_ino) in above:
+            self._circles.append(name)
+            return
+        self._inside.append(folder)
+        self.look(name, folder, above)
+        self._inside.pop()
+
+    def _leads_out(self, target: str) -> bool:
+        """Return whether a link's target is neither copied nor below a folder that this link is
+        in.
+        """
+        if _is_within(target, self.root):
+            return is_left_out(os.path.relpath(target, self.root), self._ignored)
+        return not any(_is_within(target, folder) for folder in self._inside)
+
+    def _is_followed(self, name: str, path: str) -> bool:
+        """Return whether the terms list this link, or it is the Python of a virtual environment."""
+        listed = any(
+            name == one or (name.count("/") == one.count("/") and fnmatchcase(name, one))
+            for one in self._terms.follow
+        )
+        link = Path(path)
+        is_python = link.name.startswith("python")
+        return listed or (is_python and (link.parent.parent / "pyvenv.cfg").is_file())
 
     def _note_file(self, name: str, path: str, about: os.stat_result) -> None:
         size, link_to = min(about.st_size, about.st_blocks * 512), None
@@ -186,6 +241,37 @@ class _SourceCopy:
             link_to = None if first == name else self._to / first
         self._files.append(SourceFile(name, path, size, link_to))
         self._size += 0 if link_to else size
+
+    def check_links(self) -> None:
+        """Raise `UsageError` for links that lead out of the source; report links in circles, and
+        files with secrets that leave this machine.
+        """
+        if self.outside:
+            names, patterns = list(self.outside), _patterns(self.outside)
+            leads = [f"{name} -> {self.outside[name]}" for name in names[:LINKS_SHOWN]]
+            more = [f"{len(names) - LINKS_SHOWN} more"] if len(names) > LINKS_SHOWN else []
+            lead, them = ("links lead", "them") if names[1:] else ("a link leads", "it")
+            ignored = " ".join(shlex.quote(f"/{one}") for one in patterns)
+            ignore = shlex.quote(str(self._source / ".seerdignore"))
+            raise UsageError(
+                f"{lead} out of the source {self._source}: {', '.join([*leads, *more])}. Nothing "
+                f"was started. If trials are to read what is there, list {them} in the spec:\n"
+                f"  [train]\n  follow = {json.dumps(patterns, ensure_ascii=False)}\n"
+                f"To leave {them} out: printf '%s\\n' {ignored} >> {ignore}"
+            )
+        if self._circles:
+            self._terms.say(
+                f"links lead in a circle and are left out of the copy: {_some(self._circles)}"
+            )
+        secret = [one for one in self._files if holds_secrets(one.name, one.path)]
+        if secret and self._terms.elsewhere:
+            names = [file.name for file in secret]
+            ignored = " ".join(shlex.quote(f"/{name}") for name in names[:LINKS_SHOWN])
+            self._terms.say(
+                f"{_some(names)} of the source may hold secrets, and every machine of the run "
+                f"gets the source; to leave them out: printf '%s\\n' {ignored} >> "
+                f"{shlex.quote(str(self._source / '.seerdignore'))}"
+            )
 
     def check_size(self) -> None:
         """Raise `UsageError` if what is to be copied is larger than what is free where it goes."""
@@ -199,7 +285,7 @@ class _SourceCopy:
     # ------------------------------------------------------------ copying
 
     def write(self) -> None:
-        """Copy everything, and report what a script will read outside of the copy."""
+        """Copy everything."""
         self._writing_since = time.monotonic()
         self._cost = self._size + FILE_COST * len(self._files)
         for name, _ in self._folders:
@@ -213,11 +299,6 @@ class _SourceCopy:
         if self._is_slow:
             took_s = time.monotonic() - self._began
             self._terms.say(f"the source was copied in {format_duration(round(took_s, 1))}")
-        if self._outside:
-            self._terms.say(
-                f"links lead out of the source and are not copied: {_some(self._outside)}; trials "
-                "read what is there while they run, and what is changed there meanwhile"
-            )
 
     def _write(self, file: SourceFile) -> None:
         to = self._to / file.name
@@ -294,12 +375,26 @@ class _SourceCopy:
         read = (
             "fetch it with train.data"
             if self._terms.elsewhere
-            else "move it elsewhere and leave a link in its place, which is not copied"
+            else "move it elsewhere and leave a link in its place, which train.follow lists: it is "
+            "not copied"
         )
         return (
             f"The largest: {shown}. To leave out what trials do not read: "
             f"printf '%s\\n' {lines} >> {ignore}; what they read: {read}"
         )
+
+
+def _is_within(path: str, folder: str) -> bool:
+    """Return whether a real path is a real folder or lies in it."""
+    return os.path.commonpath([path, folder]) == folder
+
+
+def _patterns(names: Collection[str]) -> list[str]:
+    """Return these names, with a pattern for many in one folder."""
+    of = Counter(name.rpartition("/")[0] for name in names)
+    several = {folder for folder, links in of.items() if folder and links > ALIKE}
+    parts = ((folder, name) for name in names for folder in [name.rpartition("/")[0]])
+    return [*dict.fromkeys(f"{top}/*" if top in several else name for top, name in parts)]
 
 
 def _extent(size: int, files: int) -> str:

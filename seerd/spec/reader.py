@@ -35,6 +35,7 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
         "args": v.list_of(v.text),
         "report": v.reports,
         "fill": v.list_of(v.saved_path),
+        "follow": v.list_of(v.saved_path),
         "checkpoint": v.saved_path,
         "resume": v.list_of(v.text),
         "launcher": v.one_of("torchrun", "python", "command"),

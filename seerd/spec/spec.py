@@ -66,6 +66,7 @@ class Train:
     preload     modules that are imported before trials start; None: that is learned; none of them:
                 trials start with nothing imported
     fill        files of the source in which names in braces are filled, as in `args`
+    follow      links of the source that may lead out of it; `*` stands for parts of a name
     """
 
     script: str
@@ -79,6 +80,7 @@ class Train:
     ingress_gb: float = 0.0
     preload: tuple[str, ...] | None = None
     fill: tuple[str, ...] = ()
+    follow: tuple[str, ...] = ()
     observed: ObservedScript | None = None
 
     @property
@@ -381,6 +383,7 @@ def _train(get: Get, folder: Path, reader: Reader, space: Space, *, here: bool) 
         ingress_gb=get("train.ingress", 0.0),
         preload=get("train.preload"),
         fill=_fill(get("train.fill", ()), source, space, reader),
+        follow=get("train.follow", ()),
         observed=observed(get, space.names, reader.wrong),
     )
 

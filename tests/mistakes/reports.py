@@ -132,15 +132,16 @@ REPORTS = (
     PublicReport(
         ("copier-org/copier#1091",),
         "a link leads to a folder above itself",
-        "it stays a link; where it must be followed, once",
-        "shell/test_source_copy.py::test_links_are_followed_for_other_machines_but_not_in_circles",
+        "it stays a link; where it must be followed, it is left out and named",
+        "shell/test_source_copy.py::"
+        "test_listed_links_are_followed_for_other_machines_but_not_in_circles",
     ),
     PublicReport(
         ("bit-team/backintime#1902",),
         "links are copied as what they lead to, and fill the disk",
-        "they are linked, and a doubt names them",
+        "those that lead out are refused unless the spec lists them, and stay links then",
         "shell/test_source_copy.py::"
-        "test_links_inside_stay_links_and_those_that_lead_out_are_not_followed",
+        "test_links_inside_stay_links_and_listed_ones_that_lead_out_are_not_copied",
     ),
     PublicReport(
         ("benoitc/gunicorn#2478", "benoitc/gunicorn#1666"),

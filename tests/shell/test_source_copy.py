@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -68,16 +69,18 @@ def test_holes_stay_holes(source: Path, to: Path) -> None:
         assert file.read(17) == b"\0\0in the middle\0\0"
 
 
-def test_links_inside_stay_links_and_those_that_lead_out_are_not_followed(
+def test_links_inside_stay_links_and_listed_ones_that_lead_out_are_not_copied(
     source: Path, to: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "data"
     outside.mkdir()
     (outside / "big.bin").write_text("data")
-    for name in ("a/versions/v2", "kept-out"):
+    for name in ("a/versions/v2", "kept-out", ".venv/bin", "venv/bin"):
         (source / name).mkdir(parents=True)
         (source / name / "x").write_text(name)
     (source / ".seerdignore").write_text("kept-out/\n")
+    (source / "venv" / "pyvenv.cfg").touch()
+    (source / "venv" / "bin" / "python3").symlink_to(sys.executable)
     (source / "a" / "latest").symlink_to(source / "a" / "versions" / "v2")
     (source / "round").symlink_to(".")
     (source / "a" / "up").symlink_to("../..")
@@ -86,18 +89,47 @@ def test_links_inside_stay_links_and_those_that_lead_out_are_not_followed(
     (source / "nothing").symlink_to("nowhere")
     (source / "circle").symlink_to("circle")
     lines: list[str] = []
-    copy_source(source, to, set(), CopyTerms(say=lines.append))
+    copy_source(source, to, set(), CopyTerms(lines.append, follow=("a/u*", "data", "held")))
     assert (to / "a" / "latest").readlink() == Path("versions/v2")
     assert (to / "a" / "latest" / "x").resolve().is_relative_to(to)
     assert (to / "round").resolve() == to
     assert (to / "data").readlink() == outside
+    assert (to / "venv" / "bin" / "python3").is_symlink(), "every virtual environment has it"
     assert (to / "held" / "x").resolve() == source / "kept-out" / "x", "it is in no copy"
     assert not {"nothing", "circle", "kept-out"} & {path.name for path in to.iterdir()}
-    (line,) = lines
-    assert line.startswith("links lead out of the source and are not copied: a/up, data, held;")
+    assert lines == ["links lead in a circle and are left out of the copy: circle"]
 
 
-def test_links_are_followed_for_other_machines_but_not_in_circles(
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("listed", [(), ("dat",), ("*/keys",), ("data/keys", "x")])
+def test_links_that_lead_out_are_refused_all_at_once(
+    source: Path, to: Path, tmp_path: Path, elsewhere: bool, listed: tuple[str, ...]
+) -> None:
+    outside = tmp_path / "project-data"
+    (outside / "deep").mkdir(parents=True)
+    (source / "model").mkdir()
+    (source / "data").symlink_to(outside)
+    (source / "model" / "keys").symlink_to("../../project-data/deep")
+    for number in range(5):
+        (outside / f"{number}.png").touch()
+        (source / "model" / f"{number}.png").symlink_to(outside / f"{number}.png")
+    with pytest.raises(UsageError) as refused:
+        copy_source(source, to, set(), CopyTerms(elsewhere=elsewhere, follow=listed))
+    text = str(refused.value)
+    assert f"data -> {outside}, model/0.png -> {outside}/0.png, " in text
+    assert ("model/keys" in text) is ("*/keys" not in listed)
+    assert 'follow = ["data", "model/*"]' in text
+    assert f"printf '%s\\n' /data '/model/*' >> {source}/.seerdignore" in text
+    assert not to.exists()
+    copy_source(source, to, set(), CopyTerms(elsewhere=elsewhere, follow=("data", "model/*")))
+    (source / ".seerdignore").write_text("/data\n/model/*\n")
+    copy_source(source, to.with_name("left-out"), set(), CopyTerms(elsewhere=elsewhere))
+    assert {path.name for path in to.with_name("left-out").rglob("*")} == {
+        *("model", "train.py", ".seerdignore")
+    }
+
+
+def test_listed_links_are_followed_for_other_machines_but_not_in_circles(
     source: Path, to: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "common"
@@ -106,10 +138,65 @@ def test_links_are_followed_for_other_machines_but_not_in_circles(
     (outside / "deep" / "back").symlink_to(outside)
     (source / "common").symlink_to(outside)
     (source / "up").symlink_to(source)
-    copy_source(source, to, set(), CopyTerms(elsewhere=True))
+    (source / "same.py").symlink_to(source / "train.py")
+    lines: list[str] = []
+    terms = CopyTerms(lines.append, elsewhere=True, follow=("common",))
+    copy_source(source, to, set(), terms)
     files = {path.relative_to(to).as_posix() for path in to.rglob("*") if path.is_file()}
-    assert files == {"train.py", "common/tools.py"}
+    assert files == {"train.py", "same.py", "common/tools.py"}
     assert not any(path.is_symlink() for path in to.rglob("*"))
+    (line,) = lines
+    assert line.endswith("left out of the copy: common/deep/back, up")
+
+
+def test_a_followed_folder_opens_no_other_one(source: Path, to: Path, tmp_path: Path) -> None:
+    """A link in it that leads out of it is refused by its own name."""
+    outside, keys = tmp_path / "data", tmp_path / "keys"
+    for folder in (outside, keys):
+        folder.mkdir()
+    (outside / "inside").symlink_to(outside / "part")
+    (outside / "part").mkdir()
+    (outside / "secret").symlink_to(keys)
+    (source / "data").symlink_to(outside)
+    (source / "z").symlink_to(outside / "part")
+    with pytest.raises(UsageError, match="links lead out of the source") as refused:
+        copy_source(source, to, set(), CopyTerms(elsewhere=True, follow=("data",)))
+    assert f": data/secret -> {keys}, z -> {outside}/part. " in str(refused.value)
+
+
+NO_SECRETS = (
+    *(".env.example", "id_ed25519.pub", "cacert.pem", "environment.py", "tokenizer.json"),
+    *("token", ".ssh/known_hosts", ".npmrc", "models/awsome.py", "credentials.py", ".venv/x.pem"),
+)
+SECRETS = (
+    *(".env", "conf/.env.local", ".aws/credentials", ".ssh/id_work", "id_rsa", "deploy.pem"),
+    *(".netrc", ".git-credentials", "credentials.json", ".huggingface/token", ".pypirc"),
+    *(".kaggle/kaggle.json", "account.json"),
+)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_secrets_that_leave_this_machine_are_a_doubt(
+    source: Path, to: Path, tmp_path: Path, elsewhere: bool
+) -> None:
+    for name in (*NO_SECRETS, *SECRETS):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text('{"a": 1}')
+    (source / "deploy.pem").write_text("-----BEGIN RSA PRIVATE KEY-----")
+    (source / "account.json").write_text('{"private_key": "x"}')
+    aws = tmp_path / ".aws"
+    aws.mkdir()
+    (aws / "config").touch()
+    (source / "settings").symlink_to(aws)
+    lines: list[str] = []
+    copy_source(
+        source, to, set(), CopyTerms(lines.append, elsewhere=elsewhere, follow=["settings"])
+    )
+    assert bool(lines) is elsewhere
+    for line in lines:
+        named = shlex.split(line.partition("printf ")[2].partition(" >> ")[0])[1:]
+        assert sorted(named) == sorted(f"/{name}" for name in (*SECRETS, "settings/config"))
+        assert line.endswith(f">> {source}/.seerdignore")
 
 
 def test_two_names_of_a_file_are_two_names_of_its_copy(source: Path, to: Path) -> None:

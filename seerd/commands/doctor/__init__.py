@@ -74,7 +74,7 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
             ),
         ]
     for job, spec in specs.items():
-        found = [runnable(spec), *asyncio.run(_of_cluster(Case(spec, home, this_machine())))]
+        found = [runnable(spec, home), *asyncio.run(_of_cluster(Case(spec, home, this_machine())))]
         findings += [replace(one, check=f"{job}: {one.check}") if job else one for one in found]
     return findings
 

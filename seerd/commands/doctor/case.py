@@ -88,12 +88,16 @@ def peak_of(case: Case, quote: Quote | None = None) -> tuple[Peak | None, Findin
     return peak, Finding("plan", "ok", found, cloud=False)
 
 
-def runnable(spec: Spec) -> Finding:
+def runnable(spec: Spec, home: Home) -> Finding:
     """Check whether what the spec asks for can be run."""
+    doubts: list[str] = []
     try:
         clusters.of(spec).check(spec)
+        clusters.check_source(spec, home, doubts.append)
     except SeerdError as error:
         return Finding("spec", "problem", str(error), cloud=False)
+    if doubts:
+        return Finding("spec", "warning", "; ".join(doubts), cloud=False)
     return Finding(
         "spec", "ok", f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}", cloud=False
     )

@@ -12,6 +12,8 @@ from seerd.commands.init.environment import python_lines
 from seerd.commands.init.reading import read
 from seerd.commands.init.writing import Written, written
 from seerd.errors import UsageError
+from seerd.shell.home import default_home
+from seerd.shell.source_copy import CopyTerms, links_out
 
 SPEC = "spec.toml"
 
@@ -34,7 +36,9 @@ def _for_script(script: Path) -> None:
         raise UsageError(f"{script} cannot be read: {getattr(error, 'strerror', error)}") from error
     except SyntaxError as error:
         raise UsageError(f"{script} is no Python: line {error.lineno}, {error.msg}") from error
-    made = written(script.name, found, python_lines(script.absolute().parent))
+    source = script.absolute().parent.joinpath(*[".."] * found.up)
+    follow = links_out(source, default_home(), CopyTerms(), refuse=False)
+    made = written(script.name, found, python_lines(script.absolute().parent), follow)
     _write(spec, made.text)
     print(f"{spec}: written for {script.name}; look at what is marked as a guess")
     _print_next(spec, made)

@@ -55,9 +55,13 @@ class Written:
     missing: tuple[str, ...]
 
 
-def written(script: str, found: ScriptFacts, python: Sequence[str] = ()) -> Written:
-    """Write the spec of a script that has this name, in the folder of the spec. `python` are the
-    lines that name its interpreter.
+def written(
+    script: str, found: ScriptFacts, python: Sequence[str] = (), follow: Sequence[str] = ()
+) -> Written:
+    """Write the spec of a script that has this name, in the folder of the spec.
+
+    python  the lines that name its interpreter
+    follow  the links that lead out of its source
     """
     tuned = tuned_of(found.options)
     goal = next(iter(found.logged if _callbacks(found) else found.printed), None)
@@ -72,6 +76,7 @@ def written(script: str, found: ScriptFacts, python: Sequence[str] = ()) -> Writ
         "[train]",
         f"script   = {json.dumps(script)}",
         *([f'source   = "{_above(found)}"'] if found.up else []),
+        *([f"follow   = {_texts(follow)}  # links that lead out of it"] if follow else []),
         _launcher(found),
         *python,
     ]
@@ -260,5 +265,5 @@ def _literal(text: str) -> str:
     return f"'''{text}'''" if "\\" in text else json.dumps(text)
 
 
-def _texts(texts: list[str]) -> str:
+def _texts(texts: Sequence[str]) -> str:
     return "[" + ", ".join(json.dumps(text, ensure_ascii=False) for text in texts) + "]"
