@@ -305,7 +305,7 @@ def _connection(url: str) -> http.client.HTTPConnection:
         scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError:
         scheme, host, port = "", None, None
-    if not host or scheme not in ("http", "https"):
+    if not (host and host.isprintable()) or scheme not in ("http", "https"):
         raise WebError("this is no address of a store", 400)
     if scheme == "https":
         return http.client.HTTPSConnection(host, port, timeout=CONNECT_S, context=_tls())

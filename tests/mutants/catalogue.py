@@ -22,6 +22,7 @@ from tests.mutants.of_the_record import READING
 from tests.mutants.of_the_shell import CARRYING
 from tests.mutants.of_the_space import DRAWING
 from tests.mutants.of_warm_starts import WARM_STARTS
+from tests.mutants.of_what_leaves import LEAVING
 
 AMONG_FAULTS = "when several things go wrong at once"
 AREAS: dict[str, tuple[Mutant, ...]] = {
@@ -40,6 +41,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "scripts that do not import seerd": OBSERVING,
     "checkpoints": KEEPING,
     "what is answered when a run goes wrong": ANSWERING,
+    "what leaves this machine, and what is shown": LEAVING,
     AMONG_FAULTS: ENDURING,
 }
 MUTANTS = tuple(mutant for area in AREAS.values() for mutant in area)
@@ -75,5 +77,7 @@ QUICK_NAMES = (
     "bytes are fetched and stored without their checksum",
     # What is answered when a run goes wrong.
     "a run ends at the first crash that all trials have in common",
+    # What leaves this machine, and what is shown.
+    "links that lead out of the source are followed unasked",
 )
 QUICK = tuple(mutant for mutant in MUTANTS if mutant.name in QUICK_NAMES)

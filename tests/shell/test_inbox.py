@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +50,20 @@ def test_junk_is_left_out(tmp_path_factory, data: bytes) -> None:
     (inbox.path / f"{'2' * 16}.reply").write_bytes(data)
     assert list(inbox.waiting()) == [(name, ASKS)]
     assert inbox.reply("2" * 16) is None
+
+
+def test_what_cannot_be_written_whole_is_no_request_and_no_answer(tmp_path: Path) -> None:
+    """The disk ends in the middle of it: nothing has the name that the other side reads."""
+    inbox = Inbox(tmp_path)
+    name = inbox.put(ASKS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            inbox.put(ASKS)
+        with pytest.raises(OSError, match="too large"):
+            inbox.answer(name, Reply("lower", "told at some length"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir() if path.name[0] != "."] == [f"{name}.json"]
+    assert list(inbox.waiting()) == [(name, ASKS)]

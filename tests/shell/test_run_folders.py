@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from seerd.errors import UsageError
 from seerd.shell.home import Home, RunFolder, copy_result
+from seerd.shell.inbox import Inbox, StopRequest
 
 
 def made(home: Home, name: str, begun: float, written: float) -> RunFolder:
@@ -67,3 +69,15 @@ def test_a_model_that_is_copied_onto_itself_stays(
         assert (folder.best / name).read_text() == (to / name).read_text() == name
         assert link is None or not (to / name).samefile(folder.best / name)
     assert sorted(path.name for path in to.iterdir()) == ["checkpoint.pt", "config.json"]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+def test_only_the_user_reads_a_run_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        folder = Home(tmp_path / "home").new("digits")
+        Inbox(folder.requests).put(StopRequest())
+    finally:
+        os.umask(before)
+    for private in (folder.path, folder.requests):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700

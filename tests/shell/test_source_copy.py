@@ -164,6 +164,14 @@ def test_a_followed_folder_opens_no_other_one(source: Path, to: Path, tmp_path: 
     assert f": data/secret -> {keys}, z -> {outside}/part. " in str(refused.value)
 
 
+def test_a_pattern_of_links_stays_in_its_folder(source: Path, to: Path) -> None:
+    (source / "model" / "deep").mkdir(parents=True)
+    (source / "model" / "x").symlink_to("/usr")
+    (source / "model" / "deep" / "x").symlink_to("/etc")
+    with pytest.raises(UsageError, match=r": model/deep/x -> /etc\. Nothing"):
+        copy_source(source, to, set(), CopyTerms(follow=("model/*",)))
+
+
 NO_SECRETS = (
     *(".env.example", "id_ed25519.pub", "cacert.pem", "environment.py", "tokenizer.json"),
     *("token", ".ssh/known_hosts", ".npmrc", "models/awsome.py", "credentials.py", ".venv/x.pem"),
