@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from seerd.agent import host
+from seerd.agent import clock, host
 from seerd.agent import library as library_of
 from seerd.agent.lease import Lease
 from seerd.agent.orders import Here
@@ -132,7 +132,8 @@ async def _serve(options: argparse.Namespace, folder: Path, library: Path) -> bo
     logging.basicConfig(filename="agent.log", level=logging.INFO, format="%(asctime)s %(message)s")
     host.adopt_orphans()
     here = Here(options.run, options.gpus, options.cuda, folder, library, options.share)
-    lease = Lease(time.monotonic() + options.lease_s, options.grace_s)
+    clock.begin(folder, host.boot_id())
+    lease = Lease(clock.now() + options.lease_s, options.grace_s)
     return await Agent(here, lease, spot=options.spot).serve()
 
 

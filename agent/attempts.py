@@ -13,10 +13,11 @@ import math
 import os
 import shutil
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple, Union
 
-from seerd.agent import host, plainfile, postmortem
+from seerd.agent import clock, host, plainfile, postmortem
 from seerd.agent.family import Ancestor, Family, Others
 from seerd.agent.file_events import FileEvents
 from seerd.agent.hangs import PATIENCE, Stall
@@ -145,11 +146,11 @@ class LocalAttempt:
         of its GPUs, `Noticed` comes before `Exited`.
         """
         if self._process is None:
-            self._tell([self._exited(time.time(), None)])
+            self._tell([self._exited(clock.now(), None)])
             return
-        self._tell([self._started(time.time(), self._process.pid)])
+        self._tell([self._started(clock.now(), self._process.pid)])
         if speaks(self.start):
-            left_s = math.inf if self._ends_at is None else self._ends_at - time.time()
+            left_s = math.inf if self._ends_at is None else self._ends_at - clock.now()
             self._quiet_s = min(QUIET_S, max(LEAST_QUIET_S, left_s / 3))
             self._output.begin(self._quiet_s)
         self._watch = self._file_events.watch(self._out, self._wake.set)
@@ -161,24 +162,26 @@ class LocalAttempt:
         unfit = [self._noticed(free_at, held)] if held else []
         self._tell([*unfit, self._exited(free_at, self._process.returncode)])
 
-    def stop(self, cause: str, grace_s: float) -> None:
-        """Ask the attempt to save and exit, and kill it after `grace_s` seconds (0: at once).
+    def stop(self, cause: str, kill_at: float) -> None:
+        """Ask the attempt to save and exit, and kill it at `kill_at`, in the agent's time; at once
+        if that is past.
 
         A later call can only shorten the time. When an attempt on several nodes crashes, all its
         nodes fail at the same time, and the first to tell has the others stopped. So a node that
         has lost a rank itself has `SUMMARY_S` seconds to find out which one it was.
         """
-        if self.cause is None and grace_s == 0:
+        now = clock.now()
+        if self.cause is None and kill_at <= now:
             self._is_crashing = self._has_lost_a_rank()
             self._end_if_hung()
         self.cause = self.cause or cause
         self.stopped.set()
-        kill_at = time.monotonic() + (SUMMARY_S if self._is_crashing else grace_s)
+        kill_at = now + SUMMARY_S if self._is_crashing else kill_at
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if not self._marker:
             # It has not started, so what is being fetched need not be restored.
             self._output.checkpoint_store.cut()
-        if grace_s > 0 and self._marker:
+        if kill_at > now and self._marker:
             # A trial that has removed its own folder cannot be asked; it is killed in the end.
             with contextlib.suppress(OSError):
                 (self._places.attempt / "stop").touch()
@@ -192,7 +195,7 @@ class LocalAttempt:
                 (self._places.attempt / "save").touch()
 
     def expect_end(self, at: Optional[float]) -> None:
-        """Have the trial know when training ends (seconds since 1970; None: not known)."""
+        """Have the trial know when training ends (the agent's time; None: not known)."""
         self._ends_at = at
         if self._marker:
             self._write_end()
@@ -202,7 +205,8 @@ class LocalAttempt:
             return
         with contextlib.suppress(OSError):  # a trial that has removed its own folder
             part = self._places.attempt / ".horizon.json"
-            part.write_text(json.dumps({"version": 1, "ends_at": self._ends_at}))
+            at, steady = clock.to_wall(self._ends_at), clock.to_boot(self._ends_at)
+            part.write_text(json.dumps({"version": 1, "ends_at": at, "ends_since_boot": steady}))
             os.replace(part, self._places.attempt / "horizon.json")
 
     def look(self) -> None:
@@ -210,15 +214,11 @@ class LocalAttempt:
         if self._process is not None and self._killing is None:
             self._look_after(self._process)
         due = self._kill_at is not None and (
-            time.monotonic() >= self._kill_at or self._only_torchrun_is_left()
+            clock.now() >= self._kill_at or self._only_torchrun_is_left()
         )
         if due and self._killing is None and self._process is not None:
             self._end_by(self._kill())
-        if (
-            self._kill_at is not None
-            and time.monotonic() >= self._kill_at
-            and self.cause != "lease"
-        ):
+        if self._kill_at is not None and clock.now() >= self._kill_at and self.cause != "lease":
             # After a lease nobody waits, so a checkpoint under way may still get there.
             self._output.checkpoint_store.cut()
         self._output.look(partial(postmortem.error_in, self._places.logs))
@@ -367,7 +367,7 @@ class LocalAttempt:
     async def _until_gone(self, process: FirstProcess) -> Tuple[float, str]:
         """Tell what the attempt writes until it has ended.
 
-        Returns since when nothing of it is left (seconds since 1970), and what still holds memory
+        Returns since when nothing of it is left (the agent's time), and what still holds memory
         of its GPUs (empty: nothing).
         """
         exited = asyncio.ensure_future(process.wait())
@@ -398,7 +398,7 @@ class LocalAttempt:
 
     async def _proved_free(self) -> Tuple[float, str]:
         held = await self._why_held(self.gpus)
-        return time.time(), held
+        return clock.now(), held
 
     def _store_beside(self) -> None:
         """Begin to put the newest checkpoint into the store, while the trial goes on."""
@@ -417,12 +417,12 @@ class LocalAttempt:
         `LAST_PLACE_S` seconds, or none by the end of the grace period.
         """
         self._output.checkpoint_store.last_call()
-        give_up_at = time.monotonic() + LAST_PLACE_S
+        give_up_at = clock.now() + LAST_PLACE_S
         while self._output.waits() or self._storing is not None:
             self._store_beside()
             if self._storing is not None:
                 await self._storing
-            elif time.monotonic() >= min(give_up_at, self._kill_at or give_up_at):
+            elif clock.now() >= min(give_up_at, self._kill_at or give_up_at):
                 return
             else:
                 await asyncio.sleep(POLL_S)
@@ -489,7 +489,9 @@ class LocalAttempt:
     def _found(self) -> postmortem.Findings:
         logs, stall = self._places.logs, self._hung
         if stall is None or stall.hung is None:
-            return postmortem.examine(logs)
+            found = postmortem.examine(logs)
+            at = None if found.silent is None else clock.of_wall(found.silent)
+            return replace(found, silent=at)
         return postmortem.of_hung(logs, stall.hung.rank, stall.local, stall.since, stall.quiet_s)
 
     def _noticed(self, at: float, held: str) -> Maker:

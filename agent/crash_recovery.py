@@ -9,11 +9,10 @@ died with it, so a checkpoint that was on its way to a store without a directory
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Iterator
 
-from seerd.agent import host
+from seerd.agent import clock, host
 from seerd.agent.journal import AgentJournal, Maker
 from seerd.agent.manifest import Goal
 from seerd.agent.orders import Here
@@ -31,7 +30,7 @@ def recover(here: Here, journal: AgentJournal) -> None:
     Raises `RuntimeError` if a process cannot be killed.
     """
     ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
-    ended = {key: time.time() if ran[key] else _last_sign(here, *key) for key in ran}
+    ended = {key: clock.now() if ran[key] else _last_sign(here, *key) for key in ran}
     left = host.kill(lambda: host.each_of_run(here.run), set())
     if left:
         raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
@@ -50,11 +49,12 @@ def recover(here: Here, journal: AgentJournal) -> None:
 
 
 def _last_sign(here: Here, trial: str, attempt: int) -> float:
-    """Return when an attempt of which nothing runs any more had ended at the latest (seconds since
-    1970): `PULSE_S` after its agent's last sign of life, or after the attempt last wrote to a file.
+    """Return when an attempt of which nothing runs any more had ended at the latest (the agent's
+    time): `PULSE_S` after its agent's last sign of life, or after the attempt last wrote to a file.
     """
-    signs = [here.folder / "agent.lock", *_files(here.places(trial, attempt).attempt)]
-    return min(time.time(), PULSE_S + max(map(_written_at, signs)))
+    written = map(_written_at, _files(here.places(trial, attempt).attempt))
+    last = max(_written_at(here.folder / "agent.lock"), *map(clock.of_wall, written), 0.0)
+    return min(clock.now(), PULSE_S + last)
 
 
 def _files(folder: Path) -> Iterator[Path]:

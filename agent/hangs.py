@@ -8,11 +8,10 @@ of them counts as hung; the end of their stage ends them.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Optional, Sequence, Set, Tuple
 
-from seerd.agent import host, progress_marks
+from seerd.agent import clock, host, progress_marks
 from seerd.agent.progress_marks import ENDED, SAVING, ProgressMark
 from seerd.agent.record import record
 
@@ -64,7 +63,7 @@ class Stall:
     local     number of the hindmost rank on this instance
     among     how many ranks are here
     alone     whether only one rank is late
-    since     since when nothing moves, seconds since 1970
+    since     since when nothing moves, in the agent's time
     quiet_s   seconds from then until it was found
     """
 
@@ -151,7 +150,7 @@ class HangDetector:
         alone = bool(there.late) and len(there.late) == 1
         hung = mark if there.late else None
         return Stall(
-            mark.position, hung, hindmost, len(self.marks), alone, time.time() - quiet_s, quiet_s
+            mark.position, hung, hindmost, len(self.marks), alone, clock.now() - quiet_s, quiet_s
         )
 
     def _has_moved(self, stall: Stall) -> bool:
@@ -159,7 +158,7 @@ class HangDetector:
         if stall.hung is None:
             return False
         there = self._standing()
-        return there is None or self._works(there, time.time() - stall.since)
+        return there is None or self._works(there, clock.now() - stall.since)
 
     def _lives(self, there: Stand) -> Dict[int, host.Life]:
         members = self._members()

@@ -16,7 +16,7 @@ from seerd.agent.protocol import Renew
 class Lease:
     """The lease as it stands now.
 
-    ends_at  when the agent must let go, in seconds of the monotonic clock
+    ends_at  when the agent must let go, in the agent's time (`clock`)
     grace_s  seconds that trials then have to save and exit
     last_s   further seconds for storing what they saved; limited, since the instance is paid for
              and nobody else ends it
@@ -28,7 +28,7 @@ class Lease:
 
     def renew(self, now: float, told: Renew) -> None:
         """Note that the daemon lives, and how long it wants the agent to go on without it."""
-        self.ends_at = now + told.for_s
+        self.ends_at = told.since(now) + told.for_s
         self.grace_s, self.last_s = told.grace_s, told.last_s
 
     def grace_left_s(self, now: float) -> float:

@@ -31,7 +31,7 @@ from typing import (
     Union,
 )
 
-from seerd.agent import host, workplace
+from seerd.agent import clock, host, workplace
 from seerd.agent.arguments import GPUS, filled_text, fixed_environment, is_inside
 from seerd.agent.attempts import LocalAttempt, Tell
 from seerd.agent.downloads import JobData
@@ -226,11 +226,11 @@ class Orders:
         else:
             self._urls.take(message)
 
-    def expect_end(self, in_s: Optional[float]) -> None:
-        """Tell every attempt, also later ones, when training ends: in so many seconds. None: that
+    def expect_end(self, at: Optional[float]) -> None:
+        """Tell every attempt, also later ones, when training ends, in the agent's time. None: that
         is not known.
         """
-        self._ends_at = None if in_s is None else time.time() + in_s
+        self._ends_at = at
         for attempt in self._attempts.values():
             attempt.expect_end(self._ends_at)
 
@@ -250,11 +250,13 @@ class Orders:
                 del self._learning[name]
                 self._beside(self._warm[name].learn(written))
 
-    async def end_all(self, cause: str, grace_s: float) -> None:
-        """Have every attempt save and exit within `grace_s` seconds; return when none is left."""
+    async def end_all(self, cause: str, kill_at: float) -> None:
+        """Have every attempt save and exit by `kill_at`, in the agent's time; return when none is
+        left.
+        """
         attempts = list(self._attempts.values())
         for attempt in attempts:
-            attempt.stop(cause, grace_s)
+            attempt.stop(cause, kill_at)
         for attempt in attempts:
             await attempt.done.wait()
 
@@ -289,7 +291,7 @@ class Orders:
                 problem, unhealthy = str(error), True
             except (OSError, ValueError) as error:
                 problem = _text(error)
-        at = time.time()
+        at = clock.now()
         self._tell(
             [
                 _refused(order.id, problem, unhealthy)
@@ -337,7 +339,7 @@ class Orders:
         )
 
     def _note_cold(self, why: str, since: Optional[float] = None) -> None:
-        at = time.time() if since is None else since
+        at = clock.now() if since is None else since
         self._tell([lambda seq: Noticed(seq, at, "cold", None, why)])
 
     def _names(self, gpus: Iterable[int]) -> List[str]:
@@ -349,7 +351,7 @@ class Orders:
         return [known.get(name) for name in self._ours.shown(range(self._here.gpus))]
 
     def _tell_share(self, gpus: int, why: str) -> None:
-        at = time.time()
+        at = clock.now()
         self._tell([lambda seq: Shared(seq, at, gpus, why)])
 
     def _start(self, order: Start) -> None:
@@ -422,7 +424,7 @@ class Orders:
         if laid is not None:  # afterwards, since its GPUs are free as soon as it has ended
             changed = await in_thread(_tidied, job, places, laid)
             if changed:
-                at, why = time.time(), _shared(changed)
+                at, why = clock.now(), _shared(changed)
                 self._tell(
                     [lambda seq: Complained(seq, at, order.trial, order.attempt, "shared", why)]
                 )
@@ -431,7 +433,7 @@ class Orders:
         """End an attempt, if it is not over: one that is over has told so already."""
         attempt = self._attempts.get(f"{order.trial}/{order.attempt}")
         if attempt is not None:
-            attempt.stop("asked", order.grace_s if order.checkpoint else 0.0)
+            attempt.stop("asked", order.kill_at(clock.now()))
 
     def _why_not(self, order: Start) -> str:
         if not all(map(is_safe, [order.trial, *order.checkpoints])) or order.attempt < 0:
@@ -464,7 +466,7 @@ class Orders:
         env = {**os.environ, **fixed, host.MARKER: f"{self._here.run}{SETS_UP}"}
         for number, command in enumerate(job.setup, 1):
             why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
-            slow = asyncio.get_running_loop().call_later(SLOW_S, self._note_cold, why, time.time())
+            slow = asyncio.get_running_loop().call_later(SLOW_S, self._note_cold, why, clock.now())
             with open(output, "ab") as out:
                 begins = out.tell()
                 process = await asyncio.create_subprocess_shell(
@@ -540,7 +542,7 @@ def _shared(changed: Sequence[str]) -> str:
 
 
 def _refused(order: str, why: str, unhealthy: bool = False) -> Maker:
-    at = time.time()
+    at = clock.now()
     return lambda seq: Refused(seq, at, order, why, unhealthy)
 
 

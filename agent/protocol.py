@@ -1,7 +1,8 @@
 """The messages between daemon and agent. Sans-I/O: no socket, no file, no clock.
 
 The one rule: one JSON object per line travels, `{"kind": ..., fields...}` (`wire`), and it is
-exactly one of the messages below. A field with a default may be missing.
+exactly one of the messages below. A field with a default may be missing. Moments are in seconds of
+the agent's time (`clock`).
 
 `Grant`, `Parts` and `Downloads` carry presigned URLs, so they are never written to any disk. The
 daemon says them again on a new connection, before the orders that need them.
@@ -15,13 +16,14 @@ before does nothing a second time. A newer connection replaces an older one.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import field
 from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from seerd.agent.record import record
 
-VERSION = 9
+VERSION = 10
 MAX_LINE = 1 << 20
 LARGEST = 1 << 53
 """Larger integers change in some readers of JSON (RFC 8259, section 6), and those beyond 64 bits
@@ -34,7 +36,7 @@ a value in memory for as long as the run lasts.
 MOMENT = (-1e12, 1e12)
 DURATION = (0.0, 1e9)
 BOUNDS: Dict[str, Tuple[float, float]] = {
-    **dict.fromkeys(("at", "now", "by", "silent"), MOMENT),
+    **dict.fromkeys(("at", "now", "by", "silent", "wall"), MOMENT),
     **dict.fromkeys(("unit_s", "save_s", "over_s", "waited_s"), DURATION),
     **dict.fromkeys(("seq", "size", "free", "units", "ticks"), (0, LARGEST)),
     "epoch": (0, MOST_REPORTS),
@@ -229,7 +231,8 @@ class Stop:
     """End an attempt. Outcome: `Exited`.
 
     checkpoint  whether the trial is asked to save and exit first; if not, it is killed at once
-    grace_s     seconds after which a trial that was asked is killed
+    grace_s     seconds from `at` after which a trial that was asked is killed
+    at          when that was decided, in the agent's time; None: when it arrives
     """
 
     kind: ClassVar[str] = "stop"
@@ -238,6 +241,13 @@ class Stop:
     attempt: int
     checkpoint: bool
     grace_s: float
+    at: Optional[float] = None
+
+    def kill_at(self, now: float) -> float:
+        """Return when the trial is killed: an order that is late, on a slow connection or from a
+        daemon that was suspended, gives no more time than one that came at once.
+        """
+        return -math.inf if not self.checkpoint else _since(self.at, now) + self.grace_s
 
 
 @record
@@ -247,10 +257,11 @@ class Renew:
     When it ends, the agent lets every trial save and exit, stores what they have saved, and then
     ends itself.
 
-    for_s      the lease ends so many seconds after this line arrives
+    for_s      the lease ends so many seconds after `at`
     grace_s    seconds that trials then have to save and exit
     last_s     further seconds that storing may take
-    ends_in_s  for so many seconds trials may expect to train on; None: not known
+    ends_in_s  for so many seconds from `at` on trials may expect to train on; None: not known
+    at         when it was sent, in the agent's time; None: when it arrives
     """
 
     kind: ClassVar[str] = "renew"
@@ -258,6 +269,11 @@ class Renew:
     grace_s: float
     last_s: float = 120.0
     ends_in_s: Optional[float] = None
+    at: Optional[float] = None
+
+    def since(self, now: float) -> float:
+        """Return from when `for_s` and `ends_in_s` count, however late it arrives."""
+        return _since(self.at, now)
 
 
 @record
@@ -364,9 +380,10 @@ class Welcome:
     agent     the agent's own version
     gpus      how many GPUs, or CPU slots, it has
     last      number of the newest fact; 0: none
-    now       the agent's wall clock, seconds since 1970
+    now       the agent's time, by which it stamps facts: in seconds, of a clock that nobody sets
     attempts  what runs, as "trial/attempt"
     boot      changes when the machine boots (Linux: its boot id; empty if it has none)
+    wall      the machine's wall clock, seconds since 1970; None: `now` is
     """
 
     kind: ClassVar[str] = "welcome"
@@ -377,6 +394,7 @@ class Welcome:
     now: float
     attempts: List[str]
     boot: str
+    wall: Optional[float] = None
 
 
 @record
@@ -510,7 +528,7 @@ class Exited:
     code      exit status of the launcher, negative for a signal; None if unknown
     rank      the guilty rank, when it crashed; None if unknown
     tail      last lines of that rank's log
-    silent    since when that rank has written nothing (wall clock), None if unknown; of several
+    silent    since when that rank has written nothing, None if unknown; of several
               nodes, the first to fall silent has the guilty one
     signal    the signal that killed that rank; None if none did, or it is unknown
     waited_s  seconds that others had waited for that rank, if the attempt was ended because it
@@ -600,7 +618,7 @@ class Noticed:
     what  "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it
           cannot be used any more; "cold": it stays, but it or its trials start more slowly than
           they could
-    by    when the cloud takes it away (wall clock); None if it does not say
+    by    when the cloud takes it away, None if it does not say
     why   the reason, if it is unhealthy or cold
     """
 
@@ -640,6 +658,10 @@ class Shared:
     at: float
     gpus: int
     why: str
+
+
+def _since(at: Optional[float], now: float) -> float:
+    return now if at is None else min(now, at)
 
 
 Order = Union[Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown]

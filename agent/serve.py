@@ -19,6 +19,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Coroutine, Deque, List, Optional, Set
 
+from seerd.agent import clock
 from seerd.agent.crash_recovery import PULSE_S, recover
 from seerd.agent.journal import AgentJournal, AgentJournalError, Maker
 from seerd.agent.lease import Lease
@@ -158,8 +159,8 @@ class Agent:
         if isinstance(message, Ack):
             self._journal.acknowledge(message.seen)
         elif isinstance(message, Renew):
-            self._lease.renew(time.monotonic(), message)
-            self._expect_end(message.ends_in_s)
+            self._lease.renew(clock.now(), message)
+            self._expect_end(message)
         elif isinstance(message, Shutdown):
             self._forsaken = False
             self._end("asked", 0.0)
@@ -171,15 +172,16 @@ class Agent:
             log.info("order %s: %s", message.id, message.kind)
             self._orders.carry_out(message)
 
-    def _expect_end(self, in_s: Optional[float]) -> None:
+    def _expect_end(self, told: Renew) -> None:
         """Hand on when training ends, unless that has been said: each renewal of the lease says it,
-        and every trial has a file for it.
+        and every trial has a file for it, which also names the moment by the wall clock.
         """
-        at = None if in_s is None else time.time() + in_s
-        said = self._ends_at
-        if at is None or said is None or abs(at - said) >= NEAR_S:
-            self._ends_at = at
-            self._orders.expect_end(in_s)
+        in_s, said = told.ends_in_s, self._ends_at
+        at = None if in_s is None else told.since(clock.now()) + in_s
+        wall = None if at is None else clock.to_wall(at)
+        if wall is None or said is None or abs(wall - said) >= NEAR_S:
+            self._ends_at = wall
+            self._orders.expect_end(at)
 
     def _tell(self, makers: List[Maker]) -> None:
         """Note these facts, and have them sent. One of many reports waits a moment for more;
@@ -246,14 +248,15 @@ class Agent:
         if notice.what not in self._journal.noticed and not self._ended.is_set():
             log.warning("notice of the cloud: %s", notice)
             self._orders.save_all()
-            self._beside(self._tell_of(notice, time.time()))
+            self._beside(self._tell_of(notice, clock.now()))
 
     async def _tell_of(self, notice: Notice, at: float) -> None:
-        self._tell([lambda seq: Noticed(seq, at, notice.what, notice.by)])
+        by = None if notice.by is None else clock.of_wall(notice.by)
+        self._tell([lambda seq: Noticed(seq, at, notice.what, by)])
 
     def _tell_computed(self, shares: List[Optional[float]]) -> None:
         """Tell how busy this run's GPUs are, unless what has changed are others'."""
-        ours, at = self._orders.by_number(shares), time.time()
+        ours, at = self._orders.by_number(shares), clock.now()
         if not self._ended.is_set() and ours != self._computed:
             self._computed = ours
             self._tell([lambda seq: Computed(seq, at, ours)])
@@ -265,7 +268,7 @@ class Agent:
         while True:
             self._pulse()
             self._orders.look()
-            why = "" if self._ending else self._why_let_go(time.monotonic())
+            why = "" if self._ending else self._why_let_go()
             if why:
                 log.warning("%s: letting go", why)
                 self._forsaken = True
@@ -273,19 +276,20 @@ class Agent:
             await asyncio.sleep(LOOK_S)
 
     def _pulse(self) -> None:
-        """Show that we live, by the file time of the lock: after our death it tells when we last
-        did.
+        """Show that we live, by the file time of the lock, in the agent's time: after our death it
+        tells when we last did.
         """
         if time.monotonic() - self._shown_at >= PULSE_S / 2:
             self._shown_at = time.monotonic()
             with contextlib.suppress(OSError):
-                os.utime(self._here.folder / "agent.lock")
+                os.utime(self._here.folder / "agent.lock", times=(clock.now(), clock.now()))
 
-    def _why_let_go(self, now: float) -> str:
+    def _why_let_go(self) -> str:
         """Say why nobody is left who would tell us what to do; empty if somebody is."""
-        if self._lease.ended(now):
+        if self._lease.ended(clock.now()):
             return "nobody has renewed the lease"
-        if self._doomed and self._talk is None and now - self._alone_since >= DESERTED_S:
+        alone_s = time.monotonic() - self._alone_since
+        if self._doomed and self._talk is None and alone_s >= DESERTED_S:
             return "this instance will be taken away, and no daemon is here to move its trials"
         return ""
 
@@ -296,14 +300,14 @@ class Agent:
         A later call can only shorten the time.
         """
         self._ending = True
-        now = time.monotonic()
+        now = clock.now()
         limit_s = self._lease.last_left_s(now) if cause == "lease" else None
         left_s = self._lease.grace_left_s(now) if grace_s is None else grace_s
-        self._beside(self._end_all(cause, left_s, limit_s))
+        self._beside(self._end_all(cause, now + left_s, limit_s))
 
-    async def _end_all(self, cause: str, grace_s: float, limit_s: Optional[float]) -> None:
+    async def _end_all(self, cause: str, kill_at: float, limit_s: Optional[float]) -> None:
         try:
-            await asyncio.wait_for(self._orders.end_all(cause, grace_s), limit_s)
+            await asyncio.wait_for(self._orders.end_all(cause, kill_at), limit_s)
         except asyncio.TimeoutError:
             log.warning("what trials saved last could not be stored in time")
         self._ended.set()

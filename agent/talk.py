@@ -12,7 +12,7 @@ import logging
 import time
 from typing import Callable, Optional, Union
 
-from seerd.agent import host
+from seerd.agent import clock, host
 from seerd.agent.journal import AgentJournal
 from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome
@@ -54,15 +54,14 @@ class Talk:
         try:
             return self._checked(decode(line))
         except ProtocolError as error:
-            self._writer.write(encode(Refused(0, time.time(), "", str(error))))
+            self._writer.write(encode(Refused(0, clock.now(), "", str(error))))
             raise
 
     async def listen(self, seen: int, orders: Orders, obey: Callable[[Message], None]) -> None:
         """Welcome the daemon, then send facts and take orders until the connection ends."""
         last, attempts = self._journal.last, orders.attempts
-        self.say(
-            Welcome(VERSION, AGENT, self._here.gpus, last, time.time(), attempts, host.boot_id())
-        )
+        now, wall, boot = clock.now(), time.time(), host.boot_id()
+        self.say(Welcome(VERSION, AGENT, self._here.gpus, last, now, attempts, boot, wall))
         for question in orders.asks:
             self.say(question)
         self._sent = seen

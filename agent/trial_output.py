@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from seerd.agent import plainfile
+from seerd.agent import clock, plainfile
 from seerd.agent.journal import Maker
 from seerd.agent.manifest import (
     CheckpointError,
@@ -254,7 +254,7 @@ class TrialOutput:
         self._tell_later(what, why)
 
     def _tell_later(self, what: str, why: str) -> None:
-        at, text = time.time(), why[:LONGEST_COMPLAINT]
+        at, text = clock.now(), why[:LONGEST_COMPLAINT]
         self._untold.append(lambda seq: Complained(seq, at, self._trial, self._attempt, what, text))
 
     def _complaints_to_tell(self) -> List[Maker]:
@@ -334,7 +334,7 @@ class TrialOutput:
     def _checkpoint(self, name: str, wrote_s: float) -> Maker:
         began = time.monotonic()
         there, manifest = self.checkpoint_store.put(self._local, name)
-        at, save_s = time.time(), wrote_s + time.monotonic() - began
+        at, save_s = clock.now(), wrote_s + time.monotonic() - began
         free = self.checkpoint_store.free()
         return lambda seq: Checkpointed(
             seq=seq,
@@ -352,9 +352,12 @@ class TrialOutput:
 
 
 def _moment(told: Dict[str, Any]) -> float:
-    """Return the time that a line gives, if that is possible, else now (seconds since 1970)."""
-    now, at = time.time(), told.get("at")
-    return at if isinstance(at, float) and now - 86400 < at <= now else now
+    """Return the time that a line gives, if that is possible, else now (the agent's time)."""
+    now, steady, wall = clock.now(), told.get("since_boot"), told.get("at")
+    at = clock.of_boot(steady) if isinstance(steady, float) else now
+    if not isinstance(steady, float) and isinstance(wall, float):
+        at = clock.of_wall(wall)
+    return at if now - 86400 < at <= now else now
 
 
 def _name(value: Any) -> str:

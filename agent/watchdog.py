@@ -11,7 +11,7 @@ import os
 import time
 from typing import Callable, List, Optional, Set
 
-from seerd.agent import postmortem
+from seerd.agent import clock, postmortem
 from seerd.agent.hangs import HangDetector, Stall
 from seerd.agent.journal import Maker
 from seerd.agent.launch import Places
@@ -77,12 +77,12 @@ class Watchdog:
             self._tell([self._stalled(before, over=True)])
 
     def _stalled(self, stall: Stall, *, over: bool) -> Maker:
-        order, at, hung = self._start, time.time(), stall.hung is not None
+        order, at, hung = self._start, clock.now(), stall.hung is not None
         units, ticks = stall.position
         return lambda seq: Stalled(seq, at, order.trial, order.attempt, hung, units, ticks, over)
 
     def _waited(self, waits: Waits) -> Maker:
-        order, at = self._start, time.time()
+        order, at = self._start, clock.now()
         return lambda seq: Waited(
             seq, at, order.trial, order.attempt, waits.over_s, waits.ranks, waits.shares
         )

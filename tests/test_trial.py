@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.training import checkpoints
-from seerd.training.attempt import Attempt, mean_of
+from seerd.training.attempt import Attempt, mean_of, since_boot
 from seerd.training.data import Sampler, Share, split
 from seerd.training.horizon import Horizon
 from seerd.training.marks import Mark
@@ -437,7 +437,7 @@ def horizon(folder: Path, ends_in_s: float | None, max_reports: int | None = Non
     (folder / "trial.json").write_text(json.dumps(about))
     (folder / "horizon.json").unlink(missing_ok=True)
     if ends_in_s is not None:
-        said = {"version": 1, "ends_at": time.time() + ends_in_s}
+        said = {"version": 1, "ends_since_boot": since_boot() + ends_in_s}
         (folder / "horizon.json").write_text(json.dumps(said))
     return Horizon(Attempt.read(folder), max_reports)
 

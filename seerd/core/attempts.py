@@ -138,7 +138,7 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
         state.agenda.refit = True
     key = trial.key_on(node)
     if key in state.ledger.open:
-        state.ledger.end(key, at)
+        state.ledger.end(key, at, state.now)
 
 
 def _conclude(state: State, trial: Trial) -> None:

@@ -205,7 +205,7 @@ def _stop(state: State, command: StopTrial) -> None:
         state.under_way.pop(trial.stop_command or "", None)
     else:
         trial.go(TrialPhase.STOPPING)
-    trial.stop_command = command.id
+    trial.stop_command, trial.asked_s = command.id, state.now
     trial.stopped = command.why
     trial.hung = trial.hung or command.why == "hung"
     state.under_way[command.id] = command

@@ -78,12 +78,15 @@ class Ledger:
             self._floor_gpu_s += charge.gpus * charge.minimum_s
             self._grown_by = max(self._grown_by, charge.since_s + charge.minimum_s)
 
-    def end(self, what: str, at_s: float) -> None:
-        """Close the charge for `what`, never before it began. Raises `KeyError` if none is open."""
+    def end(self, what: str, at_s: float, now_s: float) -> None:
+        """Close the charge for `what`. An end before its beginning says nothing, so it has cost
+        until `now_s`, when the end became known. Raises `KeyError` if none is open.
+        """
         charge = self._take(what)
-        ended = replace(charge, until_s=max(at_s, charge.since_s))
+        until_s = at_s if at_s >= charge.since_s else max(now_s, charge.since_s)
+        ended = replace(charge, until_s=until_s)
         self.closed.append(ended)
-        self._closed_gpu_s += ended.gpu_s(at_s)
+        self._closed_gpu_s += ended.gpu_s(until_s)
 
     def void(self, what: str) -> None:
         """Remove the open charge for `what`, which never cost anything.

@@ -294,7 +294,7 @@ def _end_instance(state: State, instance: Instance, at: float, why: str) -> None
     instance.ended_at = at
     instance.claims.clear()
     if instance.id in state.ledger.open:
-        state.ledger.end(instance.id, at)
+        state.ledger.end(instance.id, at, state.now)
     for name in dict.fromkeys(instance.busy.values()):
         node_lost(state, state.trials[name], instance.id, why, at)
     state.under_way.pop(instance.terminate_command or "", None)
@@ -398,7 +398,7 @@ def _settle_unready(state: State, instance: str, event: LaunchRefused | Instance
         state.ledger.void(instance)
     else:
         state.ledger.begin_at(instance, event.running_since)
-        state.ledger.end(instance, _ended(event))
+        state.ledger.end(instance, _ended(event), state.now)
 
 
 def _ended(event: LaunchRefused | InstanceTerminated | InstanceLost) -> float:

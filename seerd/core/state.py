@@ -125,6 +125,7 @@ class Trial:
                    reported since
     start_command  id of the `StartTrial` that is under way, else None
     stop_command   id of the `StopTrial` that is under way, else None
+    asked_s        when that was decided, in seconds since the run began
     pid            id of the attempt's process on node 0, None if unknown
     began_s        when its newest attempt began, in seconds since the run began; None: it has not
     training       True: its present attempt has reached its training loop
@@ -174,6 +175,7 @@ class Trial:
     ordered_s: float | None = None
     start_command: str | None = None
     stop_command: str | None = None
+    asked_s: float = 0.0
     pid: int | None = None
     began_s: float | None = None
     training: bool = False

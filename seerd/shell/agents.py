@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from seerd.agent.protocol import (
@@ -33,6 +33,7 @@ from seerd.agent.protocol import (
     Refused,
     Renew,
     Shutdown,
+    Stop,
     Welcome,
 )
 from seerd.agent.wire import decode, encode
@@ -120,9 +121,10 @@ class Conversation:
 
     orders   makes the orders that the agent is told
     boot     boot id of its machine, empty if not known yet
-    ahead_s  how far its clock is ahead of the steady clock here (`clock.wall`), seconds
-    off_s    the same, or compared with the wall clock here if that is nearer: if the wall clock was
-             wrong when this process began and is right now, that is no fault of the machine
+    ahead_s  how far its time is ahead of the steady clock here (`clock.wall`), seconds
+    off_s    the same of its wall clock, or compared with the wall clock here if that is nearer: if
+             the wall clock was wrong when this process began and is right now, that is no fault of
+             the machine
     """
 
     def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
@@ -210,7 +212,17 @@ class Conversation:
         orders that are still needed are sent again (`InstanceOrders.pending`).
         """
         if self._writer is not None:
-            self._writer.write(encode(order))
+            self._writer.write(encode(self._dated(order)))
+
+    def _dated(self, order: Order) -> Order:
+        """Return the order with the moment, in the agent's time, from which its seconds count: one
+        that arrives late gives no more time.
+        """
+        if not isinstance(order, Renew | Stop):
+            return order
+        clock = self._core.clock
+        at_s = self._core.asked_s(order.trial) if isinstance(order, Stop) else clock.now()
+        return replace(order, at=clock.origin + at_s + self.ahead_s)
 
     def order(self, command: StartTrial | StopTrial) -> None:
         """Send this command's orders: starts one after the other, as soon as there are URLs for
@@ -377,7 +389,8 @@ class Conversation:
             # It tells facts before they are on its disk. Its next ones would be taken for these.
             raise RebootError(f"{self.instance} has lost facts that it had told")
         self.boot, self.ahead_s = welcome.boot, welcome.now - wall()
-        self.off_s = min(self.ahead_s, welcome.now - time.time(), key=abs)
+        shown = welcome.now if welcome.wall is None else welcome.wall
+        self.off_s = min(shown - wall(), shown - time.time(), key=abs)
         return welcome, self.ahead_s
 
     async def _listen(self, reader: LineReader, last: int, ahead_s: float) -> None:

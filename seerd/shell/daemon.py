@@ -242,6 +242,10 @@ class Daemon:
         now = self.clock.now()
         return lease_s(self.state, now), lease_grace_s(self.state), last_s(self.state, now)
 
+    def asked_s(self, trial: str) -> float:
+        """Return when a trial was asked to end, in seconds since the run began."""
+        return self.state.trials[trial].asked_s
+
     def ends_in(self) -> float:
         """Return for how many seconds trials may expect to train on."""
         running = self.state.phase is RunPhase.RUNNING

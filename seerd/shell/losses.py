@@ -12,6 +12,8 @@ import contextlib
 import time
 from pathlib import Path
 
+from seerd.agent.clock import since_boot, zero_of
+from seerd.agent.host import boot_id
 from seerd.agent.journal import AgentJournalError, facts_after
 from seerd.agent.protocol import Fact
 from seerd.core.events import Checkpoint, InstanceLost
@@ -71,8 +73,11 @@ class Losses:
         journal = self._environment.provider.journal(instance)
         seen, _ = self._core.known(instance)
         clock = self._core.clock
-        ahead_s = time.time() - wall()
-        for fact in [] if journal is None else _noted(journal, seen):
+        if journal is None:
+            return
+        zero = zero_of(journal.parent, boot_id())
+        ahead_s = (time.time() if zero is None else since_boot() + zero) - wall()
+        for fact in _noted(journal, seen):
             happened = clock.past(fact.at - ahead_s)
             metric = self._environment.metric_of(getattr(fact, "trial", ""))
             event = event_of(fact, instance, clock.now(), happened, metric)

@@ -169,6 +169,9 @@ class Core(Protocol):
         ended.
         """
 
+    def asked_s(self, trial: str) -> float:
+        """Return when a trial was asked to end, in seconds since the run began."""
+
     def ends_in(self) -> float:
         """Return for how many seconds trials may expect to train on."""
 

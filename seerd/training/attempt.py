@@ -91,16 +91,18 @@ class Attempt:
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""
-        line = json.dumps({"kind": kind, "at": time.time(), **fields}) + "\n"
+        now = {"at": time.time(), "since_boot": since_boot()}
+        line = json.dumps({"kind": kind, **now, **fields}) + "\n"
         with open(self.folder / "out.jsonl", "ab", buffering=0) as out:
             out.write(line.encode())
 
     def ends_at(self) -> Optional[float]:
-        """Read when training ends, as the agent knows it (seconds since 1970); None: it does not
-        say.
+        """Read when training ends, as the agent knows it (seconds since the boot); None: it does
+        not say.
         """
         try:
-            return float(json.loads((self.folder / "horizon.json").read_text())["ends_at"])
+            told = json.loads((self.folder / "horizon.json").read_text())
+            return float(told["ends_since_boot"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -127,6 +129,11 @@ class Attempt:
         own end, since only one of them may have been told to stop it.
         """
         (self.folder / "stop").touch()
+
+
+def since_boot() -> float:
+    """Return the seconds since this machine's boot, suspends included: nobody sets this clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def mean_of(values: List[Optional[float]]) -> Optional[float]:

@@ -8,7 +8,7 @@ import math
 import time
 from typing import Optional, Tuple
 
-from seerd.training.attempt import Attempt
+from seerd.training.attempt import Attempt, since_boot
 
 LOOK_S = 1.0
 """Seconds after which the agent's word is looked at again."""
@@ -52,4 +52,4 @@ class Horizon:
     def _remaining_s(self) -> float:
         if self._attempt is not None and time.monotonic() - self._looked_at >= LOOK_S:
             self._ends_at, self._looked_at = self._attempt.ends_at(), time.monotonic()
-        return math.inf if self._ends_at is None else max(0.0, self._ends_at - time.time())
+        return math.inf if self._ends_at is None else max(0.0, self._ends_at - since_boot())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.agent.lease import Lease
 from seerd.agent.orders import Here
-from seerd.agent.protocol import Renew
+from seerd.agent.protocol import Renew, Stop
 from seerd.agent.serve import Agent
 from seerd.agent.talk import Talk
 
@@ -27,6 +29,23 @@ def test_the_newest_word_counts_even_if_it_is_shorter(ends, now, for_s):
     lease = Lease(ends, 5.0)
     lease.renew(now, Renew(for_s, 7.0, 3.0))
     assert (lease.ends_at, lease.grace_s, lease.last_s) == (now + for_s, 7.0, 3.0)
+
+
+@given(SECONDS, SECONDS, SECONDS)
+def test_a_renewal_that_arrives_late_lasts_no_longer(sent, late_s, for_s):
+    lease = Lease(sent, 5.0)
+    lease.renew(sent + late_s, Renew(for_s, 7.0, 3.0, at=sent))
+    assert lease.ends_at == sent + for_s
+    lease.renew(sent - 1.0, Renew(for_s, 7.0, 3.0, at=sent))
+    assert lease.ends_at == sent - 1.0 + for_s
+
+
+@given(SECONDS, st.floats(0, 300), SECONDS)
+def test_an_order_to_stop_that_arrives_late_gives_no_new_grace_period(asked, grace_s, late_s):
+    stop = Stop("1", "t1", 1, checkpoint=True, grace_s=grace_s, at=asked)
+    assert stop.kill_at(asked + late_s) == asked + grace_s
+    assert replace(stop, at=None).kill_at(asked + late_s) == asked + late_s + grace_s
+    assert replace(stop, checkpoint=False).kill_at(asked) < asked
 
 
 @given(SECONDS, st.floats(0, 300), st.floats(0, 300), st.floats(-100, 1000))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from seerd.agent import clock
 from seerd.agent.manifest import Goal
 from seerd.agent.protocol import Complained, Reported, Training
 from seerd.agent.transfer import Directory
@@ -123,20 +124,23 @@ def test_what_an_agent_before_has_stored_counts(trial, tmp_path):
 
 
 def test_a_moment_that_cannot_be_is_now(trial):
-    now = time.time()
+    now, wall, steady = clock.now(), time.time(), clock.since_boot()
     trial.write(
-        {**REPORT, "at": now - 5, "epoch": 1},
-        {**REPORT, "at": now + 99, "epoch": 2},
-        {**REPORT, "at": "x", "epoch": 3},
+        {**REPORT, "at": wall - 5, "epoch": 1},
+        {**REPORT, "at": wall - 999, "since_boot": steady - 7, "epoch": 2},
+        {**REPORT, "at": wall + 99, "epoch": 3},
+        {**REPORT, "at": "x", "epoch": 4},
+        {**REPORT, "at": wall - 5, "since_boot": steady + 99, "epoch": 5},
     )
     told = trial.facts()
-    assert told[0].at == now - 5
-    assert all(now <= fact.at <= time.time() for fact in told[1:])
+    assert [fact.at for fact in told[:2]] == pytest.approx([now - 5, now - 7], abs=0.05)
+    assert all(now <= fact.at <= clock.now() for fact in told[2:])
 
 
 def test_nothing_is_told_twice_also_not_by_the_next_agent(trial, tmp_path):
-    at = time.time()
-    trial.write({"kind": "training", "epoch": 0}, REPORT, REPORT, {**REPORT, "epoch": 2, "at": at})
+    at = clock.since_boot()
+    last = {**REPORT, "epoch": 2, "since_boot": at}
+    trial.write({"kind": "training", "epoch": 0}, REPORT, REPORT, last)
     told = trial.facts()
     assert [type(fact) for fact in told] == [Training, Reported, Reported]
     again = Trial(tmp_path)

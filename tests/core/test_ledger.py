@@ -16,7 +16,7 @@ def test_held_gpus_cost_from_the_order_until_they_are_free() -> None:
     ledger = Ledger()
     ledger.start(Charge("t1/1", "i", 2, 10.0))
     assert ledger.spent_gpu_s(25.0) == 30.0
-    ledger.end("t1/1", 40.0)
+    ledger.end("t1/1", 40.0, 40.0)
     assert ledger.spent_gpu_s(100.0) == 60.0
 
 
@@ -25,7 +25,7 @@ def test_a_rented_instance_costs_at_least_a_minute() -> None:
     ledger.start(Charge("i", "i", 4, 10.0, minimum_s=60.0))
     assert ledger.spent_gpu_s(11.0) == 240.0
     assert ledger.spent_gpu_s(80.0) == 280.0
-    ledger.end("i", 30.0)
+    ledger.end("i", 30.0, 30.0)
     assert ledger.spent_gpu_s(500.0) == 240.0
 
 
@@ -64,7 +64,7 @@ def _ledger(rows: Rows, minimum_s: float) -> Ledger:
     for number, (gpus, since, length) in enumerate(rows):
         ledger.start(Charge(str(number), "i", gpus, since, minimum_s=minimum_s))
         if length is not None:
-            ledger.end(str(number), since + length)
+            ledger.end(str(number), since + length, since + length)
     return ledger
 
 
@@ -156,7 +156,7 @@ def both(steps: list[tuple[str, int, int, float, float]]) -> tuple[Ledger, Plain
             name = list(ledger.open)[index % len(ledger.open)]
             old = plain.table[name]
             if what == "end":
-                ledger.end(name, at_s)
+                ledger.end(name, at_s, at_s)
                 plain.table[name] = replace(old, until_s=max(old.since_s, at_s))
             elif what == "void":
                 ledger.void(name)

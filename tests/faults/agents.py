@@ -114,7 +114,7 @@ class Agent:
         self._timeline = shared.timeline
         machine.folder.mkdir(parents=True, exist_ok=True)
         self._journal = AgentJournal(machine.folder / "journal.jsonl")
-        self._lease = Lease(self._timeline.now + min(FIRST_LEASE_S, lease_s), 10.0)
+        self._lease = Lease(self._wall() + min(FIRST_LEASE_S, lease_s), 10.0)
         self._places: dict[tuple[str, int], Places] = {}
         self._wire: Wire | None = None
         self._sent = 0
@@ -160,7 +160,7 @@ class Agent:
         if now < self._frozen_until:
             self._timeline.at(self._frozen_until, self._look)
             return
-        if not self._ending and self._lease.ended(now):
+        if not self._ending and self._lease.ended(self._wall()):
             self._let_go("the lease has ended")
         elif (
             not self._ending
@@ -175,8 +175,8 @@ class Agent:
         self._ending = why
         attempts = [attempt for attempt in self.attempts.values() if not attempt.over]
         for attempt in attempts:
-            self._stop(attempt, "lease", self._lease.grace_left_s(self._timeline.now))
-        left_s = self._lease.last_left_s(self._timeline.now)
+            self._stop(attempt, "lease", self._lease.grace_left_s(self._wall()))
+        left_s = self._lease.last_left_s(self._wall())
         self._timeline.after(left_s, lambda: self._switch_off(force=True))
         self._switch_off(force=False)
 
@@ -238,7 +238,7 @@ class Agent:
         if isinstance(message, Ack):
             self._journal.acknowledge(message.seen)
         elif isinstance(message, Renew):
-            self._lease.renew(self._timeline.now, message)
+            self._lease.renew(self._wall(), message)
         elif isinstance(message, Shutdown):
             self._machine.power_off("shut down")
         elif isinstance(message, Grant):
@@ -282,7 +282,8 @@ class Agent:
         else:
             attempt = self.attempts.get(f"{order.trial}/{order.attempt}")
             if attempt is not None:
-                self._stop(attempt, "asked", order.grace_s if order.checkpoint else 0.0)
+                now = self._wall()
+                self._stop(attempt, "asked", max(0.0, order.kill_at(now) - now))
 
     def _prepare(self, order: Prepare) -> None:
         chance = self._shared.chance

@@ -170,6 +170,9 @@ class Core:
     def lease(self) -> tuple[float, float, float]:
         return 60.0, 4.0, 120.0
 
+    def asked_s(self, trial: str) -> float:
+        return 0.25
+
     def answered(self, request: str) -> None:
         return None
 

@@ -9,17 +9,19 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from seerd.agent.protocol import VERSION, Ack, Fact, Hello, Refused, Started, Stop, Welcome
+import pytest
+
+from seerd.agent.protocol import VERSION, Ack, Fact, Hello, Refused, Renew, Started, Stop, Welcome
 from seerd.agent.wire import decode, encode
 from seerd.core.commands import AnyCommand, StopTrial
 from seerd.core.events import InstanceLost, TrialStarted
 from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation
-from seerd.shell.clock import RunClock
+from seerd.shell.clock import RunClock, wall
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
@@ -32,6 +34,8 @@ from tests.shell.place import JOB, Core
 
 STOPPING = StopTrial(id="7.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=4.0)
 STOP = Stop("7.0", "t1", 1, checkpoint=True, grace_s=4.0)
+AHEAD_S = 1000.0
+"""How far the agent's time is ahead of ours."""
 
 
 def fact(seq: int) -> Fact:
@@ -65,8 +69,9 @@ class Agent:
                 )
                 break
             if isinstance(message, Hello):
+                now = wall() + AHEAD_S
                 writer.write(
-                    encode(Welcome(VERSION, "1", 4, len(self.facts), time.time(), [], "boot"))
+                    encode(Welcome(VERSION, "1", 4, len(self.facts), now, [], "boot", now))
                 )
                 writer.write(b"".join(map(encode, self.facts)))
         writer.close()
@@ -98,6 +103,11 @@ class Place:
     agent: Agent
     conversation: Conversation
     core: Core
+
+    def told(self, kind: type[Stop | Renew], connection: int) -> list[Any]:
+        """The orders of this kind, without their moments."""
+        heard = self.agent.heard[connection]
+        return [replace(order, at=None) for order in heard if isinstance(order, kind)]
 
     @property
     def handed_on(self) -> list[int]:
@@ -189,9 +199,30 @@ def test_what_was_heard_is_not_acknowledged_before_it_is_kept() -> None:
 
 def test_orders_without_an_outcome_are_said_on_every_connection() -> None:
     async def scenario(place: Place) -> None:
-        await place.until(lambda: STOP in place.agent.heard[0])
+        await place.until(lambda: STOP in place.told(Stop, 0))
         place.agent.writers[-1].close()
-        await place.until(lambda: len(place.agent.heard) == 2 and STOP in place.agent.heard[1])
+        await place.until(lambda: len(place.agent.heard) == 2 and STOP in place.told(Stop, 1))
+
+    play(scenario, fact(1), pending=(STOPPING,))
+
+
+def test_orders_carry_the_moment_from_which_their_seconds_count_in_the_agents_time() -> None:
+    """One that is said again, or late, gives no new period."""
+
+    async def scenario(place: Place) -> None:
+        await place.until(lambda: bool(place.told(Renew, 0) and place.told(Stop, 0)))
+        (stop, *_), (renewed, *_) = (
+            [told for told in place.agent.heard[0] if isinstance(told, kind)]
+            for kind in (Stop, Renew)
+        )
+        began = place.core.clock.origin + AHEAD_S
+        assert stop.at == pytest.approx(began + place.core.asked_s("t1"), abs=0.2)
+        assert began <= renewed.at <= wall() + AHEAD_S
+        place.core.clock.origin -= 60.0
+        place.agent.writers[-1].close()
+        await place.until(lambda: len(place.agent.heard) == 2 and bool(place.told(Stop, 1)))
+        again = next(told for told in place.agent.heard[1] if isinstance(told, Stop))
+        assert again.at == pytest.approx(stop.at - 60.0, abs=0.2)
 
     play(scenario, fact(1), pending=(STOPPING,))
 

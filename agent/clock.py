@@ -1,0 +1,76 @@
+"""The agent's clock, in seconds since 1970: the wall clock as it was when the first agent of this
+boot came to the folder, and steady from then on.
+
+The one rule: whatever is compared, added up or paid for goes by `now`, never by the system's wall
+clock, which people and NTP set. Suspends are counted, and a later agent of the same boot goes on
+with the same clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Optional
+
+FILE = "clock.json"
+"""Holds the clock's zero and the boot that it is of, in the agent's folder."""
+STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Counts since the boot, the same for all processes (clock_gettime(2))."""
+
+
+class _Clock:
+    zero = time.time() - time.clock_gettime(STEADY)
+
+
+def begin(folder: Path, boot: str) -> None:
+    """Go on with the clock of earlier agents in this folder, or note a new one there if none of
+    them was of this boot, whose id is `boot`.
+    """
+    known = zero_of(folder, boot)
+    _Clock.zero = time.time() - since_boot() if known is None else known
+    part = folder / f".{FILE}"
+    part.write_text(json.dumps({"boot": boot, "zero": _Clock.zero}))
+    os.replace(part, folder / FILE)
+
+
+def zero_of(folder: Path, boot: str) -> Optional[float]:
+    """Return where the clock of the agents in this folder begins, as `since_boot() + zero` is their
+    time; None if none of them was of this boot.
+    """
+    try:
+        kept = json.loads((folder / FILE).read_text())
+        return float(kept["zero"]) if boot and kept["boot"] == boot else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def since_boot() -> float:
+    """Return the seconds since this machine's boot, suspends included."""
+    return time.clock_gettime(STEADY)
+
+
+def now() -> float:
+    """Return the agent's time."""
+    return since_boot() + _Clock.zero
+
+
+def of_boot(moment: float) -> float:
+    """Convert seconds since the boot to the agent's time."""
+    return moment + _Clock.zero
+
+
+def to_boot(moment: float) -> float:
+    """Convert a moment of the agent's time to seconds since the boot."""
+    return moment - _Clock.zero
+
+
+def of_wall(moment: float) -> float:
+    """Convert a moment of the wall clock, as it is set now, to the agent's time."""
+    return moment - time.time() + now()
+
+
+def to_wall(moment: float) -> float:
+    """Convert a moment of the agent's time to the wall clock, as it is set now."""
+    return moment - now() + time.time()
