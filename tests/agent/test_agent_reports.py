@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from seerd.agent import clock
 from seerd.agent.journal import Maker, facts_after
 from seerd.agent.lease import Lease
 from seerd.agent.orders import Here
-from seerd.agent.protocol import Exited, Reported
+from seerd.agent.protocol import Exited, Renew, Reported
 from seerd.agent.serve import MANY, Agent
 from seerd.agent.wire import decode
 from tests.shell.place import holds
@@ -104,10 +105,11 @@ def test_trials_are_told_an_end_that_moves_and_not_the_same_one_again(tmp_path: 
     async def scenario(agent: Agent) -> None:
         agent._orders.expect_end = told.append  # type: ignore[method-assign]
         for in_s in (60.0, 60.0, 30.0, None, None, 60.0):
-            agent._expect_end(in_s)
+            agent._expect_end(Renew(60.0, 5.0, ends_in_s=in_s, at=began))
 
+    began = clock.now()
     played(tmp_path, scenario)
-    assert told == [60.0, 30.0, None, None, 60.0]
+    assert told == [began + 60.0, began + 30.0, None, None, began + 60.0]
 
 
 def test_the_line_that_is_sent_is_the_line_that_is_kept(tmp_path: Path) -> None:

@@ -20,6 +20,15 @@ def test_held_gpus_cost_from_the_order_until_they_are_free() -> None:
     assert ledger.spent_gpu_s(100.0) == 60.0
 
 
+def test_an_end_before_its_beginning_costs_until_it_was_known() -> None:
+    """It can only be of a clock that was set: what has cost something never costs nothing."""
+    ledger = Ledger()
+    ledger.start(Charge("t1/1", "i", 2, 10.0))
+    ledger.end("t1/1", 9.0, 25.0)
+    assert ledger.spent_gpu_s(100.0) == 30.0
+    assert [charge.until_s for charge in ledger.charges()] == [25.0]
+
+
 def test_a_rented_instance_costs_at_least_a_minute() -> None:
     ledger = Ledger()
     ledger.start(Charge("i", "i", 4, 10.0, minimum_s=60.0))

@@ -8,6 +8,7 @@ SERVE = "tests/agent/test_agent_serve.py"
 JOURNAL = "tests/agent/test_agent_journal.py"
 FAMILY = "tests/agent/test_agent_family.py"
 TRANSFER = "tests/agent/test_agent_transfer.py"
+CLOCK = "tests/agent/test_agent_clock.py"
 
 OBEYING = (
     Mutant(
@@ -30,9 +31,57 @@ OBEYING = (
         "a renewal can only prolong the lease",
         "the newest word on the lease counts",
         "Lease.renew",
-        "now + told.for_s",
-        "max(self.ends_at, now + told.for_s)",
+        "told.since(now) + told.for_s",
+        "max(self.ends_at, told.since(now) + told.for_s)",
         ("tests/agent/test_agent_lease.py",),
+    ),
+    Mutant(
+        "a renewal that arrives late lasts from its arrival",
+        "an order that is late gives no new time",
+        "Lease.renew",
+        "told.since(now) + told.for_s",
+        "now + told.for_s",
+        ("tests/agent/test_agent_lease.py",),
+    ),
+    Mutant(
+        "an order to stop that arrives late gives its whole grace period",
+        "an order that is late gives no new time",
+        "Stop.kill_at",
+        "_since(self.at, now)",
+        "now",
+        ("tests/agent/test_agent_lease.py",),
+    ),
+    Mutant(
+        "facts are stamped by the wall clock",
+        "setting a machine's clock changes no bill",
+        "agent.clock.now",
+        "since_boot() + _Clock.zero",
+        "time.time()",
+        (CLOCK,),
+    ),
+    Mutant(
+        "a new agent begins a clock of its own",
+        "setting a machine's clock changes no bill",
+        "agent.clock.begin",
+        "time.time() - since_boot() if known is None else known",
+        "time.time() - since_boot()",
+        (CLOCK,),
+    ),
+    Mutant(
+        "what an agent had noted is read by the wall clock",
+        "setting a machine's clock changes no bill",
+        "Losses.hear",
+        "time.time() if zero is None else since_boot() + zero",
+        "time.time()",
+        ("tests/shell/test_reattach.py",),
+    ),
+    Mutant(
+        "what a script reports is stamped by the wall clock",
+        "setting a machine's clock changes no bill",
+        "trial_output._moment",
+        "clock.of_boot(steady) if isinstance(steady, float) else now",
+        "now",
+        ("tests/agent/test_agent_trial_output.py::test_a_moment_that_cannot_be_is_now",),
     ),
     Mutant(
         "a daemon of another run is obeyed",
@@ -88,7 +137,7 @@ OBEYING = (
         "a stop kills at once",
         "a trial that moves may save first",
         "Orders._stop",
-        "order.grace_s if order.checkpoint else 0.0",
+        "order.kill_at(clock.now())",
         "0.0",
         (
             f"{SERVE}::test_a_trial_that_is_asked_saves_and_what_it_saved_is_stored_before_its_end_is_told",
@@ -98,8 +147,8 @@ OBEYING = (
         "the grace period never ends",
         "the end is in time, whoever answers",
         "LocalAttempt.stop",
-        "SUMMARY_S if self._is_crashing else grace_s",
-        "SUMMARY_S if self._is_crashing else 999 * grace_s",
+        "now + SUMMARY_S if self._is_crashing else kill_at",
+        "now + 999",
         (f"{SERVE}::test_a_trial_that_ignores_being_asked_is_killed_after_the_grace_period",),
     ),
     Mutant(
@@ -293,8 +342,8 @@ OBEYING = (
         "what died with its agent is thought to have run until the next one looks",
         "every billed second is accounted for, once",
         "recover",
-        "time.time() if ran[key] else _last_sign(here, *key)",
-        "time.time()",
+        "clock.now() if ran[key] else _last_sign(here, *key)",
+        "clock.now()",
         (
             "tests/agent/test_agent_serve.py::test_what_died_with_its_agent_ended_then_and_not_when_the_next_one_looks",
         ),

@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 JOURNAL = "tests/shell/test_journal.py"
 DAEMON = "tests/shell/test_daemon.py"
 CONVERSATION = "tests/shell/test_conversation.py"
+MOMENT = "test_orders_carry_the_moment_from_which_their_seconds_count_in_the_agents_time"
 SESSIONS = "tests/shell/test_sessions.py"
 CONNECTING = "tests/shell/test_ssh_connecting.py"
 
@@ -116,6 +117,22 @@ CARRYING = (
         "self._sessions.renew()",
         "pass",
         (f"{DAEMON}::test_an_agent_that_is_to_start_trials_has_a_fresh_lease",),
+    ),
+    Mutant(
+        "orders carry no moment",
+        "an order that is late gives no new time",
+        "Conversation.say",
+        "self._dated(order)",
+        "order",
+        (f"{CONVERSATION}::{MOMENT}",),
+    ),
+    Mutant(
+        "an order to stop counts from when it is said",
+        "an order that is said again gives no new time",
+        "Conversation._dated",
+        "self._core.asked_s(order.trial) if isinstance(order, Stop) else clock.now()",
+        "clock.now()",
+        (f"{CONVERSATION}::{MOMENT}",),
     ),
     Mutant(
         "a fact that an agent sends again is handed on again",

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from seerd.agent.clock import since_boot
+from seerd.agent.host import boot_id
 from seerd.agent.journal import AgentJournal
 from seerd.agent.protocol import VERSION, Exited, Hello, Reported, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
@@ -23,7 +25,7 @@ from seerd.core.commands import Terminate
 from seerd.core.events import Checkpoint, InstanceLost, TrialExited, TrialReported
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation
-from seerd.shell.clock import RunClock, unlimited
+from seerd.shell.clock import RunClock, unlimited, wall
 from seerd.shell.dispatch import Dispatch, Reattached
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
@@ -176,9 +178,13 @@ def test_what_an_agent_that_does_not_answer_yet_has_stored_is_known(
     assert isinstance(got.saved[0], Checkpoint)
 
 
+BEHIND_S = 1000.0
+"""How far the time of agents is behind the wall clock here."""
+
+
 def note(journal: AgentJournal, *reports: int) -> None:
     for epoch in reports:
-        at = time.time()
+        at = wall() - BEHIND_S
         journal.add(
             [lambda seq, e=epoch, at=at: Reported(seq, at, "t1", 1, e, {"accuracy": 0.5}, 1.0)]
         )
@@ -199,6 +205,8 @@ async def heard(folder: Path, epochs: int) -> list[Any]:
     does not come up again: what is heard when the run is resumed, and when it is given back.
     """
     (folder / "local-1").mkdir()
+    kept = {"boot": boot_id(), "zero": wall() - BEHIND_S - since_boot()}
+    (folder / "local-1" / "clock.json").write_text(json.dumps(kept))
     journal = AgentJournal(folder / "local-1" / "journal.jsonl")
     note(journal, *range(1, epochs))
     silent = folder / "agent.pyz"
@@ -238,5 +246,6 @@ def test_what_an_agent_on_this_machine_had_noted_is_heard_though_it_does_not_com
     *facts, last, lost = asyncio.run(heard(tmp_path, 5))
     assert [event.reports for event in facts if isinstance(event, TrialReported)] == [1, 2, 3, 4, 5]
     assert len(facts) == 5, "each of them once"
+    assert all(fact.at - 60.0 < fact.happened <= fact.at for fact in facts), "by the agent's clock"
     assert isinstance(last, TrialExited)
     assert isinstance(lost, InstanceLost)
