@@ -20,7 +20,7 @@ STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Counts since the boot, the same for all processes (clock_gettime(2))."""
 
 
-class _Clock:
+class _Anchor:
     zero = time.time() - time.clock_gettime(STEADY)
 
 
@@ -29,9 +29,9 @@ def begin(folder: Path, boot: str) -> None:
     them was of this boot, whose id is `boot`.
     """
     known = zero_of(folder, boot)
-    _Clock.zero = time.time() - since_boot() if known is None else known
+    _Anchor.zero = time.time() - since_boot() if known is None else known
     part = folder / f".{FILE}"
-    part.write_text(json.dumps({"boot": boot, "zero": _Clock.zero}))
+    part.write_text(json.dumps({"boot": boot, "zero": _Anchor.zero}))
     os.replace(part, folder / FILE)
 
 
@@ -53,17 +53,17 @@ def since_boot() -> float:
 
 def now() -> float:
     """Return the agent's time."""
-    return since_boot() + _Clock.zero
+    return since_boot() + _Anchor.zero
 
 
 def of_boot(moment: float) -> float:
     """Convert seconds since the boot to the agent's time."""
-    return moment + _Clock.zero
+    return moment + _Anchor.zero
 
 
 def to_boot(moment: float) -> float:
     """Convert a moment of the agent's time to seconds since the boot."""
-    return moment - _Clock.zero
+    return moment - _Anchor.zero
 
 
 def of_wall(moment: float) -> float:

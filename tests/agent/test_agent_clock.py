@@ -22,7 +22,7 @@ def set_clock(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
-    monkeypatch.setattr(clock._Clock, "zero", clock._Clock.zero)
+    monkeypatch.setattr(clock._Anchor, "zero", clock._Anchor.zero)
 
 
 @pytest.mark.parametrize("ahead_s", [-3600.0, 30.0])
@@ -49,7 +49,7 @@ def test_a_file_that_tells_nothing_is_replaced(tmp_path):
         (tmp_path / clock.FILE).write_text(text)
         assert clock.zero_of(tmp_path, "one") is None
         clock.begin(tmp_path, "one")
-        assert clock.zero_of(tmp_path, "one") == clock._Clock.zero
+        assert clock.zero_of(tmp_path, "one") == clock._Anchor.zero
 
 
 def test_moments_of_other_clocks_are_those_of_the_same_moment(tmp_path, set_clock):

@@ -55,7 +55,7 @@ OBEYING = (
         "facts are stamped by the wall clock",
         "setting a machine's clock changes no bill",
         "agent.clock.now",
-        "since_boot() + _Clock.zero",
+        "since_boot() + _Anchor.zero",
         "time.time()",
         (CLOCK,),
     ),
