@@ -139,7 +139,7 @@ def test_the_first_report_of_a_run_is_shown_with_its_line(facts: MakeFacts) -> N
         follow(state, lined, decided)
         lines += [line_of(lined, state, decided) or ""]
     (shown,) = (line for line in lines if "read from" in line)
-    assert shown.endswith(', read from "epoch 1: accuracy "0.5""  (best)')
+    assert shown.endswith(', read from "epoch 1:\\x1baccuracy "0.5""  (best)')
     assert " report 1: accuracy " in shown
 
 
@@ -310,4 +310,7 @@ def test_a_log_line_with_control_characters_is_harmless(facts: MakeFacts) -> Non
     )
     handle(world.state, event)
     line = line_of(event, world.state)
-    assert line == "    1.0s  t0001 ended with exit status 1 and will be restarted:  [2Jgone  "
+    assert (
+        line
+        == "    1.0s  t0001 ended with exit status 1 and will be restarted: \\x1b[2Jgone\\r\\x07"
+    )

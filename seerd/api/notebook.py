@@ -15,6 +15,7 @@ from seerd.api.reading import ReadingOn
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import JournalError
 from seerd.shell.home import RunFolder
+from seerd.view.harmless import harmless
 
 POLL_S = 0.5
 RENEW_S = 1.0
@@ -71,4 +72,4 @@ def _drawn(reading: ReadingOn) -> str:
     except JournalError:  # before its first event, or after its folder was removed
         return "<p>planning ...</p>"
     except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
-        return f"<p>this run cannot be shown: {escape(str(error))}</p>"
+        return f"<p>this run cannot be shown: {escape(harmless(str(error)))}</p>"

@@ -238,7 +238,7 @@ def orderly() -> Iterator[None]:
             sys.exit(2)
         if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
             raise
-        print(f"seerd: {_disk_text(error)}", file=sys.stderr)
+        print(f"seerd: {harmless(_disk_text(error))}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -6,18 +6,25 @@ The one rule: a file is there whole or not at all.
 from __future__ import annotations
 
 import csv as standard
+from contextlib import suppress
 from pathlib import Path
 
-from seerd.export.rows import Rows
+from seerd.export.rows import Cell, Rows
+
+FORMULA = tuple("=+-@\t\r\n")
+"""How a cell begins that a spreadsheet computes
+(owasp.org/www-community/attacks/CSV_Injection).
+"""
 
 
 def csv(table: Rows, path: Path) -> None:
-    """Write a table as CSV (RFC 4180), UTF-8; what there is none of is empty. Raises `OSError`."""
+    """Write a table as CSV (RFC 4180), UTF-8; what there is none of is empty, and a text that a
+    spreadsheet would compute begins with an apostrophe. Raises `OSError`.
+    """
     part = _part(path)
     with part.open("w", newline="", encoding="utf-8") as file:
         writer = standard.writer(file)
-        writer.writerow(table.names)
-        writer.writerows(table.rows)
+        writer.writerows(map(_text_of, row) for row in (table.names, *table.rows))
     part.replace(path)
 
 
@@ -63,6 +70,15 @@ def run_of_parquet(path: Path) -> str:
     if "run" not in file.schema_arrow.names or not file.metadata.num_rows:
         return ""
     return str(next(file.iter_batches(1, columns=["run"])).column(0)[0])
+
+
+def _text_of(cell: Cell) -> Cell:
+    if not isinstance(cell, str) or cell[:1] not in FORMULA:
+        return cell
+    with suppress(ValueError):  # a number is no formula
+        float(cell)
+        return cell
+    return f"'{cell}"
 
 
 def _part(path: Path) -> Path:

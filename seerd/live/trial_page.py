@@ -18,7 +18,7 @@ from seerd.live.look import LiveLook
 from seerd.live.table import BARS, height_of, number, sampled
 from seerd.units import count
 from seerd.view.configs import config_text
-from seerd.view.harmless import printable
+from seerd.view.harmless import harmless, printable
 from seerd.view.plan_json import Json
 
 PLOT_ROWS = 8
@@ -123,5 +123,5 @@ def _log(run: str, trial: str, log: Sequence[str] | None) -> list[Text]:
         return [Text(told, style="dim")]
     return [
         Text("the end of its log", style="bold"),
-        *(Text(f"  {printable(line)}") for line in log),
+        *(Text(f"  {harmless(line)}") for line in log),
     ]

@@ -451,7 +451,8 @@ def page(title: str, body: Iterable[str]) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}: seerd</title><style>{style}</style><body>{''.join(body)}"
+        f"<title>{escape(printable(title))}: seerd</title><style>{style}</style><body>"
+        f"{harmless(''.join(body))}"
         f'<p class="soft">seerd {VERSION}</p><script>{script}</script></body></html>'
     )
 

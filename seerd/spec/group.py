@@ -33,7 +33,7 @@ GROUP = {
 JOB = {
     "spec": v.text,
     "name": v.job_name,
-    "owner": v.text,
+    "owner": v.printed_name,
     "weight": v.more_than(0),
     "target": v.number,
     "deadline": v.duration,

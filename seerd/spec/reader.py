@@ -23,7 +23,7 @@ from seerd.spec.clusters import CLUSTER_KEYS
 SECTIONS: dict[str, dict[str, v.Read]] = {
     "": {"name": v.name, "on_end": v.text},
     "metric": {
-        "name": v.text,
+        "name": v.printed_name,
         "mode": v.one_of("max", "min"),
         "target": v.number,
         "smooth": v.whole(1),

@@ -47,6 +47,13 @@ def text(value: Any) -> str:
     return value
 
 
+def printed_name(value: Any) -> str:
+    """Take a name that is shown: a text without control characters."""
+    if not text(value).isprintable():
+        raise ValueError("a name without tabs, line breaks and other control characters is needed")
+    return text(value)
+
+
 def command(value: Any) -> str:
     """Take a command, as a shell would read it, or one word."""
     try:
@@ -165,7 +172,7 @@ def _metric_constraint(value: Any) -> MetricConstraint:
         limit = float(found[3]) if found else math.nan
     except ValueError:
         limit = math.nan
-    if found is None or not math.isfinite(limit):
+    if found is None or not math.isfinite(limit) or not value.isprintable():
         raise ValueError('a metric, <, <=, > or >=, and a number are needed: "latency_ms < 20"')
     return MetricConstraint(found[1], found[2], limit)  # type: ignore[arg-type]
 
@@ -177,7 +184,9 @@ def reports(value: Any) -> dict[str, str]:
     found = {"": value} if isinstance(value, str) else value
     if not isinstance(found, dict) or not found:
         raise ValueError("a pattern, or a table of patterns by the names of metrics, is needed")
-    for pattern in found.values():
+    for metric, pattern in found.items():
+        if metric:
+            printed_name(metric)
         try:
             with warnings.catch_warnings():  # of what may mean something else in a later Python
                 warnings.simplefilter("ignore", FutureWarning)
@@ -355,7 +364,7 @@ def parameter(key: str, value: Any) -> Parameter:
 
     A choice may be a list. Whether its conditions can hold is not known here.
     """
-    if not key or set("{}\n") & set(key):
+    if set("{}") & set(printed_name(key)):
         raise ValueError("a name without braces is needed, since {name} stands for a value")
     if isinstance(value, list):
         return Parameter(key, choices=_choices(value))

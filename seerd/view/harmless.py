@@ -15,13 +15,15 @@ if TYPE_CHECKING:  # the command line uses the functions, and rich is slow to im
 
 
 def printable(text: str) -> str:
-    """Replace every character that a terminal could obey by a blank."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+    r"""Write every character that a terminal or a renderer could obey as Python does: `\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def harmless(text: str) -> str:
-    """Replace in each line what a terminal could obey; lines stay lines."""
-    return "\n".join(map(printable, text.split("\n")))
+    """Do the same in each line; lines stay lines, and tabs become blanks."""
+    return "\n".join(printable(line.expandtabs()) for line in text.split("\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +37,9 @@ class Harmless:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self.inner, options):
-            yield segment if segment.control else segment._replace(text=harmless(segment.text))
+            yield segment if segment.control else segment._replace(text=_blanked(segment.text))
+
+
+def _blanked(text: str) -> str:
+    """Blank what a terminal could obey, since what is drawn has its width already."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

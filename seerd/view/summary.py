@@ -21,7 +21,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.shell.providers.base import Leftovers
 from seerd.units import count, format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
-from seerd.view.harmless import printable
+from seerd.view.harmless import harmless, printable
 from seerd.view.jobs import ShownJob, bill_of, jobs_of, one_metric, ranked_by_job
 from seerd.view.outcomes import outcome_text
 from seerd.view.plain import ending
@@ -190,7 +190,7 @@ def failure_lines(state: State, alike: Sequence[Trial]) -> list[str]:
     """Write why trials failed that failed alike: the last lines of the first, and what to do."""
     trial = alike[0]
     more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-    last = [f"    {printable(line)}" for line in trial.tail[-MOST_LINES:]]
+    last = [f"    {harmless(line)}" for line in trial.tail[-MOST_LINES:]]
     what_to_do = hint_of(state, trial)
     return [
         f"{trial.id}{more} failed: {trial.why}",

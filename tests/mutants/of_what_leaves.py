@@ -8,6 +8,7 @@ SOURCE = "tests/shell/test_source_copy.py"
 OUT = f"{SOURCE}::test_links_that_lead_out_are_refused_all_at_once"
 WEB = "tests/agent/test_agent_web.py"
 INBOX = "tests/shell/test_inbox.py"
+SHOWN = "tests/test_nothing_obeyed.py"
 FOLDERS = "tests/shell/test_run_folders.py"
 
 LEAVING = (
@@ -102,5 +103,53 @@ part.replace(self._reply(name))""",
         "self.path.mkdir(mode=0o700, exist_ok=True)",
         "self.path.mkdir(exist_ok=True)",
         (FOLDERS,),
+    ),
+    Mutant(
+        "pictures are drawn with control characters",
+        "nothing that outsiders write ends a renderer",
+        "_drawable",
+        "text = printable(text)",
+        "",
+        (f"{SHOWN}::test_a_report_is_drawn",),
+    ),
+    Mutant(
+        "tables have what a terminal obeys",
+        "a terminal obeys nothing that outsiders write",
+        "harmless._blanked",
+        'c.isprintable() or c == "\\n"',
+        "True",
+        (f"{SHOWN}::test_a_terminal_obeys_nothing",),
+    ),
+    Mutant(
+        "lines have what a terminal obeys",
+        "a terminal obeys nothing that outsiders write",
+        "harmless.printable",
+        "text.isprintable()",
+        "text",
+        (f"{SHOWN}::test_a_terminal_obeys_nothing",),
+    ),
+    Mutant(
+        "a spreadsheet computes what a choice says",
+        "no cell of a table is a formula",
+        "files._text_of",
+        "cell[:1] not in FORMULA",
+        "True",
+        (f"{SHOWN}::test_a_cell_is_no_formula",),
+    ),
+    Mutant(
+        "a negative number is written as a text",
+        "numbers stay numbers",
+        "files._text_of",
+        "float(cell)",
+        'raise ValueError("a text")',
+        (f"{SHOWN}::test_a_cell_is_no_formula",),
+    ),
+    Mutant(
+        "a metric's name may have control characters",
+        "what a spec names can be shown as it is",
+        "printed_name",
+        "not text(value).isprintable()",
+        "False",
+        (f"{SHOWN}::test_a_spec_names_nothing_by_control_characters",),
     ),
 )
