@@ -7,7 +7,7 @@ order of the spec, whether the parameter is active or not.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -99,9 +99,7 @@ class Space:
         """Yield the combinations that meet the constraints, with at most `values` values for each
         range, of the first `most` combinations.
         """
-        combinations = (
-            iter(self.table) if self.table else self._combined(self.parameters, {}, values)
-        )
+        combinations = iter(self.table) if self.table else self._combined(values)
         return (config for config in islice(combinations, most) if self.allows(config))
 
     def drawn(self, rng: random.Random) -> Config:
@@ -116,21 +114,26 @@ class Space:
                 config[parameter.name] = value
         return config
 
-    def _combined(
-        self, parameters: Sequence[Parameter], config: Config, values: int
-    ) -> Iterator[Config]:
-        """Yield the configurations that begin with `config` and have any values of the parameters
-        that are left.
-        """
-        if not parameters:
-            yield config
-            return
-        first, rest = parameters[0], parameters[1:]
-        if not first.active(config):
-            yield from self._combined(rest, config, values)
-            return
-        for value in first.values(values):
-            yield from self._combined(rest, {**config, first.name: value}, values)
+    def _combined(self, values: int) -> Iterator[Config]:
+        """Yield the configurations that have any values of the parameters."""
+        begun: list[Iterator[Config]] = [iter([{}])]  # by how many parameters have a value
+        while begun:
+            config = next(begun[-1], None)
+            if config is None:
+                begun.pop()
+            elif len(begun) > len(self.parameters):
+                yield config
+            else:
+                begun.append(_continued(config, self.parameters[len(begun) - 1], values))
+
+
+def _continued(config: Config, parameter: Parameter, values: int) -> Iterator[Config]:
+    """Yield a configuration with each value of one more parameter, if that is active."""
+    if not parameter.active(config):
+        yield config
+        return
+    for value in parameter.values(values):
+        yield {**config, parameter.name: value}
 
 
 def never_met(space: Space) -> str:

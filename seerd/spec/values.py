@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -392,8 +393,9 @@ def _choices(value: Any) -> tuple[Value, ...]:
 def _range(key: str, value: dict[str, Any]) -> Parameter:
     _only(value, {"low", "high", "step", "log", "when"}, "a range")
     if not all(_is_number(value.get(end)) for end in ("low", "high")):
-        raise ValueError("low and high are needed, both numbers")
+        raise ValueError("low and high are needed, both numbers up to 1.8e308")
     low, high, step = _bounds(value)
+    _check_step(low, high, step)
     return Parameter(
         key,
         low=low,
@@ -408,14 +410,17 @@ def _range(key: str, value: dict[str, Any]) -> Parameter:
 def _normal(key: str, value: dict[str, Any]) -> Parameter:
     _only(value, {"mean", "std", "low", "high", "step", "log", "when"}, "a normal")
     if not all(_is_number(value.get(name)) for name in ("mean", "std")):
-        raise ValueError("mean and std are needed, both numbers")
+        raise ValueError("mean and std are needed, both numbers up to 1.8e308")
     mean, std, log = float(value["mean"]), float(value["std"]), _log(value)
     low, high, step = _bounds(value)
+    _check_step(*ends(mean, std, None, log=log), step)
     farthest = ends(mean, std, step, log=log)
+    low, high = farthest[0] if low is None else low, farthest[1] if high is None else high
+    _check_step(low, high, step)
     return Parameter(
         key,
-        low=farthest[0] if low is None else low,
-        high=farthest[1] if high is None else high,
+        low=low,
+        high=high,
         step=step,
         log=log,
         integer="step" in value and _are_whole(value, "mean", "low", "high", "step"),
@@ -423,6 +428,11 @@ def _normal(key: str, value: dict[str, Any]) -> Parameter:
         std=std,
         when=_conditions(value),
     )
+
+
+def _check_step(low: float, high: float, step: float | None) -> None:
+    if step is not None and 0 < step < (high - low) / LARGEST:
+        raise ValueError(f"step = {step:g} is too small for this range; leave it out")
 
 
 def _bounds(value: dict[str, Any]) -> list[Any]:
@@ -485,7 +495,10 @@ def _frozen(value: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Return whether this is a number that a float can hold."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return isinstance(value, float)
 
 
 def _with_unit(value: Any, units: str) -> str:

@@ -66,4 +66,12 @@ DRAWING = (
         "[drawn[number + 1] for number in range(CONFIGS)]",
         (f"{PLANNING}::test_the_configurations_that_are_shown_are_tried_in_that_order",),
     ),
+    Mutant(
+        "a step that is too small for its range is taken",
+        "what cannot be drawn is refused in a sentence",
+        "_check_step",
+        "step is not None",
+        "False",
+        ("tests/test_spec.py::test_one_mistake_of_a_space",),
+    ),
 )

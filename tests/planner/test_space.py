@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from seerd.planner import space as of_space
 from seerd.planner.parameter import FARTHEST, Parameter, ends
 from seerd.planner.space import Condition, NoConfigurationError, Space, never_met
+from seerd.spec import values as of_spec
+from tests.fuzz.kit import fuzzed
 from tests.planner.spaces import MIXED, SGD, normals, ranges, spaces
 
 
@@ -234,3 +236,62 @@ def test_no_draw_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_space, "MOST_TRIES", 100)
     with pytest.raises(NoConfigurationError, match="a > 2"):
         Space((Parameter("a", low=0.0, high=1.0),), constraints=("a > 2",)).sample(random.Random(0))
+
+
+def test_a_grid_of_thousands_of_parameters_is_no_deeper_than_others() -> None:
+    when = (Condition("p0", (1,)),)
+    several = [Parameter(f"p{n}", choices=(1, 2), when=when if n % 2 else ()) for n in range(3000)]
+    first, second = Space(tuple(several)).grid(5, 2)
+    assert len(first) == 3000
+    assert (first["p2999"], second["p2999"]) == (1, 2)
+    others = {name: value for name, value in first.items() if name != "p2999"}
+    assert others.items() <= second.items()
+
+
+ODD = st.sampled_from(
+    [
+        *(
+            5e-324,
+            1e-320,
+            1e-300,
+            1e-17,
+            0.1,
+            1,
+            7,
+            2**53,
+            2**63,
+            10**400,
+            1e308,
+            1.7e308,
+            -1,
+            0,
+            -1e308,
+        )
+    ]
+)
+NUMBERS = ODD | st.floats(allow_nan=False, allow_infinity=False) | st.integers()
+
+
+@fuzzed(400)
+@given(
+    st.fixed_dictionaries({"low": NUMBERS, "high": NUMBERS}, optional={"step": NUMBERS})
+    | st.fixed_dictionaries(
+        {"mean": NUMBERS, "std": NUMBERS},
+        optional={"low": NUMBERS, "high": NUMBERS, "step": NUMBERS},
+    ),
+    st.booleans(),
+    st.floats(0, 1),
+)
+def test_a_range_is_refused_in_words_or_gives_values(
+    table: dict[str, float], log: bool, share: float
+) -> None:
+    try:
+        made = of_spec.parameter("lr", {**table, "log": log})
+    except ValueError as error:
+        assert "cannot convert" not in str(error)
+        assert "math domain" not in str(error)
+        return
+    drawn = [made.at(share), made.default(), made.sample(random.Random(0)), *made.values(5)]
+    for value in drawn:
+        assert made.low <= value <= made.high
+        assert 0 <= made.share(value) <= 1
