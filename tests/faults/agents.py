@@ -8,12 +8,14 @@ from them, so what survives its death is what would survive the real one's.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from seerd.agent import clock
 from seerd.agent.journal import AgentJournal, Maker
 from seerd.agent.lease import Lease
 from seerd.agent.protocol import (
@@ -39,7 +41,6 @@ from seerd.agent.protocol import (
 )
 from seerd.agent.wire import decode, encode
 from tests.faults.objects import Model
-from tests.faults.timeline import EPOCH
 from tests.faults.training import KILL_S, PORT_IN_USE, Run, Shared, Told
 from tests.faults.wires import Wire
 
@@ -89,8 +90,12 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it runs. `ahead_s`: of its wall clock; `power_off`: ends the instance; `sources`: of
-    the jobs whose source has come.
+    """Where it runs.
+
+    wall       its wall clock, which may be set at any time
+    power_off  ends the instance
+    sources    of the jobs whose source has come
+    is_full    whether it has no room for another process
     """
 
     instance: str
@@ -98,9 +103,10 @@ class Machine:
     gpus: int
     folder: Path
     boot: str
-    ahead_s: float
+    wall: Callable[[], float]
     power_off: Callable[[str], None]
     sources: set[str]
+    is_full: Callable[[], bool]
 
 
 class Agent:
@@ -113,6 +119,7 @@ class Agent:
         self._shared = shared
         self._timeline = shared.timeline
         machine.folder.mkdir(parents=True, exist_ok=True)
+        self._zero = zero(machine)
         self._journal = AgentJournal(machine.folder / "journal.jsonl")
         self._lease = Lease(self._wall() + min(FIRST_LEASE_S, lease_s), 10.0)
         self._places: dict[tuple[str, int], Places] = {}
@@ -143,8 +150,8 @@ class Agent:
         """The cloud announces something."""
         self._doomed = self._doomed or what == "interruption"
         at = self._wall()
-        wall_by = None if by is None else EPOCH + by + self._machine.ahead_s
-        self._tell([lambda seq: Noticed(seq, at, what, wall_by)])
+        there_by = None if by is None else by + self._zero
+        self._tell([lambda seq: Noticed(seq, at, what, there_by)])
 
     def _clean_up(self) -> None:
         """What an agent before it has left: every attempt of it is over."""
@@ -223,6 +230,7 @@ class Agent:
                     self._wall(),
                     attempts,
                     self._machine.boot,
+                    self._machine.wall(),
                 )
             )
         )
@@ -239,6 +247,8 @@ class Agent:
             self._journal.acknowledge(message.seen)
         elif isinstance(message, Renew):
             self._lease.renew(self._wall(), message)
+            alone_s = self._lease.grace_s + self._lease.last_s
+            self._shared.leases.append(self._lease.ends_at - self._zero + alone_s)
         elif isinstance(message, Shutdown):
             self._machine.power_off("shut down")
         elif isinstance(message, Grant):
@@ -299,12 +309,16 @@ class Agent:
         self._timeline.after(chance.lasts("set up", 1.0, 30.0), lambda: self._tell([outcome]))
 
     def _begin(self, order: Start) -> None:
+        chance = self._shared.chance
         held = {gpu for a in self.attempts.values() if not a.over for gpu in a.start.gpus}
         prepared = self._journal.prepared
         job = None if prepared is None else prepared.job_of(order.trial)
-        if job is None or held & set(order.gpus) or self._shared.chance.hits("refuses an order"):
-            at = self._wall()
-            self._tell([lambda seq: Refused(seq, at, order.id, "not now")])
+        if held & set(order.gpus):
+            self._shared.wrong.append(f"{order.trial} is to begin on GPUs that are still in use")
+        full = self._machine.is_full()
+        if job is None or held & set(order.gpus) or full or chance.hits("refuses an order"):
+            at, why = self._wall(), "Resource temporarily unavailable" if full else "not now"
+            self._tell([lambda seq: Refused(seq, at, order.id, why)])
             return
         if job.id and job.id not in self._machine.sources:
             self._shared.wrong.append(f"{order.trial} begins where its job's source has not come")
@@ -448,7 +462,7 @@ class Agent:
         attempt.over = True
         order, gone = attempt.start, attempt.gone_at
         assert gone is not None
-        at = EPOCH + gone + self._machine.ahead_s
+        at = gone + self._zero
         known = cause if cause in {"asked", "lease", "finished"} else "crashed"
         last = "OSError: address already in use" if code == PORT_IN_USE else "last words"
         self._tell(
@@ -533,7 +547,19 @@ class Agent:
         )
 
     def _wall(self) -> float:
-        return EPOCH + self._timeline.now + self._machine.ahead_s
+        return self._timeline.now + self._zero
+
+
+def zero(machine: Machine) -> float:
+    """Return the zero of the agents' clock on this machine, as the real one keeps it."""
+    wall, time.time = time.time, machine.wall
+    try:
+        clock.begin(machine.folder, machine.boot)
+    finally:
+        time.time = wall
+    kept = clock.zero_of(machine.folder, machine.boot)
+    assert kept is not None
+    return kept
 
 
 def _lost(at: float, trial: str, attempt: int, seq: int) -> Exited:

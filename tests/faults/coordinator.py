@@ -55,6 +55,7 @@ from tests.faults.scenario import (
     NewJob,
     Scenario,
 )
+from tests.faults.strains import COMMIT_S, SHORT_JOB, SLOW_COMMIT
 from tests.faults.timeline import EPOCH, Killed, Loop
 from tests.faults.training import Shared
 from tests.faults.versions import OTHER_RULES, Version
@@ -98,6 +99,8 @@ class DoomedJournal(Journal):
         super().append(entries)
         mine.said_all(entries)
         mine.die_if(lambda kill: kill.write == mine.writes and kill.after)
+        if mine.shared.chance.hits(SLOW_COMMIT):
+            mine.hold_up(mine.shared.chance.lasts(SLOW_COMMIT, *COMMIT_S))
 
 
 class Coordinator:
@@ -143,7 +146,7 @@ class Coordinator:
 
     @property
     def absent(self) -> list[tuple[float, float]]:
-        """When there was no daemon."""
+        """When there was no daemon, or one that could do nothing."""
         return [
             *self._absent,
             *([(self.left_at, self.shared.timeline.now)] if self.left_at is not None else []),
@@ -233,6 +236,7 @@ class Coordinator:
         starts = _job(new.facts.mode, new.job.id)
         self._put(number, JobRequest(new.job, new.facts, starts))
         self.shared.chance.injected[JOB_ADDED] += 1
+        self.shared.chance.injected[SHORT_JOB] += new.short
 
     def _put(self, number: int, request: Request) -> None:
         self._inbox.path.mkdir(exist_ok=True)
@@ -243,6 +247,13 @@ class Coordinator:
         """Those that hold now, as far as is known."""
         state = self.state
         return (self._scenario if state is None else state).facts.problem.limits
+
+    def hold_up(self, for_s: float) -> None:
+        """Nothing of the present process happens for so long."""
+        if self.loop is not None and self.loop.alive:
+            now = self.shared.timeline.now
+            self.loop.busy_until = max(self.loop.busy_until, now + for_s)
+            self._absent.append((now, self.loop.busy_until))
 
     def die_if(self, meant: Callable[[Kill], bool]) -> None:
         """Kill this process here, if that is ordered."""

@@ -62,7 +62,20 @@ class Host:
         self._ahead_s = shared.chance.dice("clock skew").uniform(-3.0, 3.0)
         if shared.chance.hits("wrong clock"):
             self._ahead_s = 400.0
+        self.full_until = 0.0
         self._left: list[Run] = []
+
+    def wall(self) -> float:
+        """What its wall clock shows."""
+        return EPOCH + self._shared.timeline.now + self._ahead_s
+
+    def set_clock(self, by_s: float) -> None:
+        """Its wall clock is set, by so much."""
+        self._ahead_s += by_s
+
+    def is_full(self) -> bool:
+        """Whether there is no room in its table of processes."""
+        return self._shared.timeline.now < self.full_until
 
     @property
     def gone(self) -> bool:
@@ -105,9 +118,10 @@ class Host:
                 self._gpus,
                 self._folder,
                 boot,
-                self._ahead_s,
+                self.wall,
                 self._off,
                 self.sources,
+                self.is_full,
             )
             self.agent = Agent(machine, self._shared, lease_s)
             now = self._shared.timeline.now
@@ -231,6 +245,8 @@ class Door:
             await asyncio.sleep(self._shared.chance.lasts("timeout", 1.0, 15.0))
             raise ProviderError(f"{machine.name} does not answer")
         host = self._hosts[machine.name]
+        if host.is_full():  # the shell that the login wants
+            raise ProviderError(f"{machine.name}: fork: Resource temporarily unavailable")
         if machine.name not in self._wires:
             host.sources.update(self.jobs())
         latency_s = self._shared.chance.lasts("latency", 0.005, 0.4)

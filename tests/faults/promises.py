@@ -22,6 +22,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.runs.reading import replay
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
+from tests.faults.agreement import Agreement
 from tests.faults.ec2 import STALE_S
 from tests.faults.objects import Model
 from tests.faults.training import Used
@@ -55,6 +56,7 @@ class Promises:
         self._play = play
         self._unknown_since: dict[str, float] = {}
         self._confirmed: dict[tuple[str, str], float] = {}
+        self._agreement = Agreement(play, self.broken)
 
     @property
     def budget_gpu_s(self) -> float:
@@ -96,6 +98,7 @@ class Promises:
             if not what.startswith(LEDGERS):
                 self.broken(what)
         self._take_in_hand()
+        self._agreement.after(state, entries)
         if any(isinstance(entry.event, TrialCheckpointed) for entry in entries):
             self._confirmed_is_restorable(state)
         for entry in entries:
@@ -270,6 +273,7 @@ class Promises:
         self._the_budget_is_kept()
         self._the_deadline_is_kept()
         self._jobs_keep_their_own_limits()
+        self._agreement.at_the_end()
         self._it_can_be_replayed()
 
     def _it_has_come_to_an_end(self) -> None:
@@ -305,9 +309,11 @@ class Promises:
         agent that hangs, or on a machine that is out of reach; and while there is no daemon, trials
         go on until the lease ends, which limits of single jobs do not shorten.
         """
-        facts = self._play.facts
-        for job in facts.problem.jobs:
-            own, whole = job.problem.limits, facts.problem.limits
+        scenario = self._play.scenario
+        whole = scenario.facts.problem.limits
+        added = () if scenario.new is None else (scenario.new.job,)
+        for job in (*scenario.facts.problem.jobs, *added):
+            own = job.problem.limits
             spans = self._play.shared.used.get(job.id, [])
             if own.budget_gpu_s < whole.budget_gpu_s:
                 used = sum((one.until - one.since) * one.gpus for one in spans)

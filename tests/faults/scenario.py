@@ -20,6 +20,7 @@ from seerd.planner.model import ClusterFacts, Limits, PlannedJob, PolicyParams, 
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 from seerd.planning.planned import plan_for
+from tests.faults import strains
 from tests.faults.policy import BROKEN, DIES, GREEDY, LATE, RAISES, SILENT, TALKS_NONSENSE
 from tests.faults.training import Script
 from tests.faults.versions import NAMES, Version, some_versions
@@ -170,6 +171,7 @@ CLOUD: dict[str, tuple[float, float]] = {
 EVERYTHING = frozenset(
     {
         *(*RATES, *SPANS, *POLICY, *CLOUD, *NAMES),
+        *strains.NAMES,
         *(BROKEN, "daemon killed", JOB_STOPPED, JOB_WEIGHED, JOB_ADDED),
     }
 )
@@ -223,11 +225,13 @@ class NewJob:
     at_s   when, in seconds since the run began
     job    what the planner is told of it
     facts  what the core is
+    short  whether its own deadline comes soon
     """
 
     at_s: float
     job: PlannedJob
     facts: JobFacts
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,10 +322,11 @@ def scenario(seed: int) -> Scenario:
     policy = random.Random(f"policy {seed}")
     weather = with_policy(weather, policy, deadline_s)
     weather = with_cloud(weather, random.Random(f"cloud {seed}"))
+    weather = strains.strained(weather, seed, deadline_s)
     versions = some_versions(random.Random(f"versions {seed}"))
     more = some_extension(random.Random(f"extension {seed}"), deadline_s)
     asks = some_asks(random.Random(f"asks {seed}"), facts)
-    new = some_new_job(random.Random(f"new job {seed}"), facts)
+    new = with_short_limits(some_new_job(random.Random(f"new job {seed}"), facts), facts, seed)
     return Scenario(
         seed, facts, script, weather, kills, versions=versions, more=more, asks=asks, new=new
     )
@@ -347,6 +352,17 @@ def some_new_job(rng: random.Random, facts: RunFacts) -> NewJob | None:
     job = _job_of(rng, facts.problem.jobs[0].problem, "e")
     at_s = rng.uniform(0.0, facts.problem.limits.deadline_s)
     return NewJob(at_s, job, _facts_of(rng, job))
+
+
+def with_short_limits(new: NewJob | None, facts: RunFacts, seed: int) -> NewJob | None:
+    """The same with a deadline soon after it comes, in some of them."""
+    if new is None:
+        return None
+    problem = new.job.problem
+    limits = strains.short_limits(seed, problem.limits, new.at_s, facts.problem.limits)
+    if limits is None:
+        return new
+    return replace(new, job=replace(new.job, problem=replace(problem, limits=limits)), short=True)
 
 
 def some_extension(rng: random.Random, deadline_s: float) -> More | None:

@@ -59,10 +59,13 @@ class Timeline:
 class Loop(asyncio.AbstractEventLoop):
     """The event loop of one process. `before_step` is called before each of its steps, and may kill
     it: between two steps lies every await.
+
+    busy_until  until then it is held up by something that takes long, and takes no step
     """
 
     def __init__(self, timeline: Timeline, before_step: Callable[[], None]) -> None:
         self.alive = True
+        self.busy_until = 0.0
         self.failures: list[dict[str, Any]] = []
         self.signals: dict[int, Callable[[], None]] = {}
         self._timeline = timeline
@@ -170,6 +173,9 @@ class Loop(asyncio.AbstractEventLoop):
 
     def _step(self, handle: asyncio.Handle) -> None:
         if not self.alive or handle.cancelled():
+            return
+        if self.time() < self.busy_until:
+            self._timeline.at(self.busy_until, lambda: self._step(handle))
             return
         with self.running():
             self._before_step()

@@ -15,6 +15,7 @@ from seerd.agent.protocol import Start
 from seerd.planner.trial_ids import job_of
 from seerd.training.pace import SAVE_SHARE
 from tests.faults.objects import Model, Objects
+from tests.faults.strains import FASTER, FLOOD, FLOODS
 from tests.faults.timeline import Timeline
 from tests.faults.weather import Chance
 
@@ -64,9 +65,13 @@ class Used:
 @dataclass(slots=True)
 class Shared:
     """What all attempts have in common: time, luck, the store, the script, the nodes of each
-    attempt, who trains on which GPU. `signs`: job -> 1 if more of its metric is better, else -1;
-    `used`: job ->
-    what its attempts have had.
+    attempt, who trains on which GPU.
+
+    signs     job -> 1 if more of its metric is better, else -1
+    used      job -> what its attempts have had
+    reported  trial and attempt -> what its script has reported, by the number of the report
+    ended     instance, trial and attempt -> when the last of its processes was gone
+    leases    until when an instance would run if each renewal of a lease had been the last
     """
 
     timeline: Timeline
@@ -80,6 +85,9 @@ class Shared:
     most_gpus: int | None = None
     signs: dict[str, float] = field(default_factory=dict)
     used: dict[str, list[Used]] = field(default_factory=dict)
+    reported: dict[tuple[str, int], dict[int, float | None]] = field(default_factory=dict)
+    ended: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    leases: list[float] = field(default_factory=list)
 
     def worth(self, model: Model) -> float:
         """The more the better, for its job."""
@@ -116,6 +124,7 @@ class Run:
         self._saved_at = 0.0
         self._best = -math.inf
         self._unit_s = 0.0
+        self._flood = 0
         self._since: float | None = None
         node = start.node
         self.rank = node.rank if node is not None else 0
@@ -171,11 +180,15 @@ class Run:
             self._fails("its port is in use", PORT_IN_USE)
             return
         self._told.training(self._epoch)
+        self._flood = FLOOD if self._shared.chance.hits(FLOODS) else 0
         self._next()
 
     def _next(self) -> None:
         chance = self._shared.chance
         self._unit_s = self._shared.script.unit_s(self.start.trial, self._epoch + 1, self._gpus)
+        if self._flood > 0:
+            self._flood -= 1
+            self._unit_s /= FASTER
         if chance.hits("straggles"):
             self._unit_s *= 1 + 4 * chance.dice("straggling").random()
         if chance.hits("hangs"):
@@ -192,6 +205,7 @@ class Run:
         if chance.hits("reports NaN"):
             metric = None
         if not chance.hits("never reports"):
+            self._shared.reported.setdefault(self.key, {})[self._epoch] = metric
             self._told.reported(self._epoch, metric, self._unit_s)
         if self.over:
             return
@@ -274,6 +288,7 @@ class Run:
         now, gpus = self._shared.timeline.now, len(self.start.gpus)
         if self._since is not None:
             used.append(Used(self.instance, self._since, now, gpus))
+            self._shared.ended[(self.instance, *self.key)] = now
         for gpu in self.start.gpus:
             self._shared.training.pop((self.instance, gpu), None)
         group = self._shared.groups.get(self.key)

@@ -77,7 +77,8 @@ class Wire:
         """The daemon says this."""
         if not self._loop.alive or self.cut_daemon:
             return
-        self._there_at = max(self._there_at, self._timeline.now + self._latency_s)
+        leaves = max(self._timeline.now, self._loop.busy_until)
+        self._there_at = max(self._there_at, leaves + self._latency_s)
         self._timeline.at(self._there_at, lambda: None if self.cut_agent else self.heard(data))
 
     def close(self) -> None:

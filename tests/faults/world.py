@@ -7,6 +7,7 @@ takes longer than that can take is wrong.
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -25,6 +26,15 @@ from tests.faults.machines import Host
 from tests.faults.objects import Objects
 from tests.faults.promises import Promises
 from tests.faults.scenario import JobAsk, Scenario
+from tests.faults.strains import (
+    CLOCK,
+    FROZEN,
+    MACHINE_CLOCK,
+    NOTICE_CHANGES,
+    PIDS_FULL,
+    STARVED,
+    STEPS_S,
+)
 from tests.faults.timeline import EPOCH, DeadlockError, Timeline, surroundings
 from tests.faults.training import Shared
 from tests.faults.weather import Chance
@@ -89,7 +99,7 @@ class Play:
         self.events = 0
         self._told = told
         self._folder = folder
-        self._set_wrong_s = 0.0
+        self._set_wrong_s = self._stepped_s = 0.0
         watching = Watching(self.say, self._saw, self._over)
         self.coordinator = Coordinator(
             scenario, self.shared, self.ec2, self.hosts, folder, watching
@@ -130,7 +140,9 @@ class Play:
 
     def run(self) -> Report:
         """From the first to the last moment."""
-        with surroundings(lambda: EPOCH + self.now + self._set_wrong_s, lambda: self.now):
+        with surroundings(
+            lambda: EPOCH + self.now + self._set_wrong_s + self._stepped_s, lambda: self.now
+        ):
             self._order_faults()
             self.timeline.at(0.0, self.coordinator.start)
             for again in range(1 + len(self.scenario.kills)):
@@ -240,6 +252,10 @@ class Play:
         for since, until in self.chance.spans("clock set wrong"):
             self.timeline.at(since, self._set_clock)
             self.timeline.at(until, lambda: setattr(self, "_set_wrong_s", 0.0))
+        for since, _ in self.chance.spans(CLOCK):
+            self.timeline.at(since, self._step_clock)
+        for since, until in self.chance.spans(STARVED):
+            self.timeline.at(since, lambda for_s=until - since: self._starve(for_s))  # type: ignore[misc]
 
     def _acts(self) -> dict[str, Callable[[Host, float], None]]:
         return {
@@ -253,6 +269,9 @@ class Play:
             "spot notice": self._notice,
             "rebalance hint": lambda host, until: self._hint(host),
             "reboots": lambda host, until: host.reboot(),
+            FROZEN: lambda host, until: self._freeze(host, math.inf),
+            MACHINE_CLOCK: lambda host, until: self._step_clock_of(host),
+            PIDS_FULL: self._fill,
         }
 
     def _befall(self, name: str, act: Callable[[Host, float], None], until: float) -> None:
@@ -296,12 +315,35 @@ class Play:
 
     def _notice(self, host: Host, until: float) -> None:
         if host.agent is not None and host.agent.alive:
+            if self.chance.hits(NOTICE_CHANGES):
+                for by in self.chance.dice("order of notices").choice([(-9, 40), (40, 0), (0, 40)]):
+                    host.agent.notice("interruption", until + by)
             host.agent.notice("interruption", until)
         self.timeline.at(until, lambda: self._take_back(host))
 
     def _hint(self, host: Host) -> None:
         if host.agent is not None and host.agent.alive:
             host.agent.notice("rebalance", None)
+
+    def _step_clock_of(self, host: Host) -> None:
+        by_s = self.chance.dice(MACHINE_CLOCK).choice(STEPS_S)
+        self.say(f"the clock of {host.instance.id} is set, by {by_s:+.0f}s")
+        host.set_clock(by_s)
+
+    def _step_clock(self) -> None:
+        self.chance.injected[CLOCK] += 1
+        by_s = self.chance.dice(CLOCK).choice(STEPS_S)
+        self._stepped_s += by_s
+        self.say(f"the coordinator's clock is set, by {by_s:+.0f}s")
+
+    def _starve(self, for_s: float) -> None:
+        if self.coordinator.alive:
+            self.chance.injected[STARVED] += 1
+            self.say(f"the daemon is held up for {for_s:.1f}s")
+            self.coordinator.hold_up(for_s)
+
+    def _fill(self, host: Host, until: float) -> None:
+        host.full_until = max(host.full_until, until)
 
     def _set_clock(self) -> None:
         self.chance.injected["clock set wrong"] += 1

@@ -1,0 +1,100 @@
+"""What wears a run down without breaking anything at once: floods of reports, a daemon that is slow
+or starved, clocks that are set, agents that are frozen, full pid tables, notices that change, jobs
+that are added shortly before a deadline of their own.
+
+The one rule: each of these has a die of its own, apart from those of the other faults, so that a
+seed's other faults stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+from seerd.planner.model import Limits
+from tests.faults.weather import Span, Weather
+
+SLOW_COMMIT, STARVED = "slow commit", "daemon starved"
+FLOODS = "floods"
+FROZEN = "agent frozen"
+MACHINE_CLOCK, CLOCK = "machine's clock steps", "coordinator's clock steps"
+PIDS_FULL = "pid table full"
+NOTICE_CHANGES = "another notice"
+SHORT_JOB = "job added with short limits"
+
+RATES: dict[str, tuple[float, float]] = {
+    SLOW_COMMIT: (0.003, 0.1),
+    FLOODS: (0.05, 0.5),
+    NOTICE_CHANGES: (0.5, 1.0),
+}
+SPANS: dict[str, tuple[float, float]] = {
+    STARVED: (1.0, 15.0),
+    FROZEN: (0.0, 0.0),
+    MACHINE_CLOCK: (0.0, 0.0),
+    CLOCK: (0.0, 0.0),
+    PIDS_FULL: (3.0, 60.0),
+}
+NAMES = frozenset({*RATES, *SPANS, SHORT_JOB})
+
+COMMIT_S = 0.1, 4.0
+"""How long a slow commit holds up the daemon."""
+FLOOD = 120
+"""So many reports of an attempt come at once when it floods; then it goes on as others do."""
+FASTER = 60
+"""How much faster than its units of work these reports come."""
+STEPS_S = (-7200.0, -3600.0, -30.0, -2.0, 2.0, 30.0, 3600.0, 7200.0)
+"""By how much a clock is set."""
+AFFECTED = 0.3
+"""So many runs have a strain at all."""
+SHORT_JOBS = 0.5
+"""So many of the jobs that are added have short limits."""
+
+BEFORE = frozenset(
+    (
+        *(3, 4, 7, 8, 12, 16, 20, 23, 28, 37, 38, 39, 51, 62, 65, 102, 106, 133, 136, 173, 198),
+        *(318, 370, 426, 623, 720, 965, 1110, 1830, 2367, 3898, 3924, 4027, 5421, 5610, 6330),
+        *(30008, 43733, 58103, 80241, 100878),
+    )
+)
+"""Seeds that tests keep, of runs without any strain."""
+
+
+def strained(weather: Weather, seed: int, deadline_s: float) -> Weather:
+    """Return the weather with some strains."""
+    rng = random.Random(f"strains {seed}")
+    if seed in BEFORE or rng.random() >= AFFECTED:
+        return weather
+    share, rates, spans = rng.choice([0.2, 0.4]), dict(weather.rates), dict(weather.spans)
+    for name, (least, most) in RATES.items():
+        dice = random.Random(f"{name} {seed}")
+        if dice.random() < share:
+            rates[name] = least * (most / least) ** dice.random()
+    for name, lasts in SPANS.items():
+        dice = random.Random(f"{name} {seed}")
+        if dice.random() < share:
+            spans[name] = tuple(_span(dice, deadline_s, *lasts) for _ in range(dice.choice([1, 2])))
+    return Weather(rates, spans)
+
+
+def _span(dice: random.Random, deadline_s: float, least_s: float, most_s: float) -> Span:
+    since = dice.uniform(0.0, deadline_s)
+    return since, since + dice.uniform(least_s, most_s)
+
+
+def short_limits(seed: int, limits: Limits, at_s: float, whole: Limits) -> Limits | None:
+    """Return limits of its own for a job that is added at `at_s`, with a deadline soon after that;
+    None: it keeps those that it has.
+    """
+    dice = random.Random(f"short limits {seed}")
+    if seed in BEFORE or dice.random() >= SHORT_JOBS:
+        return None
+    deadline_s = min(at_s + dice.uniform(40.0, 240.0), whole.deadline_s)
+    share = dice.choice([1.0, dice.uniform(0.05, 0.3)])
+    gpus = dice.choice([limits.max_gpus, 1])
+    return replace(
+        limits,
+        deadline_s=math.floor(deadline_s),
+        budget_gpu_s=whole.budget_gpu_s * share,
+        max_gpus=gpus,
+    )
