@@ -4,8 +4,12 @@ kept as if nobody had.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,31 +23,32 @@ from tests.clocks import WallClock
 
 TRAIN = """
 import os, time, seerd
+born_s = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 trial = seerd.trial()
-began = time.monotonic()
 note = os.path.join(os.environ["NOTES"], str(os.getpid()))
 while trial.running():
     time.sleep(0.05)
     trial.report(accuracy=0.5)
     with open(note + ".part", "w") as file:
-        file.write(str(time.monotonic() - began))
+        file.write(str(time.clock_gettime(time.CLOCK_BOOTTIME) - born_s))
     os.replace(note + ".part", note)
 """
 SPEC = """
 metric = { name = "accuracy", mode = "max" }
 [train]
 script = "train.py"
+launcher = "python"
 [space]
 lr = { low = 0.0, high = 1.0 }
 [policy]
 name = "random"
 t_min = "2s"
 [limits]
-deadline = "DEADLINE"
+deadline = "20s"
 budget = "10gpu-min"
 [cluster]
 provider = "local"
-gpus = 2
+gpus = 1
 """
 
 
@@ -55,10 +60,10 @@ class Machine:
     clock: WallClock
     lines: list[str] = field(default_factory=list)
 
-    def begin(self, deadline: str) -> subprocess.Popen[str]:
+    def begin(self) -> subprocess.Popen[str]:
         (self.folder / "notes").mkdir()
         (self.folder / "train.py").write_text(TRAIN)
-        (self.folder / "spec.toml").write_text(SPEC.replace("DEADLINE", deadline))
+        (self.folder / "spec.toml").write_text(SPEC)
         return self.seerd("run", str(self.folder / "spec.toml"), "--plain")
 
     def seerd(self, *words: str) -> subprocess.Popen[str]:
@@ -90,8 +95,13 @@ class Machine:
 
     @property
     def trained_s(self) -> float:
-        """What all ranks have trained together, by a clock that nobody sets."""
-        return sum(float(note.read_text()) for note in (self.folder / "notes").glob("*[0-9]"))
+        """How long trials have lived, by a clock that nobody sets."""
+        return sum(float(note.read_text()) for note in self.notes)
+
+    @property
+    def notes(self) -> list[Path]:
+        """One file of each trial's process, by its id."""
+        return list((self.folder / "notes").glob("*[0-9]"))
 
 
 @pytest.fixture
@@ -99,13 +109,68 @@ def machine(tmp_path: Path, leases: Path) -> Machine:
     return Machine(tmp_path, WallClock.made(tmp_path))
 
 
-@pytest.mark.parametrize("step_s", [-3600.0, -30.0, 3600.0])
+def killed(machine: Machine) -> None:
+    """Its daemon is killed in mid-run; the agent goes on."""
+    run = machine.begin()
+    machine.until("report 5:", run)
+    run.kill()
+    run.communicate()
+
+
+def booted(machine: Machine) -> None:
+    """Kill all that still runs, and have what is left be of an earlier boot of this machine."""
+    (agent,) = (machine.folder / "h").glob("**/agent.pid")
+    for pid in (agent.read_text(), *(note.name for note in machine.notes)):
+        os.kill(int(pid), signal.SIGKILL)
+    kept = json.loads((agent.parent / "clock.json").read_text())
+    (agent.parent / "clock.json").write_text(json.dumps({**kept, "boot": "another"}))
+    (path,) = (machine.folder / "h").glob("**/journal.db")
+    with contextlib.closing(sqlite3.connect(path)) as journal, journal:
+        (note,) = journal.execute("SELECT value FROM meta WHERE key = 'clock'").fetchone()
+        journal.execute(
+            "UPDATE meta SET value = ? WHERE key = 'clock'", (f"another {note.split()[1]}",)
+        )
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_a_run_goes_on_as_if_nobody_had_set_the_clock(machine: Machine, step_s: float) -> None:
+    began = time.monotonic()
+    killed(machine)
+    machine.clock.set(step_s)
+    assert machine.end(machine.seerd("resume", "last", "--plain")) == 0, "".join(machine.lines)
+    assert time.monotonic() - began < 20.0
+    assert machine.shown()["gpu_min"] * 60 == pytest.approx(machine.trained_s, rel=0.05, abs=1.0)
+    assert "clock" not in "".join(machine.lines)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "said"),
+    [
+        (-3600.0, "this machine's clock is 1h behind the store's"),
+        (3600.0, "this machine's clock is 1h ahead of the store's"),
+    ],
+)
+def test_after_a_boot_the_latest_clock_counts_for_the_deadline_and_none_for_what_is_known_to_be_dead(
+    machine: Machine, step_s: float, said: str
+) -> None:
+    """Files have this machine's real time, as those of another machine's directory have theirs."""
+    began = time.monotonic()
+    killed(machine)
+    machine.clock.set(step_s)
+    booted(machine)
+    machine.end(machine.seerd("resume", "last", "--plain"))
+    assert said in re.sub(r"(59m5\d|1h0?m?\d?)s", "1h", "".join(machine.lines))
+    assert time.monotonic() - began < 20.0
+    assert machine.shown()["gpu_min"] * 60 < machine.trained_s * 1.05 + 1.5
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, -30.0])
 def test_a_clock_that_is_set_in_mid_run_changes_nothing(machine: Machine, step_s: float) -> None:
     began = time.monotonic()
-    run = machine.begin("10s")
+    run = machine.begin()
     machine.until("report 20:", run)
     machine.clock.set(step_s)
     assert machine.end(run) == 0, "".join(machine.lines)
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < 20.0
     # A start, and the end of the last process, are charged and not trained.
     assert machine.shown()["gpu_min"] * 60 == pytest.approx(machine.trained_s, rel=0.05, abs=1.0)

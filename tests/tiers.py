@@ -106,6 +106,7 @@ WAITING = (
     "tests/test_ec2_runs.py",
     "tests/test_hosts_runs.py",
     "tests/test_cli.py",
+    "tests/test_clock_steps.py",
     "tests/test_notebooks.py",
     "tests/test_api_runs.py",
     "tests/aws/test_ec2_storm.py",

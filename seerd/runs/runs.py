@@ -33,6 +33,7 @@ from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.source_copy import CopyTerms, Say, copy_source
 from seerd.spec.group import GroupJob
 from seerd.spec.spec import Spec
+from seerd.units import format_duration
 
 COPY_SHARE = 1 / 6
 """Copying the source takes at most this share of the time until the run must close."""
@@ -40,6 +41,12 @@ COPY_S = 0.5
 """Seconds that it may take however short the run is."""
 DISCARD_S = 0.5
 """Seconds for which the removal of a folder is waited for."""
+TOLD_S = 1.0
+"""Seconds by which the clock must be behind the journal to be told."""
+BEHIND = (
+    "this machine's clock is at least {} behind, since the run's last event is later than now: the "
+    "run goes on from that event, and keeps its limits from there; set the clock (timedatectl)"
+)
 START_S = 1.0
 """Seconds from the copy to the first trial's start."""
 
@@ -181,11 +188,12 @@ def resume(folder: RunFolder, watcher: Watcher) -> Ended:
     """
     with folder.locked(), Journal.open(folder.journal) as journal:
         state = replay(journal)
+        steady, note = journal.is_steady, _take_up_clock(journal, state.now)
         if state.phase is RunPhase.OVER and not lacks_its_model(state):
             _reopen(folder, journal, state)
         _keep_end(folder, journal, state)
         daemon = Daemon(state, journal, _environment(folder, state), watcher)
-        asyncio.run(daemon.resume())
+        asyncio.run(daemon.resume(note, steady=steady))
         return _ended(daemon)
 
 
@@ -221,12 +229,22 @@ def lacks_its_model(state: State) -> bool:
 
 def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
     """Let what is rented from now on last for a deadline that was extended: the daemon that did so
-    may have died before it had noted that.
+    may have died before it had noted that. The clock may also have been set.
     """
     setup = _setup_of(folder)
     until = journal.origin + state.facts.problem.limits.deadline_s + wiring.MARGIN_S
-    if state.phase is not RunPhase.OVER and setup.until < until - 1:
+    if state.phase is not RunPhase.OVER and abs(setup.until - until) > 1:
         wiring.save(wiring.prolonged(setup, until), folder)
+
+
+def _take_up_clock(journal: Journal, last_s: float) -> str:
+    """Have the run go on from its last event at the earliest, whatever the clock shows. Return what
+    people should know of that, or nothing.
+    """
+    behind_s = last_s - (wall() - journal.origin)
+    if behind_s > 0:
+        journal.origin -= behind_s
+    return BEHIND.format(format_duration(round(behind_s))) if behind_s > TOLD_S else ""
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import overload
 
+from seerd.agent.host import boot_id
+
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that never goes back and goes on while the machine sleeps (clock_gettime(2)), as
 deadlines and bills do.
@@ -36,6 +38,25 @@ def wall() -> float:
     return time.clock_gettime(STEADY) + began_at
 
 
+def noted(origin: float) -> str:
+    """Return what tells a later process on the same boot when a run began, though the wall clock is
+    set meanwhile (`origin_of`). `origin`: when that was, by `wall`.
+    """
+    return f"{boot_id()} {origin - began_at:.6f}"
+
+
+def origin_of(note: str) -> float | None:
+    """Return when the run of this note began, by `wall`; None if the machine has booted since, or
+    does not say.
+    """
+    boot, _, since_boot = note.partition(" ")
+    try:
+        known = boot and boot == boot_id()
+        return round(began_at + float(since_boot), 6) if known else None
+    except ValueError:
+        return None
+
+
 def process_began() -> float:
     """Return when this process started, in seconds since 1970, however long a busy machine took to
     come this far. It may have been another program first (`sleep 600; exec seerd ...`): no more
@@ -51,8 +72,8 @@ def process_began() -> float:
 
 
 class RunClock:
-    """The time of a run that began at `origin` (seconds since 1970). It follows the wall clock from
-    one process to the next, and is steady within a process.
+    """The time of a run that began at `origin`, by `wall`. It is steady for as long as the machine
+    does not boot; after that it follows the wall clock, and never goes back.
     """
 
     def __init__(self, origin: float) -> None:

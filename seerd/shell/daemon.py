@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -20,18 +23,27 @@ from seerd.core.events import (
     AgentFact,
     AnyEvent,
     AnyRequest,
+    Remarked,
     RunResumed,
     StopAsked,
     TrialCheckpointed,
     TrialExited,
 )
 from seerd.core.lifecycle import RunPhase
-from seerd.core.limits import last_s, lease_grace_s, lease_s, off_in_s, publish_s, training_ends_at
+from seerd.core.limits import (
+    gone_by,
+    last_s,
+    lease_grace_s,
+    lease_s,
+    off_in_s,
+    publish_s,
+    training_ends_at,
+)
 from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.core.verdicts import DenyCause, JobOver
 from seerd.errors import AbandonedError, RunRemovedError
-from seerd.shell.clock import RunClock
+from seerd.shell.clock import RunClock, wall
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.home import takes_signals
 from seerd.shell.journal import Entry, Journal
@@ -40,12 +52,17 @@ from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.tasks import Tasks
+from seerd.units import format_duration
 
 Watcher = Callable[[State, float, list[Entry]], None]
 """Is shown the state, the time in seconds since the run began and what was just committed, at least
 once a second. It must not change anything.
 """
 SHOW_S = 1.0
+APART_S = 60.0
+"""Clocks that are further apart are told."""
+MOVED_S = 0.05
+"""When the wall clock was set by more seconds, the journal notes anew when the run began by it."""
 
 
 MOST_STOPS = 2
@@ -69,6 +86,7 @@ class Daemon:
         self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
         self._heard: dict[str, int] = {}
         self._stops = 0
+        self._set_by_s = 0.0
         self._removed = False
         self._environment = environment
         self._dispatch: Dispatch
@@ -78,11 +96,16 @@ class Daemon:
         self._queue.put_nowait(event)
         await self._at_work(self._run)
 
-    async def resume(self) -> None:
-        """Take up a run whose daemon has ended: record what is found, then run it to its end."""
-        await self._at_work(self._take_up)
+    async def resume(self, note: str = "", *, steady: bool = True) -> None:
+        """Take up a run whose daemon has ended: record what is found, then run it to its end.
 
-    async def _take_up(self) -> None:
+        note    what people should know of the clock
+        steady  whether the machine has not booted since; if it has, other clocks are looked at
+        """
+        await self._at_work(partial(self._take_up, note, steady=steady))
+
+    async def _take_up(self, note: str, *, steady: bool) -> None:
+        let_go_s = math.inf if steady else gone_by(self.state)
         known = [
             i.id
             for i in self.state.fleet.instances.values()
@@ -92,7 +115,9 @@ class Daemon:
         found = await self._dispatch.reattach(
             known, launches, lambda: off_in_s(self.state, self.clock.now())
         )
-        backlog = list(self._drain())
+        notes = [note, *([] if steady else await self._follow_latest_clock())]
+        # By then all has let go, whatever a clock that was set in between makes of its stamps.
+        backlog = [_happened_by(let_go_s, event) for event in self._drain()]
         self._queue.put_nowait(
             RunResumed(
                 at=self.clock.now(),
@@ -104,7 +129,28 @@ class Daemon:
         )
         for event in backlog:
             self._queue.put_nowait(event)
+        for text in filter(None, notes):
+            self._queue.put_nowait(Remarked(at=self.clock.now(), text=text))
         await self._run()
+
+    async def _follow_latest_clock(self) -> list[str]:
+        """Go on by the clock that is furthest ahead, of this machine's, the store's and those of
+        the agents' machines: time that may have passed has passed. Return what people should know.
+        """
+        shown = await self._environment.store.time()
+        ahead_s = {"the store's": 0.0 if shown is None else shown - wall()}
+        ahead_s |= {f"that of {one}": off_s for one, off_s in self._dispatch.clocks().items()}
+        most = max(ahead_s, key=ahead_s.__getitem__)
+        if ahead_s[most] > 0:
+            self.clock.origin -= ahead_s[most]
+            self._journal.origin = self.clock.origin
+        return [
+            f"this machine's clock is {format_duration(round(abs(off_s)))} "
+            f"{'behind' if off_s > 0 else 'ahead of'} {whose}: the run goes by the later, since so "
+            "much time may have passed; set the clock (timedatectl)"
+            for whose, off_s in ahead_s.items()
+            if abs(off_s) > APART_S
+        ]
 
     async def _run(self) -> None:
         await self._turn()
@@ -158,6 +204,9 @@ class Daemon:
             carried_on += still
             self._put_question(entry, still)
         self._journal.append(entries)
+        if abs(time.time() - wall() - self._set_by_s) > MOVED_S:
+            self._set_by_s = time.time() - wall()
+            self._journal.origin = self.clock.origin
         self._dispatch.reply([e.event for e in entries if isinstance(e.event, AnyRequest)])
         self._dispatch.carry_out(carried_on)
         for entry in entries:
@@ -290,6 +339,12 @@ class Daemon:
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
+
+
+def _happened_by(limit_s: float, event: AnyEvent) -> AnyEvent:
+    if not isinstance(event, AgentFact) or event.happened <= limit_s:
+        return event
+    return msgspec.structs.replace(event, happened=limit_s)
 
 
 def _saved(trial: Trial) -> int:

@@ -177,6 +177,10 @@ class Dispatch:
         ends = {instance: at for instance, at in zip(gone, ended, strict=True) if at is not None}
         return Reattached(tuple(alive), ends, tuple(saved))
 
+    def clocks(self) -> dict[str, float]:
+        """Return by how many seconds the clock of each instance is ahead of this machine's."""
+        return self._sessions.clocks()
+
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Start carrying out all of these commands; returns at once."""
         if any(isinstance(command, StartTrial | StopTrial) for command in commands):

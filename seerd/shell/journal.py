@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from seerd.core.events import AnyEvent
 from seerd.core.format1 import convert
 from seerd.core.step import commands_of
 from seerd.errors import JournalError
+from seerd.shell.clock import noted, origin_of, wall
 from seerd.version import VERSION
 
 LATEST = 1e12
@@ -159,8 +161,11 @@ class Journal:
     @property
     def origin(self) -> float:
         """When the run began, in seconds since 1970, moved forward by the time for which it was
-        interrupted. Raises `JournalError` if that is not recorded.
+        interrupted; by `clock.wall`, unless the machine has booted since. Raises `JournalError` if
+        that is not recorded.
         """
+        if (known := origin_of(self._maybe("clock"))) is not None:
+            return known
         try:
             origin = float(self._get("origin"))
         except ValueError:
@@ -173,7 +178,13 @@ class Journal:
 
     @origin.setter
     def origin(self, value: float) -> None:
-        self._set("origin", repr(value))
+        self._set("clock", noted(value))
+        self._set("origin", repr(round(value + time.time() - wall(), 6)))
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the machine has not booted since `origin` was recorded."""
+        return origin_of(self._maybe("clock")) is not None
 
     @property
     def last_s(self) -> float:

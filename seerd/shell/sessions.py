@@ -125,6 +125,10 @@ class Sessions:
         there = self._open()
         return there[instance].boot if instance in there else ""
 
+    def clocks(self) -> dict[str, float]:
+        """Return by how many seconds the clock of each instance is ahead of this machine's."""
+        return {one.instance: one.off_s for one in self._open().values()}
+
     def instances(self) -> list[str]:
         """Return the instances with an open conversation."""
         return list(self._open())

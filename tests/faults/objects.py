@@ -85,6 +85,9 @@ class VirtualStore:
     async def close(self) -> None:
         """Nothing to do."""
 
+    async def time(self) -> None:
+        """It does not tell."""
+
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant:

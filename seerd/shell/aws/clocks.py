@@ -50,10 +50,14 @@ async def introduce(cloud: Cloud) -> Introduction:
 
 
 def _ahead_s(answer: Mapping[str, Any], ours: float) -> float | None:
+    theirs = date_of(answer)
+    return None if theirs is None else ours - theirs
+
+
+def date_of(answer: Mapping[str, Any]) -> float | None:
+    """Return the time that AWS names in an answer, seconds since 1970; None if it names none."""
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    try:
-        return (
-            ours - parsedate_to_datetime(headers["date"]).timestamp() - 0.5
-        )  # the header has whole seconds
+    try:  # the header has whole seconds
+        return parsedate_to_datetime(headers["date"]).timestamp() + 0.5
     except (KeyError, ValueError):
         return None

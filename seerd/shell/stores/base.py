@@ -31,6 +31,9 @@ class Store(Protocol):
         if it cannot.
         """
 
+    async def time(self) -> float | None:
+        """Return the time by the store's clock, seconds since 1970; None if it does not tell."""
+
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import stat
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,15 @@ class DirectoryStore:
 
     async def open(self) -> None:
         """Do nothing: agents make the directory."""
+
+    async def time(self) -> float | None:
+        """Return the time of a file that is made now: another machine's may have the directory."""
+        try:
+            there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+            with tempfile.TemporaryFile(dir=there) as file:
+                return os.fstat(file.fileno()).st_mtime
+        except OSError:
+            return None
 
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]

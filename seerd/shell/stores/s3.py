@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
 from seerd.agent.wire import encode
-from seerd.errors import CloudError, StoreError
+from seerd.errors import CloudError, SeerdError, StoreError
+from seerd.shell.aws.clocks import date_of
 from seerd.shell.clock import wall
 from seerd.shell.stores.base import slot_name, stored
 from seerd.shell.stores.data import Address
@@ -90,6 +91,14 @@ class S3Store:
             key = self._at.key(self._run, f".writable-{secrets.token_hex(4)}")
             await client.put_object(Bucket=self._at.bucket, Key=key, Body=b"")
             await client.delete_object(Bucket=self._at.bucket, Key=key)
+
+    async def time(self) -> float | None:
+        """Return the time that S3 names in its answers."""
+        with contextlib.suppress(SeerdError), plain(f"{self._at} does not answer"):
+            client = await self._client()
+            answer = await client.head_bucket(Bucket=self._at.bucket)
+            return date_of(answer)
+        return None
 
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
