@@ -24,7 +24,6 @@ from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
 from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
 from seerd.agent.wire import encode
 from seerd.errors import CloudError, SeerdError, StoreError
-from seerd.shell.aws.clocks import date_of
 from seerd.shell.clock import wall
 from seerd.shell.stores.base import slot_name, stored
 from seerd.shell.stores.data import Address
@@ -94,6 +93,8 @@ class S3Store:
 
     async def time(self) -> float | None:
         """Return the time that S3 names in its answers."""
+        from seerd.shell.aws.clocks import date_of
+
         with contextlib.suppress(SeerdError), plain(f"{self._at} does not answer"):
             client = await self._client()
             answer = await client.head_bucket(Bucket=self._at.bucket)
