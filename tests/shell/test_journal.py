@@ -21,6 +21,8 @@ from seerd.errors import ImpossibleEventError, JournalError
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Condition, Parameter, Space
 from seerd.runs.reading import replay
+from seerd.runs.runs import _take_up_clock
+from seerd.shell.clock import wall
 from seerd.shell.journal import Entry, Journal, older
 from seerd.version import VERSION
 
@@ -284,3 +286,17 @@ def test_a_damaged_journal_of_format_1_is_not_touched(old: Path) -> None:
         Journal.open(old)
     assert say(old, OLD_ROWS) == rows
     assert not older(old, 1).exists()
+
+
+def test_a_run_goes_on_from_its_last_event_at_the_earliest(tmp_path: Path) -> None:
+    """After a boot, whatever the clock shows; people are told."""
+    path = tmp_path / "journal.db"
+    with Journal.create(path, wall() - 40.0) as journal:
+        assert journal.is_steady
+        journal._set("clock", "another 5.0")
+        assert not journal.is_steady
+        assert wall() - journal.origin == pytest.approx(40.0, abs=0.1)
+        assert _take_up_clock(journal, 30.0) == ""
+        assert wall() - journal.origin == pytest.approx(40.0, abs=0.1)
+        assert "is at least 1m behind" in _take_up_clock(journal, 100.0)
+        assert wall() - journal.origin == pytest.approx(100.0, abs=0.1)
