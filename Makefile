@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 WHAT = --constraint constraints.txt --editable '.[$(1)]'
 SEEDS ?= 200
 FAULTS ?= 40
+SEED ?= 0
 LAUNCHES ?= 200
 SECONDS ?= 300
 KILLS ?= 50
@@ -94,8 +95,8 @@ fuzz: setup  ## hostile input for SECONDS, guided by coverage, and the tests wit
 	SEERD_FUZZ=20 $(BIN)/python -m pytest tests/fuzz --timeout=0
 	$(BIN)/python -m tests.fuzz.guided $(SECONDS)
 
-mutants: setup  ## a test of the tests: deliberate mistakes, each of which must be noticed
-	$(BIN)/python -m tests.mutants
+mutants: setup  ## a test of the tests: deliberate mistakes, or ones at random: make mutants DRAWN=500 SEED=7
+	$(BIN)/python -m tests.mutants $(if $(DRAWN),--drawn $(DRAWN) --seed $(SEED))
 
 rig: setup  ## rented instances at length: make rig LAUNCHES=200
 	SEERD_STORM_LAUNCHES=$(LAUNCHES) SEERD_RIG_LONG=1 $(BIN)/python -m pytest tests/aws/test_ec2_storm.py tests/aws/test_ec2_many.py tests/test_ec2_runs.py --timeout=0

@@ -565,3 +565,10 @@ def test_what_such_a_script_needs_together(folder: Path) -> None:
     assert "needs `report` too" in problems(folder, without)["train.checkpoint"]
     without = "\n".join(line for line in lines if not line.startswith("checkpoint"))
     assert "needs `checkpoint`" in problems(folder, without)["train.resume"]
+
+
+def test_a_spec_has_at_most_4_mib(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_bytes(b"#" * ((4 << 20) + 1))
+    with pytest.raises(SpecError, match="more than 4 MiB"):
+        load_spec(path)

@@ -139,6 +139,28 @@ def test_hostile_lines_are_protocol_errors(line):
         decode(line)
 
 
+@pytest.mark.parametrize(
+    ("name", "last", "beyond"),
+    [
+        ("attempt", 1 << 53, (1 << 53) + 1),
+        ("attempt", -(1 << 53), -(1 << 53) - 1),
+        ("seq", 0, -1),
+        ("seq", 1 << 53, (1 << 53) + 1),
+        ("epoch", 10**6, 10**6 + 1),
+        ("epoch", 0, -1),
+        ("at", 1e12, 1.001e12),
+        ("at", -1e12, -1.001e12),
+        ("unit_s", 0.0, -0.001),
+        ("unit_s", 1e9, 1.001e9),
+    ],
+)
+def test_numbers_are_within_what_can_be(name, last, beyond):
+    body = json.loads(encode(Reported(1, 0.0, "t1", 1, 1, {"accuracy": 0.5}, 0.1)))
+    assert getattr(decode(json.dumps({**body, name: last}).encode()), name) == last
+    with pytest.raises(ProtocolError):
+        decode(json.dumps({**body, name: beyond}).encode())
+
+
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_metric_that_is_not_finite_arrives_as_none(number):
     fact = Reported(1, 0.0, "t1", 1, 1, {"accuracy": number, "loss": 0.5}, 0.1)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seerd.agent import clock
+from seerd.agent import clock, plainfile
 from seerd.agent.manifest import Goal
 from seerd.agent.protocol import Complained, Reported, Training
 from seerd.agent.transfer import Directory
@@ -185,6 +185,8 @@ def test_a_line_without_end_is_passed_over(trial):
         b"{}\n",
         {"kind": "exited", "code": 0},
         {"kind": ["report"]},
+        b" " * (1 << 16) + b"{}\n",
+        {**REPORT, "epoch": 2, "longer than a line may be": "x" * (1 << 16)},
         {**REPORT, "epoch": -1},
         {**REPORT, "epoch": True},
         {**REPORT, "epoch": 10**12},
@@ -290,6 +292,8 @@ def test_silence_is_told_until_there_is_a_report(trial, monkeypatch):
 def test_an_output_that_is_no_file_is_not_read(trial, make):
     make(trial.path)
     assert trial.facts() == []
+    with pytest.raises(OSError):
+        plainfile.read(trial.path, 0, 10)
 
 
 def test_of_a_trial_that_never_said_anything_nothing_is_said(trial, caplog):

@@ -337,6 +337,19 @@ def test_runs_on_gpus_and_on_cpus_do_not_share(machine: Machine) -> None:
     run_it(story)
 
 
+def test_a_run_takes_no_more_than_its_share_though_more_is_free(machine: Machine) -> None:
+    async def story() -> None:
+        first, second = machine.comes(4), machine.comes(4)
+        assert await second.wants("short", 0, 1)
+        machine.look()
+        await second.over("short")
+        assert (leased(), first.gpus.share) == ([], 2)
+        assert not await first.wants("a", 0, 1, 2)
+        assert await first.wants("b", 0, 1)
+
+    run_it(story)
+
+
 def test_a_larger_trial_waits_for_all_its_gpus_and_holds_none_meanwhile(machine: Machine) -> None:
     async def story() -> None:
         first, second = machine.comes(4), machine.comes(4)

@@ -69,6 +69,7 @@ def test_an_instance_is_one_that_ends_with_its_power_and_takes_its_disks_along(
 ) -> None:
     request = run_instances(SETTINGS, "1.0", PLACE, image, "")
     assert (request["MinCount"], request["MaxCount"]) == (1, 1)
+    assert "IamInstanceProfile" not in request  # it would give scripts credentials of AWS
     assert request["InstanceInitiatedShutdownBehavior"] == "terminate"
     assert request["MetadataOptions"]["HttpTokens"] == "required"
     assert request["MetadataOptions"]["HttpPutResponseHopLimit"] == 1

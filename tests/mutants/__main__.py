@@ -1,17 +1,21 @@
 """`make mutants`: every mutant on the list. With words, only those whose names have all of them.
 
-The one rule: a mutant that survives is a hole in the tests, and makes the exit status 1.
+The one rule: a mutant that survives is a hole in the tests, and makes the exit status 1. Mistakes
+that are drawn (`--drawn 500 --seed 7`) are a measurement: it is printed as JSON, and ends with 0.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.mutants.at_random import at_random
 from tests.mutants.bench import Outcome, check_unmutated, outcome
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.drawing import ROOMS
 from tests.mutants.mutant import Mutant
 from tests.mutants.places import ListError
 
@@ -26,7 +30,14 @@ def main() -> int:
     )
     help_of_jobs = "so many at a time (default: %(default)s)"
     parser.add_argument("--jobs", type=int, default=AT_ONCE, help=help_of_jobs)
+    parser.add_argument("--drawn", type=int, default=0, help="draw so many mistakes at random")
+    parser.add_argument("--seed", type=int, default=0, help="the drawn mistakes' (default: 0)")
+    parser.add_argument("--rooms", nargs="*", choices=ROOMS, help="the drawn ones' (default: all)")
     given = parser.parse_args()
+    if given.drawn:
+        results = at_random(given.drawn, given.seed, given.rooms or [*ROOMS], given.jobs)
+        print(json.dumps(results, indent=2))
+        return 0
     words: list[str] = given.words
     jobs: int = given.jobs
     began = time.monotonic()

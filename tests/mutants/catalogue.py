@@ -11,6 +11,8 @@ from tests.mutants.of_checkpoints import KEEPING
 from tests.mutants.of_jobs import SHARED
 from tests.mutants.of_observing import OBSERVING
 from tests.mutants.of_requests import ASKED_MEANWHILE
+from tests.mutants.of_sharing import BESIDE_OTHERS
+from tests.mutants.of_strangers import STRANGERS
 from tests.mutants.of_the_agent import OBEYING
 from tests.mutants.of_the_answers import ANSWERING
 from tests.mutants.of_the_cloud import RENTING
@@ -42,6 +44,8 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "checkpoints": KEEPING,
     "what is answered when a run goes wrong": ANSWERING,
     "what leaves this machine, and what is shown": LEAVING,
+    "when several runs share a machine": BESIDE_OTHERS,
+    "what is taken from machines, scripts and files": STRANGERS,
     AMONG_FAULTS: ENDURING,
 }
 MUTANTS = tuple(mutant for area in AREAS.values() for mutant in area)
@@ -71,6 +75,10 @@ QUICK_NAMES = (
     "a library takes the place of a module of the job",
     # Beside the trials.
     "a checkpoint's name may lead out of its folder",
+    # When several runs share a machine.
+    "shares do not go by weight",
+    # What is taken from machines, scripts and files.
+    "a whole number may be of any size",
     # Scripts that do not import seerd.
     "a pattern for folders takes files out of the source",
     # Checkpoints.

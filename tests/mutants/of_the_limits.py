@@ -223,4 +223,12 @@ COUNTING = (
         "params.p_min * max(1, rounds - 1)",
         ("tests/planner/test_seer.py", "tests/properties/test_seer_properties.py"),
     ),
+    Mutant(
+        "the time to save is less than the slowest save takes",
+        "everything is asked to stop early enough that trials can save",
+        "grace_within",
+        "2 * slowest_s + shortened(2, deadline_s, rules)",
+        "slowest_s - shortened(2, deadline_s, rules)",
+        ("tests/core/test_limits.py",),
+    ),
 )

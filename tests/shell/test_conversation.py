@@ -257,3 +257,14 @@ def test_an_agent_that_has_lost_what_it_had_told_is_lost() -> None:
         assert "has lost facts that it had told" in place.lost[0].why
 
     play(scenario, fact(1), fact(2))
+
+
+def test_facts_with_a_gap_end_the_connection_and_are_not_handed_on() -> None:
+    async def scenario(place: Place) -> None:
+        await place.conversation.start()
+        await place.until(lambda: place.handed_on == [1])
+        place.agent.writers[-1].write(encode(fact(3)))
+        await place.until(lambda: len(place.agent.heard) > 1)
+        assert place.handed_on == [1]
+
+    play(scenario, fact(1))

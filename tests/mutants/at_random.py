@@ -1,0 +1,214 @@
+"""Tries mistakes that are drawn at random, and says which of them no test notices.
+
+The one rule: for each mistake only tests run that reach its lines, the most telling first, and for
+a limited time: what survives may yet be noticed by a slow test, what is caught is caught.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from tests.mutants.bench import copied
+from tests.mutants.drawing import Drawn, drawn, uses
+from tests.mutants.places import ListError
+from tests.mutants.reaching import Reached, is_old, read, record
+
+FIRST_S = 1.5
+"""Seconds of tests, by their own record, that are tried first: most mistakes need no more."""
+SPEND_S = 25.0
+"""Seconds of tests that are tried at most."""
+PASSED, NOT_THERE = 0, 4
+"""Exit statuses of pytest."""
+NOTICED = {1: "a test", 2: "an import", None: "a time limit"}
+"""Exit statuses of pytest that notice a mistake, and what has noticed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A drawn mistake: what noticed it, empty if nothing did; how many tests reach it."""
+
+    drawn: Drawn
+    caught_by: str
+    tests: int
+    seconds: float
+
+
+class Bench:
+    """A copy of the project and a process beside it that runs tests of it in forks."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._copy = self._stack.enter_context(copied())
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        env |= {"PYTHONPATH": str(self._copy), "OPENBLAS_NUM_THREADS": "1"}
+        self._process = self._stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.mutants.forks"],
+                cwd=self._copy,
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        self._made = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process, and remove the copy."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._stack.close()
+
+    def tried(self, mistake: Drawn, reached: Reached, spend_s: float = SPEND_S) -> Tried:
+        """Try one mistake."""
+        began = time.monotonic()
+        all_tests = reaching_tests(mistake, reached)
+        tests = _within(reached, all_tests, spend_s)
+        first = _within(reached, tests, FIRST_S)
+        path = self._copy / mistake.file
+        before, status = path.read_bytes(), path.stat()
+        self._made += 1
+        try:
+            path.write_text(mistake.text, encoding="utf-8")
+            # Bytecode goes by the time: each mistake has one of its own.
+            os.utime(path, (self._made, self._made))
+            caught = self._failed(first) or self._failed(tests[len(first) :])
+        finally:
+            path.write_bytes(before)
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        return Tried(mistake, caught, len(all_tests), round(time.monotonic() - began, 1))
+
+    def _failed(self, tests: list[str]) -> str:
+        """Return what failed first, empty if all have passed."""
+        if not tests:
+            return ""
+        answer = self._answer(tests)
+        if answer["status"] == NOT_THERE:  # parameters of tests have changed with the code
+            answer = self._answer(list(dict.fromkeys(test.partition("[")[0] for test in tests)))
+        if answer["status"] == PASSED:
+            return ""
+        if answer["status"] in NOTICED:
+            return str(answer["failed"]) or NOTICED[answer["status"]]
+        raise ListError(f"tests cannot be run ({answer['status']}):\n{answer['printed']}")
+
+    def _answer(self, tests: list[str]) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        request = {"tests": tests, "limit_s": 60 + 4 * SPEND_S}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+
+def reaching_tests(mistake: Drawn, reached: Reached) -> list[str]:
+    """Return the tests that reach what is changed, or else what goes by it."""
+    for lines in mistake.around[:1] if mistake.name else mistake.around:
+        if tests := reached.tests_of({mistake.file: lines}):
+            return tests
+    whole = {mistake.file: reached.lines.get(mistake.file, {})}
+    return reached.tests_of(uses(mistake.name)) or reached.tests_of(whole)
+
+
+def _within(reached: Reached, tests: list[str], spend_s: float) -> list[str]:
+    """Return the first of these tests that take so long together, at least one."""
+    spent = 0.0
+    for at, test in enumerate(tests):
+        spent += reached.tests[test] + 0.005
+        if spent > spend_s and at:
+            return tests[:at]
+    return tests
+
+
+def tried_all(mistakes: list[Drawn], reached: Reached, jobs: int) -> list[Tried]:
+    """Try all of them, so many at a time; say each one's end on standard error."""
+    with ExitStack() as stack:
+        free: SimpleQueue[Bench] = SimpleQueue()
+        for _ in range(jobs):
+            free.put(stack.enter_context(Bench()))
+
+        def one(mistake: Drawn) -> Tried:
+            bench = free.get()
+            try:
+                result = bench.tried(mistake, reached)
+            finally:
+                free.put(bench)
+            end = result.caught_by or "SURVIVED"
+            place = f"{mistake.file}:{mistake.around[0].start} {mistake.place}"
+            was = f"{mistake.old} -> {mistake.new}".replace("\n", " ")
+            print(f"{result.seconds:5.1f}s  {place}: {was[:100]}  {end}", file=sys.stderr)
+            return result
+
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(one, mistakes))
+
+
+def report(results: dict[str, list[Tried]], seed: int) -> dict[str, object]:
+    """Write what came of each room as JSON: the share that was caught, and what survived."""
+    return {
+        "seed": seed,
+        "rooms": {
+            room: {
+                "drawn": len(tried),
+                "caught": sum(bool(result.caught_by) for result in tried),
+                "share": round(sum(bool(r.caught_by) for r in tried) / max(1, len(tried)), 3),
+                "reached by no test": sum(not result.tests for result in tried),
+            }
+            for room, tried in results.items()
+        },
+        "seconds": round(sum(r.seconds for tried in results.values() for r in tried)),
+        "caught by": dict(
+            Counter(
+                Path(r.caught_by.partition("::")[0]).stem
+                for tried in results.values()
+                for r in tried
+                if r.caught_by
+            ).most_common()
+        ),
+        "survived": [
+            {
+                "place": f"{r.drawn.file}:{r.drawn.around[0].start} {r.drawn.place}",
+                "old": r.drawn.old,
+                "new": r.drawn.new,
+                "tests": r.tests,
+            }
+            for tried in results.values()
+            for r in tried
+            if not r.caught_by
+        ],
+    }
+
+
+def at_random(count: int, seed: int, rooms: list[str], jobs: int) -> dict[str, object]:
+    """Draw so many mistakes in all, as many of each room, and try them: the report."""
+    if is_old():
+        print("recording which tests reach which lines, for some minutes", file=sys.stderr)
+        record(jobs)
+    reached = read()
+    mistakes = {
+        room: drawn(room, count // len(rooms) + (at < count % len(rooms)), seed)
+        for at, room in enumerate(rooms)
+    }
+    results = iter(tried_all([m for ms in mistakes.values() for m in ms], reached, jobs))
+    return report({room: [*islice(results, len(ms))] for room, ms in mistakes.items()}, seed)

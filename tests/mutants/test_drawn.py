@@ -1,0 +1,36 @@
+"""Mistakes that are drawn at random: the same ones each time, each of them code."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.mutants.at_random import reaching_tests
+from tests.mutants.drawing import ROOMS, drawn, uses
+from tests.mutants.places import ROOT
+from tests.mutants.reaching import Reached
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_same_seed_draws_the_same_mistakes_and_each_changes_the_code(room: str) -> None:
+    mistakes = drawn(room, 20, 3)
+    assert mistakes == drawn(room, 20, 3)
+    assert mistakes != drawn(room, 20, 4)
+    assert len({(mistake.file, mistake.text) for mistake in mistakes}) == 20
+    for mistake in mistakes:
+        was = (ROOT / mistake.file).read_text(encoding="utf-8")
+        assert ast.dump(ast.parse(mistake.text)) != ast.dump(ast.parse(was)), mistake
+
+
+def test_a_mistake_is_tried_by_the_tests_that_reach_it_the_quickest_first() -> None:
+    (mistake,) = drawn("core", 1, 5)
+    line = mistake.around[0].start
+    reached = Reached(
+        {"slow": 2.0, "quick": 0.1, "far": 0.1}, {mistake.file: {line: {"slow", "quick"}}}
+    )
+    assert reaching_tests(mistake, reached) == ["quick", "slow"]
+
+
+def test_a_constant_is_tried_by_the_tests_that_use_it() -> None:
+    assert uses("ORPHAN_TIMEOUT_S").keys() >= {"seerd/shell/aws/userdata.py"}
