@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from seerd.export.rows import Cell, Rows
+from seerd.view.harmless import printable
 
-FORMULA = tuple("=+-@\t\r\n")
+FORMULA = tuple("=+-@")
 """How a cell begins that a spreadsheet computes
 (owasp.org/www-community/attacks/CSV_Injection).
 """
@@ -73,12 +74,12 @@ def run_of_parquet(path: Path) -> str:
 
 
 def _text_of(cell: Cell) -> Cell:
-    if not isinstance(cell, str) or cell[:1] not in FORMULA:
+    if not isinstance(cell, str):
         return cell
     with suppress(ValueError):  # a number is no formula
         float(cell)
         return cell
-    return f"'{cell}"
+    return "'" * cell.startswith(FORMULA) + printable(cell)
 
 
 def _part(path: Path) -> Path:
