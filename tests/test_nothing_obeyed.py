@@ -8,7 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,7 +126,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def seerd(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., str]:
+) -> Iterator[Callable[..., str]]:
     """Runs a command in a folder of its own; returns what it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEERD_HOME", str(home))
@@ -138,7 +139,9 @@ def seerd(
         assert ended.value.code in (0, None), out
         return out
 
-    return run
+    interrupted = signal.getsignal(signal.SIGINT)
+    yield run
+    signal.signal(signal.SIGINT, interrupted)
 
 
 def obeyed(text: str, but: str = "\n") -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ HOSTS = 'cluster = {provider = "hosts", hosts = [{address = "10.0.0.5", gpus = 1
 
 
 @pytest.fixture
-def seerd(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]:
+def seerd(capsys: pytest.CaptureFixture[str]) -> Iterator[Seerd]:
     """Runs a command; returns its exit status, and what it printed."""
 
     def run(*args: object) -> tuple[Any, str]:
@@ -32,7 +33,9 @@ def seerd(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str]]:
             cli.app([*map(str, args)])
         return ended.value.code, " ".join("".join(capsys.readouterr()).split())
 
-    return run
+    interrupted = signal.getsignal(signal.SIGINT)
+    yield run
+    signal.signal(signal.SIGINT, interrupted)
 
 
 @pytest.fixture
