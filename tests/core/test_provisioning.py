@@ -439,6 +439,14 @@ def test_a_second_notice_asks_for_nothing_again(cloud: Cloud) -> None:
     assert cloud.state.fleet.instances["b"].by == 171.0
 
 
+@pytest.mark.parametrize("second", [120.0, 171.0, 400.0])
+def test_of_two_notices_the_earlier_end_counts(cloud: Cloud, second: float) -> None:
+    full(cloud)
+    cloud.fact(InstanceNoticed, "b", 50.0, what="interruption", by=171.0)
+    cloud.fact(InstanceNoticed, "b", 51.0, what="interruption", by=second)
+    assert cloud.state.fleet.instances["b"].by == min(171.0, second)
+
+
 def test_no_more_gpus_are_asked_for_than_the_person_allows(facts: MakeFacts) -> None:
     """The replacement is asked for when the leaving instance is being given back."""
     cloud = Cloud(facts, max_gpus=3 * GPUS, budget_gpu_s=7200.0)
