@@ -13,8 +13,8 @@ from seerd.commands.common import SpecOptions
 from seerd.core.events import JobFacts
 from seerd.errors import SpecError, UsageError
 from seerd.planner.clouds import assumed
-from seerd.planner.model import ClusterFacts
-from seerd.planning.groups import group_problem, job_facts
+from seerd.planner.model import ClusterFacts, Limits
+from seerd.planning.groups import group_problem, job_facts, planner_job
 from seerd.shell.home import Home
 from seerd.spec.group import is_group, load_group
 from seerd.spec.reader import Override
@@ -85,6 +85,19 @@ def test_what_is_shared_is_the_groups_and_the_rest_each_jobs_own(folder: Path) -
     assert problem.limits.max_gpus == 8
     facts: list[JobFacts] = [job_facts(job) for job in group.jobs]
     assert [(one.metric, one.target) for one in facts] == [("of_a", 0.9), ("of_b", None)]
+
+
+@pytest.mark.parametrize(
+    ("run", "planned"), [((900.0, 7200.0), (600.0, 3600.0)), ((300.0, 1200.0), (300.0, 1200.0))]
+)
+def test_a_job_has_limits_of_its_own_within_the_runs(
+    folder: Path, run: tuple[float, float], planned: tuple[float, float]
+) -> None:
+    """Also one that is added to a run."""
+    _, job = load_group([folder / "group.toml"]).jobs
+    cluster = ClusterFacts("held", 8, 1)
+    limits = planner_job(job, Limits(*run), cluster, assumed(rented=False)).problem.limits
+    assert (limits.deadline_s, limits.budget_gpu_s) == planned
 
 
 def test_several_specs_are_a_group_with_the_first_ones_cluster(folder: Path) -> None:

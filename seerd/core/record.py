@@ -72,7 +72,8 @@ def record(state: State, event: AnyEvent) -> None:
         instance = state.fleet.instances.get(event.instance)
         if instance is None:
             if isinstance(event, InstanceNoticed) and not _is_hint(state, event):
-                state.fleet.noticed[event.instance] = event.by
+                before = state.fleet.noticed.get(event.instance)
+                state.fleet.noticed[event.instance] = _sooner(before, event.by)
             elif isinstance(event, InstanceNoticed) and event.what == "cold":
                 state.fleet.slow[event.instance] = (event.why, event.happened)
             elif isinstance(event, InstanceShared):
@@ -316,8 +317,13 @@ def _(event: InstanceNoticed, state: State) -> None:
             else gone
         )
         leave(state, instance, event.by)
-    elif instance.phase is InstancePhase.LEAVING and event.by is not None:
-        instance.by = event.by if instance.by is None else min(instance.by, event.by)
+    elif instance.phase is InstancePhase.LEAVING:
+        instance.by = _sooner(instance.by, event.by)
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    """Return the sooner of two moments, of which either may not be known."""
+    return min((by for by in (one, other) if by is not None), default=None)
 
 
 def _is_hint(state: State, event: InstanceNoticed) -> bool:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from seerd.core.again import DecidingAgain
-from seerd.core.events import AddAsked
+from seerd.core.events import AddAsked, JobAdded
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import new_state
 from seerd.planner.policy import AT_ONCE, POLICIES
 from seerd.sim.world import World
 from tests.core.test_extending import NAMES, TRAINS, facts_of, longer
+from tests.groups import group_world, on
 
 GO_ON = [name for name in NAMES if name not in AT_ONCE]
 ADDED = {"lr": 0.123456}
@@ -115,3 +116,18 @@ def test_a_run_that_is_over_takes_nothing() -> None:
     world.run()
     world.tell(AddAsked(at=world.now, request="r1", config=ADDED))
     assert world.state.requests.answered == {"r1": "ending"}
+
+
+def test_a_job_that_is_added_keeps_the_limits_of_its_own() -> None:
+    """The run goes on for long after them."""
+    world = group_world(until_s=20.0)
+    job, known = world.state.facts.problem.jobs[2], world.state.facts.job("c")
+    problem = replace(job.problem, limits=replace(job.problem.limits, deadline_s=60.0))
+    added, told = replace(job, id="d", problem=problem), structs.replace(known, id="d")
+    world.tell(JobAdded(at=world.now, request="r1", job=added, facts=told))
+    state = on(world).state
+    (job,) = (job for job in state.facts.problem.jobs if job.id == "d")
+    assert job.problem.limits.deadline_s == 60.0
+    ends = [one.until_s or world.now for one in state.ledger.charges() if one.what[:2] == "d."]
+    assert 20.0 < max(ends) <= 60.0
+    assert world.now > 90.0

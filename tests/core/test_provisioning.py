@@ -472,3 +472,21 @@ def test_nobody_waits_past_the_end_for_an_instance_that_is_being_made_ready(
     assert [c.instance for c in ends if isinstance(c, Terminate)] == [
         launch.id for launch in launched
     ]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("times", [(170.0, 120.0), (120.0, 170.0), (None, 120.0), (120.0, None)])
+def test_of_two_times_at_which_an_instance_is_taken_away_the_sooner_counts(
+    cloud: Cloud, times: tuple[float | None, ...], is_known: bool
+) -> None:
+    """Also where both are told before the instance is known to be there."""
+    if is_known:
+        full(cloud)
+        name, at = "b", 50.0
+    else:
+        name, at = "a", 1.0
+    for by in times:
+        cloud.fact(InstanceNoticed, name, at, what="interruption", by=by)
+    if not is_known:
+        cloud.come(cloud.open[0], "a", 2.0)
+    assert cloud.state.fleet.instances[name].by == 120.0

@@ -204,6 +204,41 @@ def test_an_agent_that_is_to_stop_trials_has_a_fresh_lease(
     play(facts(), tmp_path, scenario)
 
 
+def test_a_lease_counts_from_now_and_not_from_the_last_event(
+    facts: MakeFacts, tmp_path: Path
+) -> None:
+    """Agents that nobody tells anything must be gone by the deadline all the same."""
+
+    async def scenario(place: Place) -> None:
+        def much_later(daemon: Daemon) -> bool:
+            if not daemon.state.fleet.holding:
+                return False
+            assert daemon.lease()[0] > 0.0
+            daemon.clock.origin -= 2 * daemon.state.facts.problem.limits.deadline_s
+            assert daemon.lease()[0] == 0.0
+            return True
+
+        await place.run(much_later)
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_no_event_goes_back_in_time(facts: MakeFacts, tmp_path: Path) -> None:
+    """One that was late has the time of the one before it."""
+
+    async def scenario(place: Place) -> None:
+        def told(daemon: Daemon) -> bool:
+            if daemon.state.clock.seq > 3 and not daemon.state.result.notes:
+                daemon.emit(Remarked(at=0.0, text="late"))
+            return "late" in daemon.state.result.notes
+
+        await place.run(told)
+        times = [event.at for event in place.events()]
+        assert times == sorted(times)
+
+    play(facts(), tmp_path, scenario)
+
+
 def test_the_newest_two_checkpoints_of_a_trial_are_kept(
     facts: MakeFacts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
