@@ -403,12 +403,4 @@ DECIDING = (
         'event.what == "rebalance" and state.facts.cluster.hints_move',
         ("tests/core/test_provisioning.py",),
     ),
-    Mutant(
-        "of two times of an interruption the later one counts",
-        "the grace ends before the instance does",
-        "record._",
-        "min(instance.by, event.by)",
-        "max(instance.by, event.by)",
-        ("tests/core/test_provisioning.py",),
-    ),
 )
