@@ -384,6 +384,7 @@ class Welcome:
     attempts  what runs, as "trial/attempt"
     boot      changes when the machine boots (Linux: its boot id; empty if it has none)
     wall      the machine's wall clock, seconds since 1970; None: `now` is
+    answers   whether it answers each `Renew` with `Alive`
     """
 
     kind: ClassVar[str] = "welcome"
@@ -395,6 +396,14 @@ class Welcome:
     attempts: List[str]
     boot: str
     wall: Optional[float] = None
+    answers: bool = False
+
+
+@record
+class Alive:
+    """Answer to `Renew`: the agent is at work, though it may have nothing to report."""
+
+    kind: ClassVar[str] = "alive"
 
 
 @record
@@ -680,7 +689,7 @@ Fact = Union[
     Computed,
     Shared,
 ]
-Message = Union[Order, Welcome, Ask, Fact]
+Message = Union[Order, Welcome, Alive, Ask, Fact]
 
 ORDERS = (Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown)
 FACTS = (

@@ -52,7 +52,7 @@ def carry_out(task: Dict[str, Any], program: str, stream: BinaryIO, say: Say) ->
         if task["do"] == "begin":
             say({"done": _begin(task, Path(program), folder, stream, say)})
         elif task["do"] == "end":
-            say({"done": _end(task["run"], folder)})
+            say({"done": _end(task["run"], folder, task["patience_s"])})
         elif task["do"] == "end-agent":
             say({"done": _end_foreign(task["run"], folder, task["grace_s"])})
         elif task["do"] == "gpus":
@@ -258,14 +258,15 @@ def _tail() -> str:
 # ---------------------------------------------------------------- end
 
 
-def _end(run: str, folder: Path) -> Dict[str, Any]:
-    """End the agent and every process of the run, and remove all but the logs from its folder.
+def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
+    """End the agent and every process of the run, and remove all but the logs from its folder. The
+    agent has `patience_s` seconds to end by itself.
 
     Raises `EndError` if something cannot be ended.
     """
     if folder.is_dir():
         os.chdir(folder)
-        _end_agent(run)
+        _end_agent(run, patience_s)
     left = host.kill(lambda: host.each_of_run(run), set())
     if left:
         raise EndError(f"the processes {sorted(left)} cannot be killed")
@@ -290,9 +291,9 @@ def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
     return {}
 
 
-def _end_agent(run: str) -> None:
+def _end_agent(run: str, patience_s: float) -> None:
     """Ask the agent to end, as a daemon would, and kill it with all that it had started if it does
-    not.
+    not within `patience_s` seconds: it may be stopped, or hang.
 
     Raises `EndError` if it cannot be ended.
     """
@@ -304,7 +305,7 @@ def _end_agent(run: str) -> None:
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
         agent.connect("agent.sock")
         agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))
-    if not _comes_true(lambda: not _locked()):
+    if not _comes_true(lambda: not _locked(), patience_s):
         _kill_agent(run)
 
 

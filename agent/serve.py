@@ -27,6 +27,7 @@ from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import (
     MAX_LINE,
     Ack,
+    Alive,
     Ask,
     Computed,
     Downloads,
@@ -161,6 +162,7 @@ class Agent:
         elif isinstance(message, Renew):
             self._lease.renew(clock.now(), message)
             self._expect_end(message)
+            talk.say(Alive())
         elif isinstance(message, Shutdown):
             self._forsaken = False
             self._end("asked", 0.0)

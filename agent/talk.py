@@ -15,7 +15,16 @@ from typing import Callable, Optional, Union
 from seerd.agent import clock, host
 from seerd.agent.journal import AgentJournal
 from seerd.agent.orders import Here, Orders
-from seerd.agent.protocol import VERSION, Ask, Hello, Message, ProtocolError, Refused, Welcome
+from seerd.agent.protocol import (
+    VERSION,
+    Alive,
+    Ask,
+    Hello,
+    Message,
+    ProtocolError,
+    Refused,
+    Welcome,
+)
 from seerd.agent.wire import decode, encode
 
 AT_ONCE = 256
@@ -61,7 +70,8 @@ class Talk:
         """Welcome the daemon, then send facts and take orders until the connection ends."""
         last, attempts = self._journal.last, orders.attempts
         now, wall, boot = clock.now(), time.time(), host.boot_id()
-        self.say(Welcome(VERSION, AGENT, self._here.gpus, last, now, attempts, boot, wall))
+        gpus = self._here.gpus
+        self.say(Welcome(VERSION, AGENT, gpus, last, now, attempts, boot, wall, answers=True))
         for question in orders.asks:
             self.say(question)
         self._sent = seen
@@ -72,7 +82,7 @@ class Talk:
         finally:
             self._sending.cancel()
 
-    def say(self, message: Union[Welcome, Ask]) -> None:
+    def say(self, message: Union[Welcome, Alive, Ask]) -> None:
         """Send what is no fact, and is said on this connection alone."""
         self._writer.write(encode(message))
 

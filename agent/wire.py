@@ -20,6 +20,7 @@ from seerd.agent.protocol import (
     MAX_LINE,
     NAME,
     ORDERS,
+    Alive,
     Ask,
     Checkpointed,
     Message,
@@ -191,7 +192,7 @@ _SCALARS = (str, float, int, bool)
 _AS_IT_IS = frozenset((*_SCALARS, dict, type(None)))
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-_KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Ask, *FACTS)}
+_KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Alive, Ask, *FACTS)}
 
 
 @lru_cache(maxsize=None)

@@ -366,6 +366,7 @@ def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_a
         "seerd.units",
         "seerd.shell.clock",
         "seerd.agent.copying",
+        "seerd.agent.host",
         "seerd.agent.manifest",
         "seerd.agent.protocol",
         "seerd.agent.wire",

@@ -161,6 +161,17 @@ def test_a_machine_that_is_down_at_the_end_is_not_waited_for_beyond_the_deadline
     assert told["status"] in (("interrupted",) if stopped else ("done", "deadline"))
 
 
+def test_an_agent_that_is_stopped_is_ended_with_its_trials_by_the_deadline(
+    tmp_path: Path, server: Sshd
+) -> None:
+    path = spec_of_one(tmp_path, server)
+    run = seerd(tmp_path, "run", path, "--deadline", "24s", "--budget", "4gpu-min", "--json")
+    until(lambda: saved(server) > 4, 60)
+    os.kill(int(next(server.home.glob(".seerd/*/agent.pid")).read_text()), signal.SIGSTOP)
+    assert ended(run)["elapsed_s"] <= 24
+    assert agents(server.home) == []
+
+
 def test_torchrun_trains_on_a_machine_over_ssh(tmp_path: Path, server: Sshd) -> None:
     path = spec_of_one(tmp_path, server)
     with_torchrun = f'python = "{sys.executable}"'

@@ -191,6 +191,14 @@ def off_in_s(state: State, now: float) -> float:
     return off_by - terminate_s(state) - now
 
 
+def spare_s(state: State, now: float) -> float:
+    """Return for how many seconds from `now` on the end of the run may still wait for a machine:
+    the best model is then published by the deadline, and what still costs is within the budget.
+    """
+    deadline_s = state.facts.problem.limits.deadline_s - publish_s(state)
+    return max(0.0, min(deadline_s, exhausted_at(state) + release_s(state)) - now)
+
+
 def lease_grace_s(state: State) -> float:
     """Return how long trials may take to save and exit when an agent's lease has ended, in seconds.
 

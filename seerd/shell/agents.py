@@ -22,6 +22,7 @@ from seerd.agent.protocol import (
     FACTS,
     VERSION,
     Ack,
+    Alive,
     Ask,
     Checkpointed,
     Fact,
@@ -48,6 +49,10 @@ from seerd.shell.stores.base import slot_number
 from seerd.shell.translate import event_of, order_of
 
 RENEW_S = 5.0
+SILENT_S = 3 * RENEW_S
+"""Longest silence of an agent that answers renewals, seconds. Then the connection is made again,
+which an agent that is stopped or hangs does not answer either.
+"""
 ACK_S = 0.05
 """Seconds that an acknowledgement may wait for the next. It must come before an agent flushes what
 has none (`seerd.agent.serve.FLUSH_S`).
@@ -366,7 +371,7 @@ class Conversation:
                 self.say(self._last_order)
             renewing = asyncio.create_task(self._keep_renewing())
             await self._say_again()
-            await self._listen(reader, welcome.last, ahead_s)
+            await self._listen(reader, welcome, ahead_s)
         finally:
             self._writer = None
             if renewing is not None:
@@ -374,8 +379,7 @@ class Conversation:
             writer.close()
 
     async def _welcome(self, reader: LineReader) -> tuple[Welcome, float]:
-        async with asyncio.timeout(ANSWER_S):
-            line = await reader.readline()
+        line = await _line_within(ANSWER_S, reader)
         if not line:
             raise ProtocolError("the agent closed the connection instead of answering")
         welcome = decode(line)
@@ -393,11 +397,14 @@ class Conversation:
         self.off_s = min(shown - wall(), shown - time.time(), key=abs)
         return welcome, self.ahead_s
 
-    async def _listen(self, reader: LineReader, last: int, ahead_s: float) -> None:
+    async def _listen(self, reader: LineReader, welcome: Welcome, ahead_s: float) -> None:
+        last, patience_s = welcome.last, SILENT_S if welcome.answers else None
         if self._seen >= last:
             self._caught_up.set()
-        while line := await reader.readline():
+        while line := await _line_within(patience_s, reader):
             message = decode(line)
+            if isinstance(message, Alive):
+                continue
             if isinstance(message, Ask):
                 self.answer(partial(self.orders.parts, message))
                 continue
@@ -457,3 +464,13 @@ class Conversation:
         while True:
             self.renew()
             await asyncio.sleep(RENEW_S)
+
+
+async def _line_within(for_s: float | None, reader: LineReader) -> bytes:
+    """Read a line. Raises `TimeoutError` if none comes for so many seconds; None: for ever."""
+    try:
+        async with asyncio.timeout(for_s):
+            return await reader.readline()
+    except TimeoutError:
+        silent = f"the agent has not answered for {for_s:.0f}s"
+        raise TimeoutError(f"{silent}: it is stopped, hangs, or cannot be reached") from None

@@ -36,7 +36,7 @@ from seerd.core.limits import (
     lease_grace_s,
     lease_s,
     off_in_s,
-    publish_s,
+    spare_s,
     training_ends_at,
 )
 from seerd.core.state import THERE, State, Trial
@@ -316,8 +316,7 @@ class Daemon:
 
     def spare(self) -> float:
         """Return for how many seconds the end of the run may still wait for a machine."""
-        last = self.state.facts.problem.limits.deadline_s - publish_s(self.state)
-        return max(0.0, last - self.clock.now())
+        return spare_s(self.state, self.clock.now())
 
     # ------------------------------------------------------------ signals
 

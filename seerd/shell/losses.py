@@ -103,7 +103,8 @@ class Losses:
     async def _lose(self, instance: str, why: str) -> None:
         span = Span()
         try:
-            span = await self._environment.provider.terminate(instance)
+            spare_s = self._core.spare()
+            span = await self._environment.provider.terminate(instance, spare_s)
         except ProviderError as error:
             why = f"{why}; {error}"
         await self.tell(Loss(instance, why, span))

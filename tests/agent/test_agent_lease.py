@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from seerd.agent.lease import Lease
 from seerd.agent.orders import Here
-from seerd.agent.protocol import Renew, Stop
+from seerd.agent.protocol import Alive, Renew, Stop
 from seerd.agent.serve import Agent
 from seerd.agent.talk import Talk
+from seerd.agent.wire import encode
 
 SECONDS = st.floats(0, 1e6)
 
@@ -69,10 +71,12 @@ def test_only_the_newest_connection_renews_it(tmp_path):
     here = Here("r1", 1, cuda=False, folder=tmp_path, library=tmp_path)
     lease = Lease(100.0, 5.0)
     agent = Agent(here, lease)
-    older, newer = Talk(None, None, here, agent._journal), Talk(None, None, here, agent._journal)
+    said = io.BytesIO(), io.BytesIO()
+    older, newer = (Talk(None, writer, here, agent._journal) for writer in said)
     agent._talk = newer
     agent._obey(older, Renew(for_s=999.0, grace_s=7.0))
     assert lease == Lease(100.0, 5.0)
     agent._obey(newer, Renew(for_s=999.0, grace_s=7.0))
     assert lease.grace_s == 7.0
+    assert [writer.getvalue() for writer in said] == [b"", encode(Alive())]
     agent._journal.close()

@@ -18,6 +18,7 @@ from seerd.agent.protocol import (
     MAX_LINE,
     NAME,
     ORDERS,
+    Alive,
     Checkpointed,
     Exited,
     Hello,
@@ -74,7 +75,7 @@ def made(cls: Any) -> st.SearchStrategy[Any]:
     return st.builds(cls, **values)
 
 
-@given(st.one_of([made(cls) for cls in (*ORDERS, Welcome, *FACTS)]))
+@given(st.one_of([made(cls) for cls in (*ORDERS, Welcome, Alive, *FACTS)]))
 def test_every_message_arrives_as_it_was_sent_on_one_line(message):
     line = encode(message)
     assert line.endswith(b"\n")

@@ -36,6 +36,7 @@ from seerd.core.limits import (
     publish_s,
     release_s,
     shortest_s,
+    spare_s,
     terminate_s,
     training_ends_at,
 )
@@ -148,6 +149,14 @@ def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(
     late = exhausted_at(state) - 5.0
     assert late < close_at(state) - RULES.lease_s
     assert lease_s(state, late) == pytest.approx(5.0 + end_s(state) / 2)
+
+
+def test_the_end_waits_for_no_machine_beyond_deadline_and_budget(facts: MakeFacts) -> None:
+    state = rented(facts, 4000.0)
+    assert spare_s(state, 3500.0) == 100.0 - publish_s(state)
+    assert spare_s(state, 4000.0) == 0.0
+    state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
+    assert spare_s(state, 990.0) == pytest.approx(10.0), "4,000 GPU-s are 1,000 s of 4 GPUs"
 
 
 def test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over(facts: MakeFacts) -> None:

@@ -28,6 +28,14 @@ OBEYING = (
         ("tests/agent/test_agent_lease.py",),
     ),
     Mutant(
+        "an agent does not answer renewals",
+        "an agent that is at work is not taken for one that is stopped",
+        "Agent._obey",
+        "talk.say(Alive())",
+        "",
+        ("tests/agent/test_agent_lease.py::test_only_the_newest_connection_renews_it",),
+    ),
+    Mutant(
         "a renewal can only prolong the lease",
         "the newest word on the lease counts",
         "Lease.renew",

@@ -74,7 +74,7 @@ ENDURING = (
         "an instance whose agent cannot be reached counts as lost while it runs on",
         "no trial runs twice at once",
         "Losses._lose",
-        "span = await self._environment.provider.terminate(instance)",
+        "span = await self._environment.provider.terminate(instance, spare_s)",
         "pass",
         (f"{SEED}[7]", f"{SEED}[4027]"),
     ),

@@ -10,6 +10,8 @@ JOURNAL = "tests/shell/test_journal.py"
 DAEMON = "tests/shell/test_daemon.py"
 CONVERSATION = "tests/shell/test_conversation.py"
 MOMENT = "test_orders_carry_the_moment_from_which_their_seconds_count_in_the_agents_time"
+LOCAL = "tests/shell/test_local_provider.py"
+STOPPED = "test_an_agent_that_is_stopped_is_ended_with_its_trials_in_the_time_that_is_left"
 SESSIONS = "tests/shell/test_sessions.py"
 CONNECTING = "tests/shell/test_ssh_connecting.py"
 
@@ -181,6 +183,40 @@ CARRYING = (
         "self._dated(order)",
         "order",
         (f"{CONVERSATION}::{MOMENT}",),
+    ),
+    Mutant(
+        "an agent that is stopped is waited for as long as its connection is open",
+        "an agent that does not answer is ended",
+        "Conversation._listen",
+        "SILENT_S if welcome.answers else None",
+        "None",
+        (f"{CONVERSATION}::test_an_agent_that_answers_renewals_and_then_is_silent_is_lost",),
+    ),
+    Mutant(
+        "what an agent that does not end had started is left to the next agent",
+        "no trial outlives the deadline",
+        "LocalProvider._end",
+        "each_of_run(self.run)",
+        "()",
+        (f"{LOCAL}::{STOPPED}",),
+    ),
+    Mutant(
+        "an agent that does not end is waited for longer than there is time",
+        "no trial outlives the deadline",
+        "LocalProvider._end",
+        "min(END_S, max(LEAST_S, spare_s / 2))",
+        "END_S",
+        (f"{LOCAL}::{STOPPED}",),
+    ),
+    Mutant(
+        "the end of a run waits for a machine although the budget is used up",
+        "the budget is kept",
+        "spare_s",
+        "min(deadline_s, exhausted_at(state) + release_s(state))",
+        "deadline_s",
+        (
+            "tests/core/test_limits.py::test_the_end_waits_for_no_machine_beyond_deadline_and_budget",
+        ),
     ),
     Mutant(
         "an order to stop counts from when it is said",

@@ -15,11 +15,23 @@ from typing import Any
 
 import pytest
 
-from seerd.agent.protocol import VERSION, Ack, Fact, Hello, Refused, Renew, Started, Stop, Welcome
+from seerd.agent.protocol import (
+    VERSION,
+    Ack,
+    Alive,
+    Fact,
+    Hello,
+    Refused,
+    Renew,
+    Started,
+    Stop,
+    Welcome,
+)
 from seerd.agent.wire import decode, encode
 from seerd.core.commands import AnyCommand, StopTrial
 from seerd.core.events import InstanceLost, TrialStarted
 from seerd.errors import ProviderError
+from seerd.shell import agents
 from seerd.shell.agents import Conversation
 from seerd.shell.clock import RunClock, wall
 from seerd.shell.losses import Losses
@@ -48,6 +60,7 @@ class Agent:
     `heard`: by connection.
 
     speaks   this version of the protocol
+    answers  renewals, until it is `stopped`
     ended    the grace periods of those in its place that were ended
     """
 
@@ -56,6 +69,8 @@ class Agent:
     heard: list[list[Any]] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    answers: bool = False
+    stopped: bool = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
@@ -63,6 +78,10 @@ class Agent:
         while line := await reader.readline():
             message = decode(line)
             self.heard[-1].append(message)
+            if self.stopped:
+                continue
+            if isinstance(message, Renew) and self.answers:
+                writer.write(encode(Alive()))
             if isinstance(message, Hello) and message.version != self.speaks:
                 writer.write(
                     encode(Refused(0, time.time(), "", f"this agent speaks version {self.speaks}"))
@@ -70,9 +89,8 @@ class Agent:
                 break
             if isinstance(message, Hello):
                 now = wall() + AHEAD_S
-                writer.write(
-                    encode(Welcome(VERSION, "1", 4, len(self.facts), now, [], "boot", now))
-                )
+                last, answers = len(self.facts), self.answers
+                writer.write(encode(Welcome(VERSION, "1", 4, last, now, [], "boot", now, answers)))
                 writer.write(b"".join(map(encode, self.facts)))
         writer.close()
 
@@ -90,7 +108,7 @@ class Ways:
 
     def journal(self, instance: str) -> None: ...
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float) -> Span:
         return Span()
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
@@ -132,13 +150,16 @@ def play(
     pending: tuple[AnyCommand, ...] = (),
     speaks: int = VERSION,
     becomes: int = VERSION,
+    answers: bool = False,
 ) -> None:
-    """`speaks`: the agent's version of the protocol, and what it `becomes` when it is replaced."""
+    """`speaks`: the agent's version of the protocol, and what it `becomes` when it is replaced;
+    `answers`: whether it answers renewals.
+    """
 
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "s"
-            agent = Agent(list(facts), speaks)
+            agent = Agent(list(facts), speaks, answers=answers)
             server = await asyncio.start_unix_server(agent.serve, str(path))
             core = Core(RunClock(time.time()), seen, list(pending))
             ways: Any = Ways(agent, path, becomes)
@@ -268,3 +289,26 @@ def test_facts_with_a_gap_end_the_connection_and_are_not_handed_on() -> None:
         assert place.handed_on == [1]
 
     play(scenario, fact(1))
+
+
+def test_an_agent_that_answers_renewals_and_then_is_silent_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is stopped, or hangs: its connection stays open, and so is its next one."""
+    for name, seconds in {
+        "RENEW_S": 0.05,
+        "SILENT_S": 0.5,
+        "ANSWER_S": 0.3,
+        "GIVE_UP_S": 0.5,
+    }.items():
+        monkeypatch.setattr(agents, name, seconds)
+
+    async def scenario(place: Place) -> None:
+        await place.until(lambda: len(place.told(Renew, 0)) > 20)
+        assert len(place.agent.heard) == 1, "one that answers is left alone"
+        place.agent.stopped = True
+        await place.until(lambda: bool(place.lost))
+        assert len(place.agent.heard) > 1
+        assert "the agent has not answered for" in place.lost[0].why
+
+    play(scenario, fact(1), answers=True)

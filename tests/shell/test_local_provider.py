@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from seerd.agent import host
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers import local
@@ -57,3 +63,33 @@ def test_an_instance_that_was_given_back_gets_no_new_agent(provider: LocalProvid
         assert len(provider.spawned[INSTANCE]) == 1
 
     asyncio.run(asked_again())
+
+
+def a_trial() -> subprocess.Popen[bytes]:
+    """A process of a trial of the run, in a session of its own."""
+    trial = subprocess.Popen(
+        [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(60)"],
+        env={**os.environ, host.MARKER: "run/t1/1"},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert trial.stdout is not None
+    trial.stdout.readline()
+    return trial
+
+
+def test_an_agent_that_is_stopped_is_ended_with_its_trials_in_the_time_that_is_left(
+    provider: LocalProvider,
+) -> None:
+    async def given_back() -> None:
+        await provider.launch("1.0")
+        provider.spawned[INSTANCE][0].send_signal(signal.SIGSTOP)
+        trial = a_trial()
+        began = time.monotonic()
+        await provider.terminate(INSTANCE, 2.0)
+        assert time.monotonic() - began < 2.0
+        assert not host.is_there(trial.pid)
+        trial.communicate()
+        assert (await provider.leftovers()).costing == []
+
+    asyncio.run(given_back())

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from seerd.agent.host import each_of_run, kill
 from seerd.errors import ProviderError
 from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
@@ -46,7 +47,6 @@ class LocalProvider:
     weight      the run's share of the GPUs beside other runs on this machine
     spawned     the agents' processes that were started here, by instance
     given_back  instances that were given back: `connect` starts no agent for them any more
-    left_to_end  those of them that end by themselves, since the run's time was up
     """
 
     folder: Path
@@ -59,7 +59,6 @@ class LocalProvider:
     weight: float = 1.0
     spawned: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
     given_back: set[str] = field(default_factory=set)
-    left_to_end: set[str] = field(default_factory=set)
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Do nothing: this machine is there, and its agents cost nothing by themselves."""
@@ -106,11 +105,11 @@ class LocalProvider:
         return "127.0.0.1"
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """Wait for the agent to end, else kill it and have a new one clean up after it, so that no
-        process is left. Raises `ProviderError` if the new one does not start or end. The span is
-        empty: this machine is not rented.
+        """Wait for the agent to end, else kill it and every process of the run here: it may be
+        stopped, or hang. The span is empty: this machine is not rented.
 
-        With less than `END_S` seconds to spare, nobody waits for the new one: it ends by itself.
+        If there are `END_S` seconds to spare, a new agent then stores what trials had saved. Raises
+        `ProviderError` if processes cannot be killed, or the new agent does not start or end.
         """
         instance = name if self._there(name) else _named(name)
         self.given_back.add(instance)
@@ -126,27 +125,24 @@ class LocalProvider:
         """Return the agents that still live."""
         folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
         alive = [folder.name for folder in folders if self._runs(folder.name)]
-        return Leftovers(
-            [f"{name}: its agent still runs" for name in alive if name not in self.left_to_end],
-            [f"{name}: its agent is ending" for name in alive if name in self.left_to_end],
-        )
+        return Leftovers([f"{name}: its agent still runs" for name in alive])
 
     async def close(self) -> None:
         """Do nothing: nothing is open."""
 
     async def _end(self, instance: str, spare_s: float) -> None:
         folder = self.folder / instance
-        patience_s = min(END_S, max(LEAST_S, spare_s))
+        patience_s = min(END_S, max(LEAST_S, spare_s / 2))
         orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), patience_s)
         if orderly:
             return
         self._kill(instance)
-        if patience_s < END_S:
-            await _wait(lambda: not self._runs(instance), LEAST_S)
-            self.left_to_end.add(instance)
-            self._spawn(folder, lease_s=0.0, grace_s=0.0)
-            return
+        left = await asyncio.to_thread(kill, lambda: each_of_run(self.run), set())
+        if left:
+            raise ProviderError(f"the processes {sorted(left)} of the run cannot be killed")
         await _wait(lambda: not self._runs(instance), END_S)
+        if spare_s < END_S:
+            return
         await self._ensure_agent(instance)
         _signal(folder, signal.SIGTERM)
         if not await _wait(lambda: not self._runs(instance), END_S):

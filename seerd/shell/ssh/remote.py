@@ -37,6 +37,8 @@ AT_ONCE = 16
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 1.0
 RECONNECT_S = 10.0
+LEAST_END_S, MOST_END_S = 0.3, 10.0
+"""Seconds that an agent has to end by itself before it is killed."""
 MOST_LOGS, MOST_OF_ALL = 4000, 8 << 20
 """Most logs, and most bytes of them, taken from one answer; `agent/printed.py` sends no more."""
 FREE_S = 7.0
@@ -256,16 +258,17 @@ class Remote:
 
     async def end(self, machine: RemoteMachine, patience_s: float = RECONNECT_S) -> None:
         """End the agent and every process of the run on this machine, and delete the run's folder
-        there, but for the logs. Raises `ProviderError`.
+        there, but for the logs. An agent that does not end by itself in half of the time is killed.
+        Raises `ProviderError`.
 
         `patience_s`, in seconds, includes the time spent waiting for other tasks on the same
         machine.
         """
         line, end = self._line(machine), asyncio.get_running_loop().time() + patience_s
         async with line.lock:
-            await self._run_task(
-                machine, line, "end", max(0.0, end - asyncio.get_running_loop().time())
-            )
+            left_s = max(0.0, end - asyncio.get_running_loop().time())
+            ending_s = min(MOST_END_S, max(LEAST_END_S, left_s / 2))
+            await self._run_task(machine, line, "end", left_s, patience_s=ending_s)
             line.socket, line.tree = None, ""
 
     async def left(self, machine: RemoteMachine, patience_s: float | None = None) -> list[str]:
@@ -366,11 +369,11 @@ class Remote:
         machine: RemoteMachine,
         line: _Line,
         do: str,
-        patience_s: float,
+        reach_s: float,
         packed: PackedBundle | None = None,
         **more: object,
     ) -> Any:
-        """Run a remote task there, reconnecting for up to `patience_s` seconds, and return its
+        """Run a remote task there, reconnecting for up to `reach_s` seconds, and return its
         result. Raises `ProviderError`.
         """
         packed = packed or await self._packed()
@@ -382,7 +385,7 @@ class Remote:
             **more,
         }
         task = RemoteTask(do, self._options.run, self._options.python, details)
-        patience = _Patience(patience_s)
+        patience = _Patience(reach_s)
         while True:
             try:
                 async with self._few:
@@ -394,7 +397,7 @@ class Remote:
                 if not await patience.waits(error.pause_s):
                     raise ProviderError(
                         f"{_named(machine)} could not be reached over SSH within "
-                        f"{patience_s:.0f}s: {error}"
+                        f"{reach_s:.0f}s: {error}"
                     ) from error
             except ProviderError as error:
                 raise ProviderError(f"{_named(machine)}: {error}") from error
