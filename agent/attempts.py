@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple, Union
 
-from seerd.agent import clock, host, plainfile, postmortem
+from seerd.agent import clock, host, postmortem
 from seerd.agent.family import Ancestor, Family, Others
 from seerd.agent.file_events import FileEvents
 from seerd.agent.hangs import PATIENCE, Stall
@@ -27,7 +27,7 @@ from seerd.agent.observing import END_FILE, Observing
 from seerd.agent.protocol import Exited, Noticed, Start, Started
 from seerd.agent.standstill import Standstill
 from seerd.agent.threads import in_thread
-from seerd.agent.trial_output import MOST_AT_ONCE, QUIET_S, TrialOutput
+from seerd.agent.trial_output import QUIET_S, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import Watchdog
 
@@ -113,7 +113,6 @@ class LocalAttempt:
         self._out = places.attempt / "out.jsonl"
         self._watch = -1
         self._looked_at = 0.0
-        self._drained_to = 0
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
         self._storing: Optional[asyncio.Task[None]] = None
@@ -231,7 +230,7 @@ class LocalAttempt:
         if self._watch >= 0 and now - self._looked_at < LOOK_S:
             return False
         self._looked_at = now
-        return self._output.has_grown()
+        return self._output.has_news()
 
     def _end_by(self, work: Coroutine[Any, Any, None]) -> None:
         self._killing = asyncio.ensure_future(work)
@@ -253,7 +252,7 @@ class LocalAttempt:
     def _look_whether_it_stands(self, process: FirstProcess) -> None:
         output = self._output
         limit_s = max(min(STILL_S, self._quiet_s), PATIENCE * output.longest_s)
-        now, told = time.monotonic(), self._drained_to
+        now, told = time.monotonic(), output.read_to
         if why := self._still.look(now, process.pid, told, output.reported_at, limit_s):
             output.tell_once("still", why)
 
@@ -386,14 +385,13 @@ class LocalAttempt:
         proving = asyncio.ensure_future(self._proved_free())
         while self._output.has_grown():
             self._tell(await self._drained())
+        self._tell(self._output.last_reports())
         await self._store_last()
         return await proving
 
     async def _drained(self) -> List[Maker]:
         """Return facts of what has been written, read in a thread if it is much."""
-        size = plainfile.size(self._out)
-        is_little = size - self._drained_to <= LITTLE
-        self._drained_to = min(size, self._drained_to + MOST_AT_ONCE)
+        is_little = self._output.behind() <= LITTLE
         return self._output.drain() if is_little else await asyncio.to_thread(self._output.drain)
 
     async def _proved_free(self) -> Tuple[float, str]:

@@ -14,6 +14,7 @@ from typing import Iterator
 
 from seerd.agent import clock, host
 from seerd.agent.journal import AgentJournal, Maker
+from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.manifest import Goal
 from seerd.agent.orders import Here
 from seerd.agent.presigned_urls import PresignedUrls
@@ -34,11 +35,13 @@ def recover(here: Here, journal: AgentJournal) -> None:
     left = host.kill(lambda: host.each_of_run(here.run), set())
     if left:
         raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
+    limit = ReportLimit()
     for (trial, attempt), told in list(journal.open.items()):
         job = None if journal.prepared is None else journal.prepared.job_of(trial)
         store = job.store if job is not None else str(here.folder / "store")
-        goal = Goal(job.metric, job.mode) if job is not None else Goal("", "max")
-        output = here.output(store, goal, PresignedUrls(trial, attempt, lambda _: False))
+        goal = Goal("", "max") if job is None else Goal(job.metric, job.mode, job.constraints)
+        urls = PresignedUrls(trial, attempt, lambda _: False)
+        output = here.output(store, goal, urls, limit)
         output.forget_nothing(told)
         for makers in output.drain_all():
             journal.add(makers)

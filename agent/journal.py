@@ -118,6 +118,11 @@ class AgentJournal:
             return self._waiting[seen - self._acked :]
         return [encode(fact) for fact in facts_after(self._path, seen)]
 
+    @property
+    def unacknowledged(self) -> int:
+        """How many facts the daemon has not acknowledged."""
+        return len(self._waiting)
+
     def acknowledge(self, seen: int) -> None:
         """Note that the daemon has committed the facts up to the number `seen`, and drop them from
         memory.

@@ -11,8 +11,9 @@ import json
 import math
 import re
 from dataclasses import field
+from operator import ge, gt, le, lt
 from pathlib import Path
-from typing import Any, Dict, Optional, Set
+from typing import Any, Dict, List, Optional, Set
 
 from seerd.agent import KEPT, plainfile
 from seerd.agent.protocol import MOST_REPORTS, NAME
@@ -25,6 +26,7 @@ LARGEST_CHECKPOINT = 5 << 40
 """
 MOST_METRICS = 64
 MOST_VERSIONS = 16
+HOLDS = {"<": lt, "<=": le, ">": gt, ">=": ge}
 SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -87,15 +89,29 @@ class Goal:
 
     metric  name of the metric
     mode    whether more ("max") or less ("min") of it is better
+    constraints  as in `Job.constraints`
     """
 
     metric: str
     mode: str
+    constraints: List[str] = field(default_factory=list)
 
     def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
         """Return a number that is the larger the better; None if the metric is not finite."""
         value = metrics.get(self.metric)
         return -value if value is not None and self.mode == "min" else value
+
+
+def allows(constraints: List[str], metrics: Dict[str, Optional[float]]) -> bool:
+    """Tell whether all constraints hold for these metrics; a metric that is missing violates
+    nothing yet.
+    """
+    split = (text.split() for text in constraints)
+    return all(_holds(metrics[name], *rest) for name, *rest in split if name in metrics)
+
+
+def _holds(value: Optional[float], sign: str, limit: str) -> bool:
+    return value is not None and HOLDS[sign](value, float(limit))
 
 
 def needed(worths: Dict[str, Optional[float]]) -> Set[str]:

@@ -42,6 +42,7 @@ from seerd.agent.gpus import Gpus
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
 from seerd.agent.interpreters import Interpreters
 from seerd.agent.journal import AgentJournal, Maker, Order
+from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import (
     LaunchPlan,
     Places,
@@ -127,11 +128,13 @@ class Here:
             own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock"
         )
 
-    def output(self, store: str, goal: Goal, urls: PresignedUrls) -> TrialOutput:
+    def output(
+        self, store: str, goal: Goal, urls: PresignedUrls, limit: ReportLimit
+    ) -> TrialOutput:
         """Return the output of an attempt, to be read.
 
         Its checkpoints go to the directory `store`, or, if that is empty, to where `urls` allows;
-        they are compared by `goal`.
+        they are compared by `goal`. `limit`: of its reports.
         """
         trial, attempt = urls.trial, urls.attempt
         places = self.places(trial, attempt)
@@ -139,7 +142,8 @@ class Here:
             Directory(Path(store) / trial, goal) if store else RemoteStore(urls)
         )
         out = places.attempt / "out.jsonl"
-        return TrialOutput(out, trial, attempt, places.checkpoints, checkpoint_store, goal)
+        local = places.checkpoints
+        return TrialOutput(out, trial, attempt, local, checkpoint_store, goal, limit)
 
 
 class Orders:
@@ -166,6 +170,7 @@ class Orders:
         )
         self._gpus = Gpus(here.machine, self._names)
         self._attempts: Dict[str, LocalAttempt] = {}
+        self._limit = ReportLimit(lambda: len(self._attempts), lambda: journal.unacknowledged)
         self._file_events = FileEvents()
         self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
@@ -364,7 +369,8 @@ class Orders:
             return
         places = self._here.places(order.trial, order.attempt)
         urls = self._urls.of(order.trial, order.attempt)
-        output = self._here.output(job.store, Goal(job.metric, job.mode), urls)
+        goal = Goal(job.metric, job.mode, job.constraints)
+        output = self._here.output(job.store, goal, urls, self._limit)
         attempt = LocalAttempt(
             *(self._here.run, order, places, output, self._tell, self._gpus.why_held),
             others=lambda: [one for one in self._attempts.values() if one is not attempt],

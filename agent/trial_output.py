@@ -23,10 +23,12 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from seerd.agent import clock, plainfile
 from seerd.agent.journal import Maker
+from seerd.agent.kept_reports import A_SECOND, KeptReports, ReportLimit
 from seerd.agent.manifest import (
     CheckpointError,
     Goal,
     Manifest,
+    allows,
     best_of,
     count_of,
     is_safe,
@@ -37,9 +39,9 @@ from seerd.agent.protocol import Checkpointed, Complained, Fact, Reported, Train
 from seerd.agent.transfer import CheckpointStore, NotNowError
 
 MOST_AT_ONCE = 1 << 20
-MOST_IN_ALL = 1 << 30
-"""Bytes after which no more of the file is read. A file with a hole in it can be larger than
-anybody could ever read, and the end of an attempt waits for its last line.
+MOST_BEHIND = 8 << 20
+"""Bytes that may wait to be read, which takes half a second. Of more only the last are read: a
+trial can write faster than anybody reads, and the end of its attempt waits for its last line.
 """
 LONGEST_LINE = 1 << 16
 
@@ -65,6 +67,7 @@ class TrialOutput:
 
     reported_at  when it last reported, or began, by the monotonic clock; infinite: it has not begun
     longest_s    seconds of its longest wait for a report
+    read_to      bytes of the file that `drain` has looked at
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class TrialOutput:
         local: Path,
         checkpoint_store: CheckpointStore,
         goal: Goal,
+        limit: ReportLimit,
     ) -> None:
         self._path = path
         self._trial = trial
@@ -87,7 +91,7 @@ class TrialOutput:
         self._best: Optional[float] = None
         self.checkpoint_store = checkpoint_store
         self._offset = 0
-        self._read_to = 0
+        self.read_to = 0
         self._complaints = 0
         self._line = 0
         self._quiet_since: Optional[float] = None
@@ -97,6 +101,9 @@ class TrialOutput:
         self._failures = 0
         self._untold: List[Maker] = []
         self._told: Set[Tuple[str, Any]] = set()
+        self._reports: KeptReports[Maker] = KeptReports(limit)
+        self._epoch = -1
+        self._is_amid = False
 
     def forget_nothing(self, facts: List[Fact]) -> None:
         """Note what an agent before us has told of this attempt, so that it is not told again."""
@@ -104,7 +111,7 @@ class TrialOutput:
             if isinstance(fact, Training):
                 self._told.add(("training", 0))
             elif isinstance(fact, Reported):
-                self._told.add(("report", fact.epoch))
+                self._epoch = fact.epoch
             elif isinstance(fact, Checkpointed):
                 self._told.add(("checkpoint", fact.name))
                 self._has_stored(self._goal.worth(fact.metrics))
@@ -132,20 +139,38 @@ class TrialOutput:
         """Tell whether there is something that `drain` has not looked at."""
         return bool(self._untold) or self._has_lines()
 
+    def has_news(self) -> bool:
+        """Tell whether `drain` has something to return, or to look at."""
+        return self.has_grown() or self._reports.may_tell()
+
     def _has_lines(self) -> bool:
-        return plainfile.size(self._path) > self._read_to
+        return self.behind() > 0
+
+    def behind(self) -> int:
+        """Return how many bytes there are that `drain` has not looked at; negative: nothing more is
+        read.
+        """
+        return plainfile.size(self._path) - self.read_to
 
     def drain_all(self) -> Iterator[List[Maker]]:
         """Yield the facts of all that is left, once nobody writes any more."""
         while self.has_grown():
             yield self.drain()
+        yield self.last_reports()
+
+    def last_reports(self) -> List[Maker]:
+        """Return the facts of reports that were kept back, at the end of the attempt."""
+        return self._reports.let_go()
 
     def drain(self) -> List[Maker]:
         """Return facts for the whole lines that have come since the last time, at most
         `MOST_AT_ONCE` bytes of them. Their checkpoints wait for `store`.
         """
-        found = [self._fact(line) for line in self._lines()] if self._has_lines() else []
-        return [maker for maker in (*found, *self._complaints_to_tell()) if maker is not None]
+        found = [maker for line in self._lines() for maker in self._facts(line)]
+        kept_back = self._reports.let_go() if self._reports.may_tell() else []
+        if self._reports.has_dropped:
+            self.tell_once("often", f"at most {A_SECOND:g}")
+        return [*found, *kept_back, *self._complaints_to_tell()]
 
     def can_store(self) -> bool:
         """Tell whether `store` has something to do, and can do it."""
@@ -204,24 +229,36 @@ class TrialOutput:
             self._worths = {name: self._worths[name] for name in self._waiting}
 
     def _lines(self) -> Iterator[bytes]:
+        if not self._has_lines():
+            return
+        self._skip()
         try:
             data = plainfile.read(self._path, self._offset, MOST_AT_ONCE)
-            if self._offset > MOST_IN_ALL:
-                raise ValueError("it has written too much, and nothing more of it is read")
         except (OSError, ValueError) as error:
             if self._offset or not isinstance(error, FileNotFoundError):
                 # Without a file it was stopped before it said anything.
                 self._complain("output", error)
-            self._read_to = NEVER_AGAIN
+            self.read_to = NEVER_AGAIN
             return
         whole = data.rfind(b"\n") + 1
-        self._read_to = self._offset + len(data)
+        self.read_to = self._offset + len(data)
         if not whole and len(data) == MOST_AT_ONCE:
             whole = len(data)
         self._offset += whole
         yield from data[:whole].splitlines()
 
-    def _fact(self, line: bytes) -> Optional[Maker]:
+    def _skip(self) -> None:
+        """Go on with the last half of `MOST_BEHIND` if there is more than that to be read."""
+        behind = plainfile.size(self._path) - self._offset
+        if behind > MOST_BEHIND:
+            self._offset += behind - MOST_BEHIND // 2
+            self._is_amid = True
+            self.tell_once("skipped", "")
+
+    def _facts(self, line: bytes) -> List[Maker]:
+        if self._is_amid:
+            self._is_amid = False
+            return []
         self._line += 1
         try:
             told = json.loads(line) if len(line) <= LONGEST_LINE else None
@@ -231,7 +268,7 @@ class TrialOutput:
         except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
             text = line.decode(errors="replace")[:SHOWN]
             self._complain("output", error, f"line {self._line} of its out.jsonl ({text}): ")
-            return None
+            return []
 
     def _complain(self, what: str, error: Exception, where: str = "") -> None:
         """Tell what is wrong, and log it, but only `MOST_COMPLAINTS` times: a trial must not fill
@@ -262,47 +299,41 @@ class TrialOutput:
             untold, self._untold = self._untold, []
         return untold
 
-    def _known(self, told: Dict[str, Any]) -> Optional[Maker]:
+    def _known(self, told: Dict[str, Any]) -> List[Maker]:
         kind = told["kind"]
         if kind == "training":
-            return self._once(kind, 0, self._training, told)
+            if (kind, 0) in self._told:
+                return []
+            maker = self._training(told)
+            self._told.add((kind, 0))
+            return [maker]
         if kind == "report":
-            return self._once(kind, count_of(told["epoch"]), self._report, told)
+            return self._report(told, count_of(told["epoch"]))
         if kind == "checkpoint":
-            self._saved(_name(told["name"]), _seconds(told.get("save_s", 0.0)))
+            is_new = self._saved(_name(told["name"]), _seconds(told.get("save_s", 0.0)))
             if told.get("tracked") == []:
                 self.tell_once("untracked", "")
-            return None
+            return self._reports.before_save() if is_new else []
         if kind == "warning":
             about = told.get("about")
             self.tell_once(about if about in ABOUT else "warning", str(told["why"]))
-            return None
+            return []
         raise ValueError(f"no line is of kind {kind!r:.40}")
-
-    def _once(
-        self, kind: str, key: Any, make: Callable[[Dict[str, Any]], Maker], told: Dict[str, Any]
-    ) -> Optional[Maker]:
-        if (kind, key) in self._told:
-            return None
-        maker = make(told)
-        self._told.add((kind, key))
-        return maker
 
     def _training(self, told: Dict[str, Any]) -> Maker:
         at, epoch = _moment(told), count_of(told["epoch"])
         return lambda seq: Training(seq, at, self._trial, self._attempt, epoch)
 
-    def _report(self, told: Dict[str, Any]) -> Maker:
-        at, epoch, unit_s = (
-            _moment(told),
-            count_of(told["epoch"]),
-            _seconds(told.get("unit_s", 0.0)),
-        )
+    def _report(self, told: Dict[str, Any], epoch: int) -> List[Maker]:
+        """Take a report, unless it or a later one was taken; return what may be told now."""
+        at, unit_s = _moment(told), _seconds(told.get("unit_s", 0.0))
         metrics = metrics_of(told["metrics"])
-        now, self._quiet_since = time.monotonic(), None
+        if epoch <= self._epoch:
+            return []
+        now, self._quiet_since, self._epoch = time.monotonic(), None, epoch
         self.longest_s = max(self.longest_s, now - self.reported_at)
         self.reported_at = now
-        return partial(
+        maker = partial(
             Reported,
             at=at,
             trial=self._trial,
@@ -312,18 +343,21 @@ class TrialOutput:
             unit_s=unit_s,
             line=str(told.get("line", ""))[:LONGEST_COMPLAINT],
         )
+        allowed = allows(self._goal.constraints, metrics)
+        return self._reports.add(maker, self._goal.worth(metrics) if allowed else None)
 
-    def _saved(self, name: str, save_s: float) -> None:
-        """Have this checkpoint stored. Only those wait that are `needed`, since the trial itself
-        keeps no others.
+    def _saved(self, name: str, save_s: float) -> bool:
+        """Have this checkpoint stored, and return whether it is new. Only those wait that are
+        `needed`, since the trial itself keeps no others.
         """
         worth = self._worth(name)
         with self._lock:
             if ("checkpoint", name) in self._told or name in self._waiting:
-                return
+                return False
             self._waiting[name], self._worths[name] = save_s, worth
             stay = needed(self._worths)
         self._wait_only_for(stay.__contains__)
+        return True
 
     def _worth(self, name: str) -> Optional[float]:
         try:

@@ -56,6 +56,17 @@ def complaint_text(event: TrialComplained) -> str:
         lines = why.splitlines()
         then = hint("", lines, "RUN", ()) or "`seerd logs` shows all of it"
         return f"{trial} has written an error and goes on: {error_line(lines).rstrip(': ')}; {then}"
+    if event.what == "often":
+        return (
+            f"{trial} reports more often than a run can keep: seerd keeps {why} of its "
+            "reports a second, its best and its last one always; it trains as before, and "
+            "reports are best made once an epoch"
+        )
+    if event.what == "skipped":
+        return (
+            f"{trial} writes faster for seerd than can be read: parts of it were skipped, and the "
+            f"last of it is read; {SIDE} has what to write"
+        )
     if event.what == "still":
         return f"{trial} stands still: {why}; `seerd logs` shows its last words"
     return f"{trial}: {why}" if why else f"{trial}: {event.what}"

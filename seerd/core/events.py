@@ -492,7 +492,9 @@ class TrialComplained(AgentFact, frozen=True, kw_only=True, tag="trial-complaine
              training side warns of something; "number", "constraint": a pattern may not find what
              it should; "quiet": it has run for a while and not reported; "still": it does
              nothing at all; "error": it goes on after an error, of which `why` has the words;
-             "shared": it has written into what all trials share
+             "shared": it has written into what all trials share;
+             "often": only some of its reports are told, so many a second as `why` says;
+             "skipped": it writes faster than can be read, and parts were skipped
     why      text for people
     """
 

@@ -417,6 +417,7 @@ class Conversation:
                 self._hear(message, ahead_s)
             if self._seen >= last:
                 self._caught_up.set()
+            await self._core.room(self.instance)
 
     async def _pending(self) -> list[Order]:
         if self._preparing is not None:

@@ -45,6 +45,7 @@ from seerd.core.verdicts import DenyCause, JobOver
 from seerd.errors import AbandonedError, RunRemovedError
 from seerd.shell.clock import RunClock, wall
 from seerd.shell.dispatch import Dispatch
+from seerd.shell.event_queue import EventQueue
 from seerd.shell.home import takes_signals
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.nodes import instances_of
@@ -83,7 +84,7 @@ class Daemon:
         self.leftovers = Leftovers()
         self._journal = journal
         self._watcher = watcher
-        self._queue: asyncio.Queue[AnyEvent] = asyncio.Queue()
+        self._queue = EventQueue()
         self._heard: dict[str, int] = {}
         self._stops = 0
         self._set_by_s = 0.0
@@ -93,7 +94,7 @@ class Daemon:
 
     async def begin(self, event: AnyEvent) -> None:
         """Run a new run until it is over. `event`: its first."""
-        self._queue.put_nowait(event)
+        self._queue.put(event)
         await self._at_work(self._run)
 
     async def resume(self, note: str = "", *, steady: bool = True) -> None:
@@ -112,13 +113,15 @@ class Daemon:
             if i.phase in THERE and i.ready_at is not None
         ]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
+        self._queue.is_bounded = False  # agents tell all that they have before it is handled
         found = await self._dispatch.reattach(
             known, launches, lambda: off_in_s(self.state, self.clock.now())
         )
         notes = [note, *([] if steady else await self._follow_latest_clock())]
         # By then all has let go, whatever a clock that was set in between makes of its stamps.
-        backlog = [_happened_by(let_go_s, event) for event in self._drain()]
-        self._queue.put_nowait(
+        backlog = [_happened_by(let_go_s, event) for event in self._queue.take()]
+        self._queue.is_bounded = True
+        self._queue.put(
             RunResumed(
                 at=self.clock.now(),
                 alive=found.alive,
@@ -128,9 +131,9 @@ class Daemon:
             )
         )
         for event in backlog:
-            self._queue.put_nowait(event)
+            self._queue.put(event)
         for text in filter(None, notes):
-            self._queue.put_nowait(Remarked(at=self.clock.now(), text=text))
+            self._queue.put(Remarked(at=self.clock.now(), text=text))
         await self._run()
 
     async def _follow_latest_clock(self) -> list[str]:
@@ -167,7 +170,7 @@ class Daemon:
         """
         if not self._removed and not self._journal.path.exists():
             self._removed = True
-            self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=True))
+            self._queue.put(StopAsked(at=self.clock.now(), hard=True))
 
     async def _at_work(self, work: Callable[[], Awaitable[None]]) -> None:
         """Await `work` while the dispatch is open."""
@@ -181,18 +184,18 @@ class Daemon:
                 await self._dispatch.close()
 
     async def _turn(self) -> None:
-        """Wait for an event, at most `SHOW_S` seconds, then handle all events that are there.
+        """Wait for an event, at most `SHOW_S` seconds, then handle the first that are there.
         Raises `AbandonedError` after more than `MOST_STOPS` requests to stop.
         """
         try:
             async with asyncio.timeout(SHOW_S):
-                first = await self._queue.get()
+                events = await self._queue.some()
         except TimeoutError:
             self._watcher(self.state, self.clock.now(), [])
             return
         if self._stops > MOST_STOPS:
             raise AbandonedError(self.state.facts.run)
-        self._handle([first, *self._drain()])
+        self._handle(events)
 
     def _handle(self, events: list[AnyEvent]) -> None:
         entries, carried_on = [], []
@@ -248,23 +251,22 @@ class Daemon:
             else msgspec.structs.replace(event, at=self.state.now)
         )
 
-    def _drain(self) -> Iterator[AnyEvent]:
-        with contextlib.suppress(asyncio.QueueEmpty):
-            while True:
-                yield self._queue.get_nowait()
-
     # ------------------------------------------------------------ see `environment.Core`
 
     def emit(self, event: AnyEvent) -> None:
         """Take an event; it is handled soon."""
         if isinstance(event, AgentFact):
             self._heard[event.instance] = event.fact
-        self._queue.put_nowait(event)
+        self._queue.put(event)
+
+    async def room(self, instance: str) -> None:
+        """Return when a fact of this instance can be taken."""
+        await self._queue.room(instance)
 
     def stop(self) -> None:
         """Stop the run in order; the second time, at once."""
         self._stops += 1
-        self._queue.put_nowait(StopAsked(at=self.clock.now(), hard=self._stops > 1))
+        self._queue.put(StopAsked(at=self.clock.now(), hard=self._stops > 1))
 
     def pending(self, instance: str) -> list[AnyCommand]:
         """Return the commands for this instance whose outcome is not known."""

@@ -149,6 +149,9 @@ class Core(Protocol):
     def emit(self, event: AnyEvent) -> None:
         """Take an event; it is handled soon."""
 
+    async def room(self, instance: str) -> None:
+        """Return when a fact of this instance can be taken: until then its agent must wait."""
+
     def stop(self) -> None:
         """Stop the run in order; the second time, at once."""
 

@@ -5,17 +5,15 @@ import math
 import os
 import time
 from dataclasses import dataclass
-from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, Dict, List, Optional
+
+from seerd.agent.manifest import allows
 
 try:
     import fcntl
 except ImportError:  # not on Windows, where no agent runs either
     fcntl = None  # type: ignore[assignment]
-
-
-HOLDS = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 @dataclass(frozen=True)
@@ -83,11 +81,8 @@ class Attempt:
         return [text.split()[0] for text in self.constraints]
 
     def allows(self, metrics: Dict[str, Optional[float]]) -> bool:
-        """Tell whether all constraints hold for these metrics; a metric that is missing violates
-        nothing yet.
-        """
-        split = (text.split() for text in self.constraints)
-        return all(_holds(metrics, *parts) for parts in split if parts[0] in metrics)
+        """Tell whether all constraints hold for these metrics (`manifest.allows`)."""
+        return allows(self.constraints, metrics)
 
     def tell(self, kind: str, **fields: Any) -> None:
         """Append a line for the agent to `out.jsonl`, in one write."""
@@ -146,11 +141,6 @@ def mean_of(values: List[Optional[float]]) -> Optional[float]:
         return math.fsum(finite) / len(values) if len(finite) == len(values) else None
     except OverflowError:
         return None
-
-
-def _holds(metrics: Dict[str, Optional[float]], name: str, sign: str, limit: str) -> bool:
-    value = metrics.get(name)
-    return value is not None and HOLDS[sign](value, float(limit))
 
 
 def _is_free(lock: Optional[str]) -> bool:

@@ -13,12 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seerd.agent import clock, plainfile
+from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.manifest import Goal
 from seerd.agent.protocol import Complained, Reported, Training
 from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import (
     FAILURES_TOLD,
     MOST_AT_ONCE,
+    MOST_BEHIND,
     MOST_COMPLAINTS,
     QUIET_S,
     TrialOutput,
@@ -48,7 +50,13 @@ class Trial:
         self.path = folder / "out.jsonl"
         self.complaints: list[Complained] = []
         self.output = TrialOutput(
-            self.path, "t1", 1, folder / "local", Directory(folder / "store", GOAL), GOAL
+            self.path,
+            "t1",
+            1,
+            folder / "local",
+            Directory(folder / "store", GOAL),
+            GOAL,
+            ReportLimit(),
         )
 
     def write(self, *lines: Any) -> None:
@@ -163,8 +171,7 @@ def test_a_metric_that_is_no_finite_number_is_none(trial, number):
 
 def test_more_than_fits_at_once_is_all_told(trial):
     lines = [
-        {**REPORT, "epoch": epoch, "metrics": {"x" * 60: 0.5}}
-        for epoch in range(MOST_AT_ONCE // 100)
+        {**REPORT, "epoch": epoch, "line": "x" * (MOST_AT_ONCE // 40)} for epoch in range(1, 61)
     ]
     trial.write(*lines)
     assert trial.path.stat().st_size > MOST_AT_ONCE
@@ -300,3 +307,23 @@ def test_of_a_trial_that_never_said_anything_nothing_is_said(trial, caplog):
     assert not trial.path.exists()
     assert trial.output.drain() == []
     assert not caplog.text
+
+
+def test_of_a_flood_the_best_and_the_last_are_told_and_that_is_said(trial):
+    trial.write(
+        *[{**REPORT, "epoch": n, "metrics": {"accuracy": -abs(n - 700)}} for n in range(900)]
+    )
+    told = trial.facts()
+    assert 100 <= len(told) < 120
+    assert [fact.epoch for fact in told[-2:]] == [700, 899]
+    assert [one.what for one in trial.complaints] == ["often"]
+
+
+def test_what_is_written_faster_than_it_can_be_read_is_read_from_near_its_end(trial):
+    line = json.dumps({**REPORT, "line": "x" * 60000}).encode() + b"\n"
+    trial.write(*[line] * (2 * MOST_BEHIND // len(line)), {**REPORT, "epoch": 7000})
+    assert trial.output.drain()
+    assert trial.output.behind() < MOST_BEHIND // 2
+    told = trial.all()
+    assert told[0].epoch == 7000
+    assert "output" not in [fact.what for fact in told[1:]]

@@ -23,6 +23,7 @@ except ImportError:
 
 with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from seerd.agent.health import gpu_problem
+    from seerd.agent.kept_reports import ReportLimit
     from seerd.agent.manifest import CheckpointError, Goal, Manifest
     from seerd.agent.protocol import ProtocolError
     from seerd.agent.transfer import Directory
@@ -57,7 +58,9 @@ def protocol(data: bytes) -> None:
 
 def trial_output(data: bytes) -> None:
     """What a trial writes."""
-    told = TrialOutput(_file(data), "t", 1, HERE / "local", Directory(HERE / "store", GOAL), GOAL)
+    told = TrialOutput(
+        _file(data), "t", 1, HERE / "local", Directory(HERE / "store", GOAL), GOAL, ReportLimit()
+    )
     for makers in told.drain_all():
         for make in makers:
             decode(encode(make(1)))

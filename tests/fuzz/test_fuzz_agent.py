@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from bench.testbed.agents import Rig
 from seerd.agent import plainfile, postmortem
-from seerd.agent import trial_output as output_module
 from seerd.agent.health import gpu_problem
+from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.manifest import CheckpointError, Goal, Manifest
 from seerd.agent.protocol import Complained, Exited, Prepare, Prepared, Reported, Started
 from seerd.agent.receive import FileEntry, PushError, checked
@@ -73,15 +73,16 @@ def test_nothing_that_lies_where_a_file_should_be_is_waited_for_or_read_whole(tm
         Manifest.read(path)
 
 
-def test_an_output_larger_than_the_disk_comes_to_an_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(output_module, "MOST_IN_ALL", 8 << 20)
+def test_an_output_larger_than_the_disk_comes_to_an_end(tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_bytes(LINES[1])
     os.truncate(path, 1 << 42)
+    with path.open("ab") as file:
+        file.write(b"\n" + LINES[1])
     told = [
         make(1)
         for makers in TrialOutput(
-            path, "t1", 1, tmp_path, Directory(tmp_path / "s", GOAL), GOAL
+            path, "t1", 1, tmp_path, Directory(tmp_path / "s", GOAL), GOAL, ReportLimit()
         ).drain_all()
         for make in makers
     ]
@@ -94,7 +95,7 @@ def test_whatever_a_trial_tells_is_a_fact_that_can_travel_or_nothing(tmp_path, d
     path = tmp_path / "out.jsonl"
     path.write_bytes(data + b"\n")
     trial_output = TrialOutput(
-        path, "t1", 1, tmp_path / "local", Directory(tmp_path / "s", GOAL), GOAL
+        path, "t1", 1, tmp_path / "local", Directory(tmp_path / "s", GOAL), GOAL, ReportLimit()
     )
     for makers in trial_output.drain_all():
         for make in makers:

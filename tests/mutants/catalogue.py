@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.of_checkpoints import KEEPING
+from tests.mutants.of_floods import FLOODS
 from tests.mutants.of_jobs import SHARED
 from tests.mutants.of_observing import OBSERVING
 from tests.mutants.of_requests import ASKED_MEANWHILE
@@ -39,6 +40,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "how events are kept and commands carried out": CARRYING,
     "what is rented": RENTING,
     "beside the trials": OBEYING,
+    "floods of reports": FLOODS,
     "starts by forks": WARM_STARTS,
     "scripts that do not import seerd": OBSERVING,
     "checkpoints": KEEPING,
@@ -51,6 +53,8 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
 MUTANTS = tuple(mutant for area in AREAS.values() for mutant in area)
 
 QUICK_NAMES = (
+    # What trials write.
+    "every report is told",
     # What is decided.
     "an instance that was not found after a restart is believed to be there",
     # What is counted.

@@ -56,7 +56,7 @@ STRANGERS = (
     Mutant(
         "a line of a trial may be of any length",
         "a line of a trial has at most 64 KiB",
-        "TrialOutput._fact",
+        "TrialOutput._facts",
         "len(line) <= LONGEST_LINE",
         "True",
         (OUTPUT,),

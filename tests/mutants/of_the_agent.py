@@ -315,8 +315,8 @@ OBEYING = (
     Mutant(
         "a report that stands twice is told twice",
         "progress is never counted twice",
-        "TrialOutput._once",
-        "if (kind, key) in self._told:\n    return None",
+        "TrialOutput._report",
+        "if epoch <= self._epoch:\n    return []",
         "",
         (
             "tests/agent/test_agent_trial_output.py::test_nothing_is_told_twice_also_not_by_the_next_agent",

@@ -88,7 +88,7 @@ ANSWERING = (
     Mutant(
         "a line that cannot be read is passed over without a word",
         TOLD,
-        "TrialOutput._fact",
+        "TrialOutput._facts",
         'self._complain("output", error, f"line {self._line} of its out.jsonl ({text}): ")',
         "",
         (OUTPUT,),

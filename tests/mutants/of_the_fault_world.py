@@ -45,8 +45,8 @@ ENDURING = (
         "a run can be stopped before its first event",
         "every journal can be replayed",
         "Daemon.begin",
-        "self._queue.put_nowait(event)\nawait self._at_work(self._run)",
-        "async def work() -> None:\n    self._queue.put_nowait(event)\n    await "
+        "self._queue.put(event)\nawait self._at_work(self._run)",
+        "async def work() -> None:\n    self._queue.put(event)\n    await "
         "self._run()\n\nawait self._at_work(work)",
         (
             f"{WORLD}::test_a_stop_before_the_first_event_is_one_of_a_run_that_has_begun",

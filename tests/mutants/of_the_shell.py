@@ -79,7 +79,7 @@ CARRYING = (
         "a daemon that takes up a run does not say what it has found",
         "a killed daemon loses nothing",
         "Daemon._take_up",
-        "self._queue.put_nowait(\n"
+        "self._queue.put(\n"
         "    RunResumed(\n"
         "        at=self.clock.now(), alive=found.alive, ended=found.ended, "
         "saved=found.saved, outline=lacking(self.state.facts)\n"

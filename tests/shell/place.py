@@ -179,6 +179,9 @@ class Core:
     def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
         return 7, 3
 
+    async def room(self, instance: str) -> None:
+        """Wait for nothing."""
+
     def spare(self) -> float:
         return 60.0
 

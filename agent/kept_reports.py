@@ -1,0 +1,112 @@
+"""Which reports the agent tells the daemon of. A script may report each step, and each report is a
+line in two journals and a value in memory for as long as the run lasts.
+
+The one rule: at any rate, the best report of an attempt so far and its last one are kept until they
+are told: at the latest at its end. Of the others as many are told as a daemon can follow.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, Generic, List, Optional, Tuple, TypeVar
+
+AT_ONCE, AT_ONCE_IN_ALL = 100, 1000
+"""Reports of an attempt, and of all attempts of an agent, that are told however fast they come."""
+A_SECOND, A_SECOND_IN_ALL = 4.0, 40.0
+"""Reports a second after those, of an attempt, and of all attempts of an agent."""
+LONG = 1000
+"""After so many reports of an attempt half as many are told, after twice as many a third."""
+BEHIND = 100
+"""With so many facts that the daemon has not acknowledged half as many are told, and with n times
+as many the (1 + n * n)-th part.
+"""
+R = TypeVar("R")
+
+
+class ReportLimit:
+    """How many reports the attempts of one agent may make.
+
+    running         counts the attempts
+    unacknowledged  counts the facts that the daemon has not acknowledged
+    """
+
+    def __init__(
+        self,
+        running: Callable[[], int] = lambda: 1,
+        unacknowledged: Callable[[], int] = lambda: 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.running = running
+        self.unacknowledged = unacknowledged
+        self.clock = clock
+        self._left, self._at = float(AT_ONCE_IN_ALL), clock()
+
+    def at_once(self) -> float:
+        """Return how many reports may be told at once of an attempt that begins: at least one."""
+        now = self.clock()
+        left = min(AT_ONCE_IN_ALL, self._left + (now - self._at) * A_SECOND_IN_ALL)
+        share = min(AT_ONCE, left * AT_ONCE / AT_ONCE_IN_ALL)
+        self._left, self._at = left - share, now
+        return 1 + share
+
+    def a_second(self) -> float:
+        """Return how many reports a second may be told of each attempt."""
+        return min(A_SECOND, A_SECOND_IN_ALL / max(1, self.running()))
+
+    def price(self, told: int) -> float:
+        """Return how many of the reports that may be told the next one counts as.
+
+        told  reports of its attempt that were told
+        """
+        return 1 + max(0, told - AT_ONCE) / LONG + (self.unacknowledged() / BEHIND) ** 2
+
+
+class KeptReports(Generic[R]):
+    """The reports of one attempt.
+
+    has_dropped  whether a report was dropped
+    """
+
+    def __init__(self, limit: ReportLimit) -> None:
+        self.has_dropped = False
+        self._limit = limit
+        self._most = self._left = limit.at_once()
+        self._at = limit.clock()
+        self._told = 0
+        self._best: Optional[float] = None
+        self._held: List[Tuple[R, bool]] = []
+
+    def add(self, report: R, worth: Optional[float]) -> List[R]:
+        """Add a report; return those to be told now, oldest first.
+
+        worth  how good it is, the more the better; None: it does not count
+        """
+        is_best = worth is not None and (self._best is None or worth > self._best)
+        self._best = worth if is_best else self._best
+        before, self._held = self._held, [*self._held, (report, is_best)]
+        bests = [pair for pair in self._held if pair[1]][-1:]
+        if not self.may_tell():
+            self._held = list(dict.fromkeys([*bests, self._held[-1]]))
+            self.has_dropped |= len(self._held) <= len(before)
+            return []
+        return self.let_go()
+
+    def may_tell(self) -> bool:
+        """Return whether there are reports that may be told now."""
+        now = self._limit.clock()
+        self._left += (now - self._at) * self._limit.a_second()
+        self._left, self._at = min(self._most, self._left), now
+        return bool(self._held) and self._left >= self._limit.price(self._told)
+
+    def before_save(self) -> List[R]:
+        """Return the reports that are told before a checkpoint of the attempt. One that saves all
+        the time makes no more of them than are told `AT_ONCE`.
+        """
+        return self.let_go() if self._left > -AT_ONCE else []
+
+    def let_go(self) -> List[R]:
+        """Return all reports that are still to be told, at the attempt's end."""
+        held, self._held = [report for report, _ in self._held], []
+        self._left -= len(held) * self._limit.price(self._told)
+        self._told += len(held)
+        return held
