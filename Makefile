@@ -8,7 +8,7 @@ UV := $(or $(shell command -v uv),$(BIN)/uv)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 WHAT = --constraint constraints.txt --editable '.[$(1)]'
 SEEDS ?= 200
-FAULTS ?= 40
+FAULTS ?= 100
 SEED ?= 0
 LAUNCHES ?= 200
 SECONDS ?= 300
@@ -51,8 +51,8 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))  ## the main job on this machi
 
 test: setup  ## every test that this machine can run; what it cannot is listed at the end
 	@mkdir -p build
-	@echo "the daemon among simulated faults, $(FAULTS) runs (build/faults.json)"
-	@$(BIN)/python -m tests.faults --seeds $(FAULTS) >build/faults.json
+	@echo "the daemon among simulated faults, $(FAULTS) runs that were never played (build/faults.json)"
+	@$(BIN)/python -m tests.faults --fresh $(FAULTS) >build/faults.json
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 test-fast: setup  ## the tests to run while working: a minute and a half, no root, any system

@@ -2,6 +2,7 @@
 
 python -m tests.faults --seeds 10000          all of 0..9999, one JSON object with the figures; exit
                                               status 1 if a promise was broken
+python -m tests.faults --fresh 100            so many that were never played, drawn from the date
 python -m tests.faults --seed 4711            one seed with everything that happened; if it fails,
                                               the smallest scenario that still does
 python -m tests.faults --every-step 7         the daemon killed before every single step of seed 7,
@@ -14,6 +15,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 
 from tests.faults.scenario import Kill, scenario
 from tests.faults.shrink import shrink
@@ -22,6 +24,9 @@ from tests.faults.world import Report, play
 
 ENOUGH = 5000
 """In so many runs everything that can go wrong has gone wrong."""
+
+DAY = 100_000
+"""Seeds of a day."""
 
 
 def main() -> int:
@@ -32,6 +37,7 @@ def main() -> int:
     )
     parser.add_argument("--seeds", type=int, default=200, help="so many, from --first on")
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--fresh", type=int, help="so many seeds of this moment, which are told")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--seed", type=int, help="this one alone, told")
     parser.add_argument(
@@ -45,6 +51,9 @@ def main() -> int:
         return tell(asked.seed)
     if asked.every_step is not None:
         return every_step(asked.every_step)
+    if asked.fresh is not None:
+        asked.first, asked.seeds = fresh(datetime.now(UTC)), asked.fresh
+        print(again(asked.first, asked.seeds), file=sys.stderr, flush=True)
     soaked = soak(range(asked.first, asked.first + asked.seeds), asked.jobs)
     print(
         json.dumps(
@@ -57,9 +66,27 @@ def main() -> int:
         tell(seed)
     if soaked.violations:
         print(f"promises were broken with the seeds {sorted(soaked.violations)}", file=sys.stderr)
+    if asked.fresh is not None:
+        print(again(asked.first, asked.seeds), file=sys.stderr)
     if soaked.missing and asked.seeds >= ENOUGH:
         print(f"never tried: {soaked.missing}", file=sys.stderr)
     return 1 if soaked.violations or (soaked.missing and asked.seeds >= ENOUGH) else 0
+
+
+def fresh(now: datetime) -> int:
+    """Return the first of the seeds of this moment: a hundred thousand for each day, of which each
+    second of it has its own beginning.
+    """
+    second = now.hour * 3600 + now.minute * 60 + now.second
+    return now.toordinal() * DAY + second
+
+
+def again(first: int, seeds: int) -> str:
+    """Return what plays these seeds again."""
+    return (
+        f"seeds {first} to {first + seeds - 1}; all again: python -m tests.faults --first {first} "
+        f"--seeds {seeds}; one of them: python -m tests.faults --seed N"
+    )
 
 
 def tell(seed: int) -> int:
