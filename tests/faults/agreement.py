@@ -15,7 +15,7 @@ import msgspec
 from seerd.agent.journal import facts_after
 from seerd.agent.protocol import Ack, Fact, Prepared, Refused
 from seerd.agent.wire import decode
-from seerd.core.events import AgentFact, InstanceNoticed, TrialExited, TrialReported
+from seerd.core.events import AgentFact, InstanceNoticed, InstanceReady, TrialExited, TrialReported
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.state import State
 from seerd.shell.journal import Entry, Journal
@@ -39,7 +39,7 @@ class Agreement:
         self._last_at = 0.0
         self._reported: set[tuple[str, int, int]] = set()
         self._by: dict[str, float] = {}
-        self._leases = 0
+        self._ready: set[str] = set()
 
     def after(self, state: State, entries: list[Entry]) -> None:
         """These were committed."""
@@ -58,6 +58,8 @@ class Agreement:
             return
         with Journal.open(path, read_only=True) as journal:
             for entry in journal.entries():
+                if isinstance(entry.event, InstanceReady):
+                    self._ready.add(entry.event.instance)
                 if isinstance(entry.event, AgentFact):
                     self._facts_come_once(entry.event)
                 if isinstance(entry.event, TrialReported):
@@ -76,8 +78,10 @@ class Agreement:
             self._broken(f"{kind} is of {at - now:.1f}s from now")
 
     def _facts_come_once(self, event: AgentFact) -> None:
+        """In their order; what a machine tells before it is ready, nobody may know after a kill."""
         known = self._committed.setdefault(event.instance, {})
-        if known and event.fact <= max(known):
+        again = bool(known) and event.fact <= max(known)
+        if again and event.instance in self._ready:
             self._broken(f"fact {event.fact} of {event.instance} is recorded after {max(known)}")
         known[event.fact] = event
         if not -EPSILON_S <= event.happened <= event.at + EPSILON_S:

@@ -26,7 +26,6 @@ SHORT_JOB = "job added with short limits"
 RATES: dict[str, tuple[float, float]] = {
     SLOW_COMMIT: (0.003, 0.1),
     FLOODS: (0.05, 0.5),
-    NOTICE_CHANGES: (0.5, 1.0),
 }
 SPANS: dict[str, tuple[float, float]] = {
     STARVED: (1.0, 15.0),
@@ -34,6 +33,7 @@ SPANS: dict[str, tuple[float, float]] = {
     MACHINE_CLOCK: (0.0, 0.0),
     CLOCK: (0.0, 0.0),
     PIDS_FULL: (3.0, 60.0),
+    NOTICE_CHANGES: (10.0, 120.0),
 }
 NAMES = frozenset({*RATES, *SPANS, SHORT_JOB})
 

@@ -272,6 +272,7 @@ class Play:
             FROZEN: lambda host, until: self._freeze(host, math.inf),
             MACHINE_CLOCK: lambda host, until: self._step_clock_of(host),
             PIDS_FULL: self._fill,
+            NOTICE_CHANGES: self._notice_twice,
         }
 
     def _befall(self, name: str, act: Callable[[Host, float], None], until: float) -> None:
@@ -315,10 +316,14 @@ class Play:
 
     def _notice(self, host: Host, until: float) -> None:
         if host.agent is not None and host.agent.alive:
-            if self.chance.hits(NOTICE_CHANGES):
-                for by in self.chance.dice("order of notices").choice([(-9, 40), (40, 0), (0, 40)]):
-                    host.agent.notice("interruption", until + by)
             host.agent.notice("interruption", until)
+        self.timeline.at(until, lambda: self._take_back(host))
+
+    def _notice_twice(self, host: Host, until: float) -> None:
+        """Several notices name several times; the earliest is when it is taken away."""
+        for later_s in self.chance.dice(NOTICE_CHANGES).choice([(0.0, 40.0), (40.0, 0.0)]):
+            if host.agent is not None and host.agent.alive:
+                host.agent.notice("interruption", until + later_s)
         self.timeline.at(until, lambda: self._take_back(host))
 
     def _hint(self, host: Host) -> None:
