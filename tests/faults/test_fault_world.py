@@ -1,7 +1,7 @@
 """The daemon among faults: many seeds without a broken promise, the same run from the same seed, a
 kill at steps all along a run.
 
-`make test` plays 40 before all tests, `make soak SEEDS=10000` more of them; `python -m
+`make test` plays 100 that were never played before all tests, `make soak SEEDS=10000` more of them; `python -m
 tests.faults --seed N` tells one.
 """
 
@@ -11,11 +11,13 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.faults.__main__ import again, fresh
 from tests.faults.scenario import DEFAULT, EVERYTHING, ONE_JOB, Kill, Scenario, scenario
 from tests.faults.shrink import shrink
 from tests.faults.soak import Soaked, soak
@@ -80,6 +82,22 @@ def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
     assert kept.facts.problem.params.name != DEFAULT, "it is another run than the one that failed"
     assert one_job == (not kept.facts.jobs), "it is another run than the one that failed"
     assert not play(kept).wrong
+
+
+STRAINED = (31000006, 31000015, 31000018, 31000035, 73994708787, 73994708790)
+"""Seeds that notice mistakes in limits, notices and clocks (`tests/mutants/of_the_fault_world.py`)."""
+
+
+@pytest.mark.parametrize("seed", STRAINED)
+def test_a_seed_with_strains_is_kept(seed: int) -> None:
+    assert not play(scenario(seed)).wrong
+
+
+def test_fresh_seeds_are_others_each_second_and_each_day() -> None:
+    at = datetime(2026, 11, 27, 23, 59, 58, tzinfo=UTC)
+    drawn = [fresh(at + timedelta(seconds=later)) for later in (0, 1, 2, 86400)]
+    assert drawn == sorted(set(drawn))
+    assert f"--first {drawn[0]} --seeds 100;" in again(drawn[0], 100)
 
 
 def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there_are_some() -> None:
