@@ -85,7 +85,7 @@ def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
 
 
 STRAINED = (31000006, 31000015, 31000018, 31000035, 73994708787, 73994708790)
-"""Seeds that notice mistakes in limits, notices and clocks (`tests/mutants/of_the_fault_world.py`)."""
+"""Seeds that notice mistakes in leases, limits of added jobs, notices, order and clocks."""
 
 
 @pytest.mark.parametrize("seed", STRAINED)

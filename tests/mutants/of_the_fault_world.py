@@ -11,7 +11,6 @@ from tests.mutants.mutant import Mutant
 LIMITS = "tests/core/test_limits.py"
 WORLD = "tests/faults/test_fault_world.py"
 SEED = f"{WORLD}::test_a_seed_that_once_failed_is_kept"
-STRAIN = f"{WORLD}::test_a_seed_with_strains_is_kept"
 
 ENDURING = (
     Mutant(
@@ -158,38 +157,5 @@ ENDURING = (
         "self._environment.provider.open(lambda: self._core.lease()[0])",
         "self._environment.provider.open()",
         (f"{SEED}[30008]",),
-    ),
-    Mutant(
-        "a lease is as long as it was at the last event",
-        "the deadline is kept without a daemon",
-        "Daemon.lease",
-        "now = self.clock.now()",
-        "now = self.state.now",
-        (f"{STRAIN}[73994708790]",),
-    ),
-    Mutant(
-        "a job that is added late has the run's limits",
-        "a job keeps limits of its own",
-        "_add_job",
-        "_set_jobs(state, (*state.facts.problem.jobs, asked.job))",
-        "own = replace(asked.job.problem, limits=state.facts.problem.limits)\n"
-        "_set_jobs(state, (*state.facts.problem.jobs, replace(asked.job, problem=own)))",
-        (f"{STRAIN}[31000018]",),
-    ),
-    Mutant(
-        "events go back in time",
-        "every journal can be replayed",
-        "Daemon._in_order",
-        "event.at >= self.state.now",
-        "True",
-        (f"{STRAIN}[73994708787]",),
-    ),
-    Mutant(
-        "a fact that is told twice is recorded twice",
-        "the journal has each fact once",
-        "Conversation._listen",
-        "message.seq > self._seen",
-        "True",
-        (f"{STRAIN}[73994708787]",),
     ),
 )
