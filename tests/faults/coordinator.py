@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +28,6 @@ from seerd.planning.extending import RunSoFar, extension
 from seerd.runs.reading import replay
 from seerd.runs.runs import lacks_its_model
 from seerd.runs.wiring import MARGIN_S, SentSources
-from seerd.shell import clock
 from seerd.shell.aws import retrying
 from seerd.shell.daemon import Daemon
 from seerd.shell.inbox import (
@@ -162,7 +160,6 @@ class Coordinator:
             self._absent.append((self.left_at, now))
             self.left_at = None
         retrying._dice = random.Random(f"{self._scenario.seed} retries {self._incarnation}")  # type: ignore[assignment]
-        clock.began_at = time.time() - now
         loop = self.loop = Loop(self.shared.timeline, self._before_step)
         self._loops.append(loop)
         with loop.running():
