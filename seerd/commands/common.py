@@ -33,7 +33,19 @@ if TYPE_CHECKING:
 
 STARTED = process_began()
 """When this command began, in seconds since 1970: deadlines count from here."""
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+FREE_SPACE = "Free space (or make the disk writable)"
+REFUSALS = {
+    errno.ENOSPC: FREE_SPACE,
+    errno.EDQUOT: FREE_SPACE,
+    errno.EROFS: FREE_SPACE,
+    errno.EACCES: "Give yourself the right to it, or name another folder (`--home`)",
+    errno.EFBIG: "Files may not grow so large here: run `ulimit -f unlimited` first",
+    errno.EMFILE: "A process may not open so many files here: run `ulimit -n 4096` first",
+    errno.ENFILE: "The whole machine has too many files open: end what has opened them",
+    errno.EAGAIN: "No process or thread can be started here: end some, or see `ulimit -u`",
+    errno.ENOMEM: "The machine has no memory left: end what uses it",
+}
+"""What the machine may refuse to any command, and what the user can do about it."""
 """The errors of a disk that is full or write-protected."""
 KEYS = {
     "deadline": "limits.deadline",
@@ -236,9 +248,11 @@ def orderly() -> Iterator[None]:
         if circle := _circle(error):
             print(f"seerd: {harmless(circle)}", file=sys.stderr)
             sys.exit(2)
-        if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
+        if str(error) == "can't start new thread":
+            error = OSError(errno.EAGAIN, str(error))
+        if not isinstance(error, OSError) or error.errno not in REFUSALS:
             raise
-        print(f"seerd: {harmless(_disk_text(error))}", file=sys.stderr)
+        print(f"seerd: {harmless(_refusal(error))}", file=sys.stderr)
         sys.exit(1)
 
 
@@ -267,11 +281,11 @@ def _interrupted(*_: object) -> None:
     raise SystemExit(130)
 
 
-def _disk_text(error: OSError) -> str:
-    """Write which disk refuses, and how a run goes on once it can be written again."""
-    where = f" {error.filename}" if error.filename else ""
+def _refusal(error: OSError) -> str:
+    """Write what the machine refuses, and how a run goes on once it no longer does."""
+    where = f": {error.filename}" if error.filename else ""
     return (
-        f"{(error.strerror or 'the disk refuses').lower()}:{where} cannot be written. Free space "
-        "(or make the disk writable), then, if the run had begun: seerd resume RUN (`seerd list` "
+        f"{(error.strerror or os.strerror(error.errno or 0)).lower()}{where}. "
+        f"{REFUSALS[error.errno or 0]}, then, if the run had begun: seerd resume RUN (`seerd list` "
         "shows it); its trials save and end by themselves meanwhile"
     )

@@ -185,6 +185,14 @@ CARRYING = (
         (f"{CONVERSATION}::{MOMENT}",),
     ),
     Mutant(
+        "only a disk may refuse something to a command",
+        "what the machine refuses ends a command with a sentence",
+        "orderly",
+        "error.errno not in REFUSALS",
+        "error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)",
+        ("tests/test_refused.py",),
+    ),
+    Mutant(
         "an agent that is stopped is waited for as long as its connection is open",
         "an agent that does not answer is ended",
         "Conversation._listen",
