@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from seerd.agent.crash_recovery import PULSE_S
+from seerd.agent.gpu_leases import LeaseFolder, folder_path
 from seerd.agent.protocol import (
     MAX_LINE,
     VERSION,
@@ -588,3 +589,29 @@ def test_a_relative_source_is_in_the_agents_own_folder(rig):
     assert client.exit_of().cause == "finished"
     work = rig.attempt() / "work"
     assert (rig.attempt() / "logs" / "launcher.log").read_text() == f"{work}\nhere\n"
+
+
+def test_a_trial_that_saves_keeps_its_gpu_until_nothing_of_it_is_left(rig):
+    """Another run's trial would start on it beside this one."""
+    rig.options += ("--share", "1")
+    leases = LeaseFolder(folder_path())
+    client = rig.ready(
+        rig.job(
+            REPORTS + "while not stopped(): time.sleep(0.01)\n"
+            "mark = os.path.join(os.environ['SEERD_DIR'], 'saving')\n"
+            "open(mark, 'w').close()\n"
+            "while os.path.exists(mark): time.sleep(0.01)\n"
+        )
+    )
+    client.start()
+    client.until(Reported)
+    assert leases.leased() == ["slot-0"]
+    client.stop(grace_s=60.0)
+    while not (marks := list(rig.folder.rglob("saving"))):
+        time.sleep(0.01)
+    assert leases.leased() == ["slot-0"]
+    marks[0].unlink()
+    client.exit_of()
+    while leases.leased():
+        time.sleep(0.01)
+    leases.close()

@@ -36,6 +36,14 @@ OBEYING = (
         ("tests/agent/test_agent_lease.py::test_only_the_newest_connection_renews_it",),
     ),
     Mutant(
+        "a trial that is asked to end has no GPU any more",
+        "a GPU is one attempt's",
+        "Orders._stop",
+        'attempt.stop("asked", order.kill_at(clock.now()))',
+        'attempt.stop("asked", order.kill_at(clock.now()))\nself._ours.give_back(attempt.key)',
+        (f"{SERVE}::test_a_trial_that_saves_keeps_its_gpu_until_nothing_of_it_is_left",),
+    ),
+    Mutant(
         "a renewal can only prolong the lease",
         "the newest word on the lease counts",
         "Lease.renew",
