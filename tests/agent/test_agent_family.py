@@ -319,3 +319,22 @@ def test_all_descendants_are_found_whichever_thread_has_started_them():
         host.kill(lambda: filter(host.is_there, (child, process.pid)), {process.pid}, looks=1)
         process.wait()
         process.stdout.close()
+
+
+SHOWS = """
+left = os.environ["SEERD_DIR"] + "/sockets"
+fds = ["/proc/self/fd/" + fd for fd in os.listdir("/proc/self/fd")]
+with open(left, "w") as file:
+    file.write(" ".join(os.readlink(fd) for fd in fds if os.path.exists(fd)))
+"""
+
+
+def test_what_an_agent_starts_has_nothing_open_of_it(rig):
+    lists = "ls -l /proc/self/fd > ../setup-open"
+    client = rig.ready(rig.job(STARTS + SHOWS, setup=[lists], preload=["json"]))
+    shown = [(rig.folder.parent / "setup-open").read_text()]
+    for number in range(1, 4):
+        client.start(f"t{number}")
+        assert client.exit_of(f"t{number}").code == 0
+        shown.append((rig.attempt(f"t{number}") / "sockets").read_text())
+    assert not [text for text in shown if "socket:" in text]

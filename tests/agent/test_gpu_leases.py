@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from seerd.agent.gpu_leases import (
     Use,
     cpu_slots,
     cuda_devices,
+    free,
     in_order,
     told,
 )
@@ -246,3 +248,24 @@ def test_a_device_has_one_lease_whatever_it_is_called(
 def test_leases_are_listed_by_number() -> None:
     slots = [device.lease for device in cpu_slots(12)]
     assert in_order(sorted(slots)) == slots
+
+
+def test_a_lock_on_a_file_that_was_removed_meanwhile_is_no_lease(
+    folder: LeaseFolder, leases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run would lock the file that has its name now."""
+    made = folder.lease("gpu-0")
+    assert made is not None
+    free(made)
+    lock = fcntl.flock
+
+    def removes(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        (leases / "gpu-0").unlink()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removes)
+    lease = folder.lease("gpu-0")
+    assert lease is not None
+    assert os.path.samestat(os.fstat(lease), (leases / "gpu-0").stat())
+    assert folder.lease("gpu-0") is None

@@ -11,6 +11,14 @@ KEEPER = "tests/agent/test_gpu_keeper.py"
 
 BESIDE_OTHERS = (
     Mutant(
+        "a lock on a file that was removed counts as a lease",
+        "a GPU is leased once",
+        "LeaseFolder._locked",
+        "_is_at(descriptor, name, self._folder)",
+        "True",
+        (f"{LEASES}::test_a_lock_on_a_file_that_was_removed_meanwhile_is_no_lease",),
+    ),
+    Mutant(
         "a lease is given to whoever asks",
         "no GPU is given to two trials",
         "LeaseFolder._locked",

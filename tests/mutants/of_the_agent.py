@@ -12,6 +12,14 @@ CLOCK = "tests/agent/test_agent_clock.py"
 
 OBEYING = (
     Mutant(
+        "a fork keeps the warm process's socket to the agent",
+        "a trial has nothing open of its agent",
+        "agent.warm.server.serve",
+        "control.close()",
+        "os.dup(control.fileno())",
+        (f"{FAMILY}::test_what_an_agent_starts_has_nothing_open_of_it",),
+    ),
+    Mutant(
         "the lease never ends",
         "an agent without a daemon lets go",
         "Lease.ended",
