@@ -26,6 +26,7 @@ MARKER = "SEERD_ATTEMPT"
 PROC = Path("/proc")
 POLL_S = 0.01
 KILLED_POLL_S = 0.001
+MOST_READS = 20
 PART_BYTES = 65536
 MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
 EMPTY_LOOKS = 4
@@ -114,12 +115,22 @@ def adopted() -> List[int]:
     to it (Linux).
 
     A child that is waited for while the list is read may hide the next one, so it is read until it
-    is twice the same.
+    is twice the same; if children come and go all the time, all that were read are returned.
     """
-    before, found = None, _children_of_thread(os.getpid(), os.getpid())
-    while found != before:
+    found = _children_of_thread(os.getpid(), os.getpid())
+    before, looks = None, [found]
+    while found != before and len(looks) < MOST_READS:
         before, found = found, _children_of_thread(os.getpid(), os.getpid())
-    return found
+        looks.append(found)
+    return found if found == before else list(dict.fromkeys(chain.from_iterable(looks)))
+
+
+def zombies() -> Dict[int, Process]:
+    """Return those of our own children that have ended and for which nobody has waited (Linux)."""
+    if not _has_zombies():
+        return {}
+    looked = {pid: seen(pid) for pid in _children_of_thread(os.getpid(), os.getpid())}
+    return {pid: child for pid, child in looked.items() if child is not None and child.zombie}
 
 
 def below(roots: Iterable[int]) -> List[int]:
@@ -374,6 +385,14 @@ def _has_empty_environment(pid: int) -> bool:
     """
     told = _stat(pid)
     return told is not None and told[47] == told[48] != "0"
+
+
+def _has_zombies() -> bool:
+    """Return whether a child of ours has ended and nobody has waited for it (Linux)."""
+    if sys.platform == "linux":
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return False
 
 
 def _children(pid: int) -> List[int]:

@@ -74,6 +74,7 @@ from seerd.agent.protocol import (
     Start,
     Stop,
 )
+from seerd.agent.reaping import Reaper
 from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread
@@ -177,6 +178,7 @@ class Orders:
         self._warm: Dict[str, WarmStarts] = {}
         self._learning: Dict[str, List[Path]] = {}
         self._interpreters = Interpreters(here.machine.marker)
+        self._reaper = Reaper()
 
     @property
     def attempts(self) -> List[str]:
@@ -246,6 +248,7 @@ class Orders:
 
     def look(self) -> None:
         """Have every attempt do what is due. This is called often."""
+        self._reaper.look()
         self._ours.look()
         for attempt in self._attempts.values():
             attempt.look()

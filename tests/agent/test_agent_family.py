@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from bench.testbed.agents import RUN, Client, Rig
 from seerd.agent import family, host
 from seerd.agent.family import Ancestor, Family, Others
 from seerd.agent.protocol import Reported
+from seerd.agent.reaping import Reaper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 
@@ -338,3 +341,34 @@ def test_what_an_agent_starts_has_nothing_open_of_it(rig):
         assert client.exit_of(f"t{number}").code == 0
         shown.append((rig.attempt(f"t{number}") / "sockets").read_text())
     assert not [text for text in shown if "socket:" in text]
+
+
+ORPHANS = """
+for _ in range(50):
+    os.system("true &")
+for _ in range(5):
+    os.system("setsid true &")
+tells()
+while not os.path.exists("go"): time.sleep(0.01)
+sys.exit(3)
+"""
+
+
+def test_an_orphan_that_ends_is_reaped_while_its_attempt_goes_on(rig: Rig) -> None:
+    client = started(rig, ORPHANS)
+    client.until(Reported)
+    agent = psutil.Process(rig.processes[-1].pid)
+    end = time.monotonic() + 30
+    while any(not host.is_there(child.pid) for child in agent.children() if child.is_running()):
+        assert time.monotonic() < end
+    (rig.attempt() / "work" / "go").touch()
+    assert client.exit_of().code == 3
+
+
+def test_the_exit_status_of_a_child_stays_for_those_who_wait_for_it() -> None:
+    process = subprocess.Popen(["sh", "-c", "exit 7"], start_new_session=True)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    reaper = Reaper()
+    reaper.look()
+    reaper.look()
+    assert process.wait() == 7

@@ -20,6 +20,22 @@ OBEYING = (
         (f"{FAMILY}::test_what_an_agent_starts_has_nothing_open_of_it",),
     ),
     Mutant(
+        "orphans are reaped only when their attempt ends",
+        "what trials start and leave does not fill the machine's table of processes",
+        "Orders.look",
+        "self._reaper.look()",
+        "",
+        (f"{FAMILY}::test_an_orphan_that_ends_is_reaped_while_its_attempt_goes_on",),
+    ),
+    Mutant(
+        "a child that somebody waits for is reaped",
+        "the exit status of an attempt is kept",
+        "Reaper.look",
+        "process.session in (pid, os.getsid(0))",
+        "False",
+        (f"{FAMILY}::test_the_exit_status_of_a_child_stays_for_those_who_wait_for_it",),
+    ),
+    Mutant(
         "the lease never ends",
         "an agent without a daemon lets go",
         "Lease.ended",
