@@ -124,6 +124,7 @@ def seerd(
     ] = False,
 ) -> None:
     """Take the options that stand before a command."""
+    c.say_damages()
 
 
 @app.command()
@@ -190,6 +191,14 @@ def resume(
     home: HomeOpt = None,
     plain: PlainOpt = False,
     json: JsonOpt = False,
+    up_to: Annotated[
+        int | None,
+        typer.Option(
+            metavar="EVENT",
+            help="Of a damaged journal, go on from its first events up to this one. The damaged "
+            "journal is kept.",
+        ),
+    ] = None,
 ) -> None:
     """Continue a run that was interrupted, or whose process was killed.
 
@@ -198,7 +207,7 @@ def resume(
     """
     from seerd.commands import run as command
 
-    command.resume(c.find(run, home), command.Shown(plain, json))
+    command.resume(c.find(run, home), command.Shown(plain, json), up_to)
 
 
 @app.command()

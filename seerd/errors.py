@@ -34,6 +34,27 @@ class JournalError(SeerdError):
     """A journal cannot be read or written."""
 
 
+class DamagedJournalError(JournalError):
+    """A journal is damaged, so nobody goes on from it.
+
+    whole  how many of its events can be read
+    """
+
+    def __init__(self, damage: str, whole: int) -> None:
+        self.whole = whole
+        way = (
+            f"Nothing was started. `seerd show` tells of those; to go on from there, with the "
+            f"damaged journal kept beside the new one: seerd resume RUN --up-to {whole}"
+            if whole
+            else "Nothing can be read of it: start the run anew, and remove its folder"
+        )
+        super().__init__(f"{damage}. {way}")
+
+
+class DamagedWarning(UserWarning):
+    """A journal is damaged, and what is read of it are the events before the damage."""
+
+
 class ImpossibleEventError(JournalError):
     """An event that cannot have happened in this run.
 

@@ -419,7 +419,7 @@ def test_a_run_that_never_began_is_told_and_does_not_hide_the_others(seerd: Seer
     told = seerd.json("run", str(seerd.spec))
     began = seerd.run_folder()
     copy = began.with_name("quick-dead")
-    shutil.copytree(began, copy, ignore=shutil.ignore_patterns("*.sock"))
+    shutil.copytree(began, copy, ignore=shutil.ignore_patterns("*.sock", "*.tip"))
     with sqlite3.connect(copy / "journal.db") as journal:
         journal.execute("DELETE FROM events")
     journal.close()

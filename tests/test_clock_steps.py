@@ -4,12 +4,10 @@ kept as if nobody had.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -19,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from seerd.shell.journal import Journal
 from tests.clocks import WallClock
 
 TRAIN = """
@@ -125,11 +124,8 @@ def booted(machine: Machine) -> None:
     kept = json.loads((agent.parent / "clock.json").read_text())
     (agent.parent / "clock.json").write_text(json.dumps({**kept, "boot": "another"}))
     (path,) = (machine.folder / "h").glob("**/journal.db")
-    with contextlib.closing(sqlite3.connect(path)) as journal, journal:
-        (note,) = journal.execute("SELECT value FROM meta WHERE key = 'clock'").fetchone()
-        journal.execute(
-            "UPDATE meta SET value = ? WHERE key = 'clock'", (f"another {note.split()[1]}",)
-        )
+    with Journal.open(path) as journal:
+        journal._set("clock", f"another {journal._get('clock').split()[1]}")
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])

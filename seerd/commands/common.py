@@ -184,10 +184,33 @@ def say(line: str) -> None:
     print(harmless(line), file=sys.stderr)
 
 
+_damages: list[str] = []
+"""What was said of damaged journals."""
+
+
+def say_damages() -> None:
+    """From now on say it, once, if a journal that is read is damaged."""
+    import warnings
+
+    from seerd.errors import DamagedWarning
+
+    show = warnings.showwarning
+
+    def say_it(message: Warning | str, *where: Any, **others: Any) -> None:
+        if isinstance(message, DamagedWarning):
+            _damages.append(str(message))
+            say(f"seerd: {message}")
+        else:
+            show(message, *where, **others)
+
+    warnings.simplefilter("always", DamagedWarning)
+    warnings.showwarning = say_it
+
+
 def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:
     """Print `told` as JSON, or what `view` makes of it for people."""
     if json:
-        print(dumps(told))
+        print(dumps({**told, "damaged": _damages[0]} if _damages else told))  # type: ignore[dict-item]
         return
     from rich.console import Console
 

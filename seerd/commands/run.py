@@ -134,11 +134,16 @@ def _intended_group(group: JobGroup, place: Place) -> Intended:
         return beginning.intended_group(group, place)
 
 
-def resume(folder: RunFolder, shown: Shown) -> None:
-    """Continue a run. Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on."""
+def resume(folder: RunFolder, shown: Shown, up_to: int | None = None) -> None:
+    """Continue a run, from so many events of a damaged journal if `up_to` is given.
+
+    Raises `typer.Exit` with the exit code, `SeerdError` if it cannot go on.
+    """
     from seerd.commands import on_end
     from seerd.runs import edits, runs
 
+    if up_to is not None:
+        runs.cut(folder, up_to)
     on_end.catch_up(folder)
     if edited := edits.note(folder):
         say(edited)

@@ -168,12 +168,15 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     saved    checkpoints in the store that no agent had told of, of trials on instances that are
              gone
     outline  outline of the run if it was not recorded before, else None
+    lost     from when until when events were recorded that a damaged journal has lost, in seconds
+             since the run began; None: none were
     """
 
     alive: tuple[str, ...]
     ended: dict[str, float] = {}
     saved: tuple[Checkpoint, ...] = ()
     outline: Outline | None = None
+    lost: tuple[float, float] | None = None
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):

@@ -21,6 +21,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+LOST = "lost"
+"""What a charge is for where a damaged journal has lost the record: the word before its moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class Charge:

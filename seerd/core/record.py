@@ -53,7 +53,7 @@ from seerd.core.events import (
     TrialWaited,
 )
 from seerd.core.hangs import node_stalled, node_waited
-from seerd.core.ledger import Charge
+from seerd.core.ledger import LOST, Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.metrics import keep
 from seerd.core.progress import confirm, fill, reporting, rewind, take_saved, took
@@ -112,6 +112,8 @@ def _(event: RunResumed, state: State) -> None:
     if state.plan.question is not None:
         # The new daemon asks it again, with a view of this moment.
         state.plan.asked_s = state.now
+    if event.lost is not None:
+        _charge_lost(state, *event.lost)
     take_saved(state, event.saved)
     missing = {
         instance.id: event.ended.get(instance.id)
@@ -132,6 +134,22 @@ def _(event: RunResumed, state: State) -> None:
                 and key in state.ledger.open
             ):
                 state.ledger.begin_at(key, event.at)
+
+
+def _charge_lost(state: State, since_s: float, until_s: float) -> None:
+    """Charge what nobody knows any more for as much as there can have been: all GPUs that the run
+    may have, but for those that are charged in any case.
+    """
+    facts, limits = state.facts.cluster, state.facts.problem.limits
+    size = facts.gpus_per_instance
+    there = None if facts.max_instances is None else facts.max_instances * size
+    bounds = (bound for bound in (limits.max_gpus, there) if bound is not None)
+    held = sum(charge.gpus for charge in state.ledger.open.values())
+    gpus = min(bounds, default=state.aims.needed * size) - held
+    if gpus > 0:
+        what = f"{LOST} {since_s:.0f}"
+        state.ledger.start(Charge(what, "", gpus, since_s))
+        state.ledger.end(what, until_s, state.now)
 
 
 def _reopen(state: State) -> None:

@@ -197,6 +197,23 @@ def resume(folder: RunFolder, watcher: Watcher) -> Ended:
         return _ended(daemon)
 
 
+def cut(folder: RunFolder, up_to: int) -> None:
+    """Leave of a damaged journal its first `up_to` events, from which `resume` goes on.
+
+    Raises `UsageError` if they are not whole, or the journal is, and `JournalError`.
+    """
+    with folder.locked(), Journal.open(folder.journal, read_only=True) as journal:
+        whole = sum(1 for _ in journal.entries())
+        if not journal.damage:
+            raise UsageError(
+                f"the journal of {folder.run} is whole, so nothing has to be left out: "
+                f"seerd resume {folder.run}"
+            )
+        if not 0 < up_to <= whole:
+            raise UsageError(f"--up-to {up_to}: {whole} events of {folder.run} are whole")
+        journal.cut(up_to)
+
+
 def _ended(daemon: Daemon) -> Ended:
     told = daemon.state.facts.cluster.per_instance or daemon.leftovers.costing
     return Ended(daemon.state, daemon.leftovers if told else None)

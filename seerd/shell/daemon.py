@@ -107,6 +107,8 @@ class Daemon:
 
     async def _take_up(self, note: str, *, steady: bool) -> None:
         let_go_s = math.inf if steady else gone_by(self.state)
+        lost_until_s = self._journal.lost_until
+        lost = (self.state.now, lost_until_s) if lost_until_s > self.state.now else None
         known = [
             i.id
             for i in self.state.fleet.instances.values()
@@ -128,6 +130,7 @@ class Daemon:
                 ended=found.ended,
                 saved=found.saved,
                 outline=lacking(self.state.facts),
+                lost=lost,
             )
         )
         for event in backlog:

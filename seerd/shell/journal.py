@@ -5,14 +5,26 @@ The one rule: a batch of events is committed, as a whole or not at all, before a
 is carried out and before any of its facts is acknowledged. `PRAGMA synchronous=FULL` keeps this
 true through a power cut as well (sqlite.org/pragma.html#pragma_synchronous). Nothing is written to
 a journal of an older format: it is copied and converted first.
+
+Each row carries a checksum over itself and the row before (`linked`), and so does what the journal
+says of itself; a small file beside it says how far it goes. So a damaged journal is never taken for
+another one, or for a shorter one: whoever reads it gets the events before the damage, and a
+`DamagedWarning`; nobody writes to it. Journals that were begun without checksums have them from the
+first event that was written with them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import math
+import os
 import sqlite3
+import struct
 import time
+import warnings
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +39,9 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.format1 import convert
 from seerd.core.step import commands_of
-from seerd.errors import JournalError
+from seerd.errors import DamagedJournalError, DamagedWarning, JournalError
 from seerd.shell.clock import noted, origin_of, wall
+from seerd.shell.salvage import Row, Salvage
 from seerd.version import VERSION
 
 LATEST = 1e12
@@ -36,9 +49,12 @@ LATEST = 1e12
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
-    seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, decisions BLOB NOT NULL
+    seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, decisions BLOB NOT NULL,
+    sum BLOB NOT NULL
 ) STRICT;
 """
+SUM = 16
+"""Bytes of a checksum (BLAKE2b)."""
 COLUMNS = {1: "commands", 2: "decisions"}
 """The formats that can be read, and the name of the column after the event in each."""
 
@@ -62,13 +78,74 @@ class Entry:
         return commands_of(self.decided)
 
 
+class Tip(msgspec.Struct, frozen=True):
+    """How far a journal goes, in a file beside it that is written after each commit. A power cut
+    may leave an older one, never a newer one.
+
+    seq, at, sum  of the last row
+    meta          what the journal says of itself, but for its checksum
+    """
+
+    seq: int
+    at: float
+    sum: bytes
+    meta: dict[str, str]
+
+    @classmethod
+    def read(cls, journal: Path) -> Tip | None:
+        """Read that of the journal at this path; None if there is none, or it is torn."""
+        try:
+            check, text = _tip_path(journal).read_bytes().split(b" ", 1)
+            tip = msgspec.json.decode(text, type=cls)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            return None
+        return tip if check == _crc(text) else None
+
+    def write(self, journal: Path) -> None:
+        """Write it. Raises `OSError`."""
+        text = msgspec.json.encode(self)
+        descriptor = os.open(_tip_path(journal), os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(descriptor, os.pwrite(descriptor, _crc(text) + b" " + text, 0))
+        finally:
+            os.close(descriptor)
+
+
+def _tip_path(journal: Path) -> Path:
+    return journal.with_suffix(".tip")
+
+
+def _crc(text: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(text)
+
+
+def linked(before: bytes, row: Row) -> bytes:
+    """Compute the checksum of a row from that of the row before it, empty for the first."""
+    numbers = struct.pack(">qdq", row.seq, row.at, len(row.event))
+    whole = b"".join((before, numbers, row.event, row.decisions))
+    return hashlib.blake2b(whole, digest_size=SUM).digest()
+
+
+def _sum_of(meta: dict[str, str]) -> str:
+    return hashlib.blake2b(msgspec.json.encode(sorted(meta.items())), digest_size=SUM).hexdigest()
+
+
+class _BrokenError(Exception):
+    """The journal is not as it was written; the text says where."""
+
+
 class Journal:
-    """One run's journal. Others may open it `read_only` while the daemon writes."""
+    """One run's journal. Others may open it `read_only` while the daemon writes.
+
+    damage  what is wrong with it, as far as was read; empty: nothing
+    """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
+        self._summed_after: int | None = None
         self.path = path
         self.format = FORMAT
+        self.damage = ""
 
     @classmethod
     def create(cls, path: Path, origin: float) -> Journal:
@@ -82,7 +159,10 @@ class Journal:
             raise JournalError(f"{path} cannot be made: {error}") from error
         journal._set("format", str(FORMAT))
         journal._set("version", VERSION)
+        journal._set("summed after", "0")
         journal.origin = origin
+        journal._check()
+        journal._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return journal
 
     @classmethod
@@ -91,37 +171,81 @@ class Journal:
         `older`) and converted first.
 
         Raises `JournalError` if the file is no journal, or of a format that this version does not
-        know.
+        know, and `DamagedJournalError` if it is damaged and was to be written to, or has no whole
+        event.
         """
         if not path.is_file():
             raise JournalError(
                 f"{path} does not exist, so nothing is known of {path.parent.name}; what is left "
                 f"of it is in {path.parent}"
             )
-        journal = cls(_connect(path, "ro"), path)
         with contextlib.ExitStack() as closing:
-            closing.enter_context(journal)
-            journal.format = journal._known_format()
+            journal = closing.enter_context(cls._opened(path))
             if read_only:
                 closing.pop_all()
                 return journal
-            if journal.format != FORMAT:
-                converted = journal._converted()
+            if journal.format == FORMAT:
+                journal._verify()  # noqa: SLF001
+            else:
+                converted = journal._converted()  # noqa: SLF001
         if journal.format != FORMAT:
-            _replace(path, converted)
-        return cls(_connect(path, "rw"), path)
+            _put(converted, path)
+        journal = cls(_connect(path, "rw"), path)
+        journal._check()
+        journal._begin_sums()
+        return journal
+
+    @classmethod
+    def _opened(cls, path: Path) -> Journal:
+        """Open it to be read, or what is whole of it. Raises `JournalError`."""
+        try:
+            with contextlib.ExitStack() as closing:
+                journal = closing.enter_context(cls(_connect(path, "ro"), path))
+                journal.format = journal._known_format()  # noqa: SLF001
+                journal._check()  # noqa: SLF001
+                closing.pop_all()
+                return journal
+        except (JournalError, _BrokenError) as error:
+            tip = Tip.read(path)
+            if tip is None:
+                where = (
+                    "" if isinstance(error, JournalError) else f"the journal {path} is damaged: "
+                )
+                raise JournalError(f"{where}{error}") from error
+            journal = cls(sqlite3.connect(":memory:"), path)
+            journal._salvage(str(error), tip)
+            return journal
+
+    def _check(self) -> None:
+        """Compare what the journal says of itself with its checksum. Raises `_BrokenError`."""
+        try:
+            columns = [row[1] for row in self._connection.execute("PRAGMA table_info(events)")]
+            meta = dict(self._connection.execute("SELECT key, value FROM meta"))
+        except sqlite3.Error as error:
+            raise _BrokenError(str(error)) from error
+        if not columns:
+            raise _BrokenError("its table of events is gone")
+        given, after = meta.pop("sum", None), meta.get("summed after")
+        if given is None and after is None and "sum" not in columns:
+            return
+        if given != _sum_of(meta) or "sum" not in columns or after is None:
+            raise _BrokenError("what it says of itself does not fit its checksum")
+        self._summed_after = int(after)
+
+    def _begin_sums(self) -> None:
+        """Have every row that is written from now on carry a checksum."""
+        if self._summed_after is None:
+            with self._writing() as connection:
+                connection.execute("ALTER TABLE events ADD COLUMN sum BLOB")
+            self._set("summed after", str(self._last()[0]))
+            self._check()
 
     def _converted(self) -> Path:
         """Copy this journal, beside it, to the path that `older` gives; write its entries to a new
         journal of today's format, and return the path of that.
         """
-        new_path = self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
-        _remove(new_path)
-        entries = list(self.entries())
-        with Journal.create(new_path, self.origin) as new:
-            new._set("converted", f"from format {self.format}")  # noqa: SLF001
-            new.append(entries)
-            new._into_one_file()  # noqa: SLF001
+        note = {"converted": f"from format {self.format}"}
+        new_path = self._written_anew(list(self.entries()), note)
         kept = older(self.path, self.format)
         _remove(kept)
         try:
@@ -131,6 +255,17 @@ class Journal:
             raise JournalError(
                 f"the journal {self.path} cannot be copied to {kept}: {error}"
             ) from error
+        return new_path
+
+    def _written_anew(self, entries: list[Entry], notes: dict[str, str]) -> Path:
+        """Write these entries to a new journal beside this one; return its path."""
+        new_path = self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
+        _remove(new_path)
+        with Journal.create(new_path, self.origin) as new:
+            for key, value in notes.items():
+                new._set(key, value)  # noqa: SLF001
+            new.append(entries)
+            new._into_one_file()  # noqa: SLF001
         return new_path
 
     def _into_one_file(self) -> None:
@@ -203,14 +338,38 @@ class Journal:
         `JournalError`.
         """
         rows = [
-            (e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided)) for e in entries
+            Row(e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided), b"")
+            for e in entries
         ]
+        with self._writing() as connection:
+            _, _, before = self._last()
+            for row in rows:
+                before = linked(before, row)
+                connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (*row[:4], before))
+        self._write_tip()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Commit what is done meanwhile, as a whole. Raises `JournalError`."""
         try:
-            with self._connection:
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+            with self._connection as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
         except sqlite3.Error as error:
             raise self._unwritable(error) from error
+
+    def _last(self) -> tuple[int, float, bytes]:
+        """Return number, time and checksum of the last row; zero and nothing if there is none."""
+        row = self._connection.execute(
+            "SELECT seq, at, sum FROM events ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        return (0, 0.0, b"") if row is None else (int(row[0]), float(row[1]), row[2] or b"")
+
+    def _write_tip(self) -> None:
+        with contextlib.suppress(OSError, sqlite3.Error):  # the journal itself has it
+            meta = dict(self._connection.execute("SELECT key, value FROM meta"))
+            meta.pop("sum", None)
+            Tip(*self._last(), meta).write(self.path)
 
     def _unwritable(self, error: sqlite3.Error) -> JournalError:
         run = self.path.parent.name
@@ -219,32 +378,151 @@ class Journal:
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield all entries after sequence number `after`, in order. Entries of format 1 are
-        converted to what would be written now. Raises `JournalError` if the journal is damaged.
+        converted to what would be written now.
+
+        Of a damaged journal those before the damage are yielded, with a `DamagedWarning`. Raises
+        `JournalError` if an entry cannot be read, `DamagedJournalError` if none can.
         """
-        rows = self._rows(after if self.format == FORMAT else 0)
         if self.format == FORMAT:
-            yield from (Entry(*row) for row in rows)
+            for row in self._rows(after):
+                yield Entry(row.seq, *self._decoded(row))
             return
-        for seq, (event, decided) in enumerate(
-            convert([(event, decided) for _, event, decided in rows]), 1
-        ):
+        rows = [self._decoded(row) for row in self._unchecked(0)]
+        for seq, (event, decided) in enumerate(convert(rows), 1):
             if seq > after:
                 yield Entry(seq, event, decided)
 
-    def _rows(self, after: int) -> Iterator[tuple[int, AnyEvent, list[AnyDecision]]]:
-        columns = f"seq, event, {COLUMNS[self.format]}"
+    def _decoded(self, row: Row) -> tuple[AnyEvent, list[AnyDecision]]:
+        try:
+            return decode_event(row.event), decode_decisions(row.decisions)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            raise JournalError(f"the journal {self.path} is damaged: {error}") from error
+
+    def _rows(self, after: int) -> Iterator[Row]:
+        """Yield the rows after `after`, from where the journal is damaged what can be salvaged."""
+        seq = after
+        try:
+            for row in self._checked(after):
+                yield row
+                seq = row.seq
+        except _BrokenError as error:
+            self._salvage(str(error), Tip.read(self.path))
+            yield from self._unchecked(seq)
+
+    def _verify(self) -> None:
+        """Read all of it. Raises `DamagedJournalError`."""
+        with warnings.catch_warnings(action="ignore", category=DamagedWarning):
+            whole = sum(1 for _ in self._rows(0))
+        if self.damage:
+            raise DamagedJournalError(self.damage, whole)
+
+    def _checked(self, after: int) -> Iterator[Row]:
+        """Yield the rows after `after`. Raises `_BrokenError` where one does not fit the one before
+        it, and at the end if there was more.
+        """
+        summed_after, tip = self._summed_after, Tip.read(self.path)
+        if summed_after is None:
+            yield from self._unchecked(after)
+            return
+        # Of a journal that is being written, the tip was read before its last rows.
+        seq, before = after, b""
+        if after > summed_after:
+            before = next(iter(self._unchecked(after - 1)), Row(0, 0.0, b"", b"", b"")).sum
+        for row in self._unchecked(after):
+            if row.seq != seq + 1:
+                raise _BrokenError(f"event {seq + 1} is missing")
+            if row.seq > summed_after:
+                if linked(before, row) != row.sum:
+                    raise _BrokenError(f"event {row.seq} does not fit its checksum")
+                before = row.sum
+            seq = row.seq
+            yield row
+        if tip is not None and tip.seq > seq:
+            raise _BrokenError(f"event {seq + 1} is missing")
+
+    def _unchecked(self, after: int) -> Iterator[Row]:
+        last = "sum" if self._summed_after is not None else "x''"
+        columns = f"seq, at, event, {COLUMNS[self.format]}, {last}"
         query = f"SELECT {columns} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
         try:
-            for seq, event, decided in self._connection.execute(query, (after,)):
-                yield int(seq), decode_event(event), decode_decisions(decided)
-        except (
-            sqlite3.Error,
-            msgspec.MsgspecError,
-            TypeError,
-            ValueError,
-            RecursionError,
-        ) as error:
+            for seq, at, event, decided, check in self._connection.execute(query, (after,)):
+                yield Row(int(seq), float(at), bytes(event), bytes(decided), bytes(check or b""))
+        except (sqlite3.Error, TypeError, ValueError) as error:
+            if self._summed_after is not None:
+                raise _BrokenError(str(error)) from error
             raise JournalError(f"the journal {self.path} is damaged: {error}") from error
+
+    def _salvage(self, why: str, tip: Tip | None) -> None:
+        """From now on read what is whole. Raises `DamagedJournalError` if nothing is."""
+        meta = self._whole_meta(tip)
+        whole = sqlite3.connect(":memory:")
+        whole.executescript(SCHEMA)
+        whole.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+        self._summed_after = int(meta.get("summed after", 0))
+        rows = list(self._whole_rows(self._summed_after))
+        whole.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+        self._connection.close()
+        self._connection = whole
+        at = f", {rows[-1].at:.1f}s into the run" if rows else ""
+        lost = f" of {tip.seq}" if tip is not None and tip.seq > len(rows) else ""
+        run = self.path.parent.name
+        self.damage = (
+            f"the journal {self.path} is damaged: {why}. Its first {len(rows)} events{lost} are "
+            f"whole{at}"
+        )
+        if not rows:
+            raise DamagedJournalError(self.damage, 0)
+        go_on = f"seerd resume {run} --up-to {len(rows)}"
+        text = f"{self.damage}; what follows is told of these alone. To go on from there: {go_on}"
+        warnings.warn(DamagedWarning(text), stacklevel=2)
+
+    def _whole_meta(self, tip: Tip | None) -> dict[str, str]:
+        with contextlib.suppress(sqlite3.Error, _BrokenError, ValueError):
+            self._check()
+            return dict(self._connection.execute("SELECT key, value FROM meta"))
+        return {} if tip is None else {**tip.meta, "sum": _sum_of(tip.meta)}
+
+    def _whole_rows(self, summed_after: int) -> Iterator[Row]:
+        """Yield the rows from the first to the last before the damage."""
+        seq, before = 0, b""
+        with contextlib.suppress(_BrokenError):
+            for row in self._checked(0):
+                yield row
+                seq, before = row.seq, row.sum
+        if seq < summed_after:
+            return
+        salvage = Salvage(self.path)
+        while True:
+            fits = (row for row in salvage.rows(seq + 1) if linked(before, row) == row.sum)
+            found = next(fits, None)
+            if found is None:
+                return
+            yield found
+            seq, before = found.seq, found.sum
+
+    def cut(self, after: int) -> None:
+        """Put in the place of this damaged journal its events up to number `after`, and keep it
+        beside them (`damaged`). Raises `JournalError`.
+        """
+        entries = [entry for entry in self.entries() if entry.seq <= after]
+        tip = Tip.read(self.path)
+        lost_until = max(tip.at if tip else 0.0, float(self._maybe("lost until") or 0.0))
+        notes = {"converted": f"cut after event {after}", "lost until": repr(lost_until)}
+        new_path = self._written_anew(entries, notes)
+        kept = damaged(self.path)
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                self.path.with_name(self.path.name + suffix).rename(
+                    kept.with_name(kept.name + suffix)
+                )
+        _put(new_path, self.path)
+
+    @property
+    def lost_until(self) -> float:
+        """Until when events were recorded that `cut` has left out, in seconds since the run began;
+        0: none were.
+        """
+        return float(self._maybe("lost until") or 0.0)
 
     def close(self) -> None:
         """Close the file."""
@@ -277,10 +555,12 @@ class Journal:
         return found
 
     def _set(self, key: str, value: str) -> None:
-        try:
-            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-        except sqlite3.Error as error:
-            raise self._unwritable(error) from error
+        with self._writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            meta = dict(connection.execute("SELECT key, value FROM meta WHERE key <> 'sum'"))
+            if "summed after" in meta:
+                told = ("sum", _sum_of(meta))
+                connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", told)
 
 
 def older(path: Path, form: int) -> Path:
@@ -288,18 +568,28 @@ def older(path: Path, form: int) -> Path:
     return path.with_name(f"{path.stem}.format{form}{path.suffix}")
 
 
-def _replace(path: Path, new_path: Path) -> None:
-    """Put the converted journal in the place of the one that has been copied."""
-    with Journal(_connect(path, "rw"), path) as copied:
-        copied._into_one_file()  # noqa: SLF001
+def damaged(path: Path) -> Path:
+    """Return a path that is free, for a damaged journal that another one takes the place of."""
+    numbers = itertools.count(1)
+    names = (path.with_name(f"{path.stem}.damaged{n}{path.suffix}") for n in numbers)
+    return next(name for name in names if not name.exists())
+
+
+def _put(new_path: Path, path: Path) -> None:
+    """Put a journal of one file in the place of the one that was copied or moved."""
+    if path.exists():
+        with Journal(_connect(path, "rw"), path) as copied:
+            copied._into_one_file()  # noqa: SLF001
+    _remove(path, "-wal", "-shm")
     try:
         new_path.replace(path)
+        _tip_path(new_path).replace(_tip_path(path))
     except OSError as error:
-        raise JournalError(f"the journal {path} cannot be converted: {error.strerror}") from error
+        raise JournalError(f"the journal {path} cannot be replaced: {error.strerror}") from error
 
 
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
+def _remove(path: Path, *suffixes: str) -> None:
+    for suffix in suffixes or ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).unlink()
 

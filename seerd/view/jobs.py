@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from seerd.core.events import JobFacts
 from seerd.core.incumbent import chosen
+from seerd.core.ledger import LOST
 from seerd.core.state import Incumbent, State, Trial
 from seerd.core.verdicts import OverCause
 from seerd.planner.model import PlannedJob
@@ -155,9 +156,13 @@ def bill_of(state: State, now_s: float) -> Bill:
     """
     book, of_jobs = state.ledger, dict.fromkeys(state.jobs, 0.0)
     if not state.facts.cluster.per_instance:
+        lost_gpu_s = 0.0
         for charge in book.charges():
-            of_jobs[job_of(charge.what.partition("/")[0])] += charge.gpu_s(now_s)
-        return Bill(of_jobs, 0.0)
+            if charge.what.startswith(f"{LOST} "):
+                lost_gpu_s += charge.gpu_s(now_s)
+            else:
+                of_jobs[job_of(charge.what.partition("/")[0])] += charge.gpu_s(now_s)
+        return Bill(of_jobs, lost_gpu_s)
     of_jobs = {name: job.spent_gpu_s(now_s) for name, job in state.jobs.items()}
     billed, held = book.spent_gpu_s(now_s), sum(of_jobs.values())
     if held <= billed:

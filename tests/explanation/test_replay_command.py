@@ -20,6 +20,7 @@ from seerd.shell.journal import Journal
 from seerd.version import VERSION
 from tests.explanation.timelines import MakeFacts, printed, write_format1, write_run
 from tests.scenarios.test_scenarios import SCENARIOS
+from tests.tampered import without_sums
 
 OLD = Path(__file__).parent.parent / "journals" / "format1/killed-and-crashed.jsonl"
 RUN = "small-20261122-000000-aaaa"
@@ -37,6 +38,7 @@ def home(tmp_path: Path, facts: MakeFacts) -> Path:
     world = SCENARIOS["spot_notice"](facts)
     world.run()
     write_run(tmp_path, RUN, world)
+    without_sums(tmp_path / RUN / "journal.db")
     return tmp_path
 
 

@@ -30,6 +30,7 @@ from seerd.view.logs import PIECE, lines
 from seerd.view.watch import lines_to
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, TEXTS, VALUES, fuzzed, junk
+from tests.tampered import without_sums
 
 READING = ("list", "show", "watch", "logs", "ledger", "best", "replay")
 
@@ -124,6 +125,7 @@ def test_what_is_whole_can_be_read(good):
 @fuzzed(25)
 def test_a_journal_with_turned_bits_or_cut_off_is_told(good, tmp_path, flips, cut):
     folder = copy(good, tmp_path)
+    without_sums(folder.journal)
     data = bytearray(folder.journal.read_bytes())
     for place, bit in flips:
         data[int(place * (len(data) - 1))] ^= 1 << bit
@@ -141,6 +143,7 @@ def test_a_journal_with_turned_bits_or_cut_off_is_told(good, tmp_path, flips, cu
 @fuzzed(25)
 def test_a_journal_with_other_events_is_told(good, tmp_path, events):
     folder = copy(good, tmp_path)
+    without_sums(folder.journal)
     with contextlib.closing(sqlite3.connect(folder.journal, isolation_level=None)) as db:
         rows = dict(db.execute("SELECT seq, event FROM events"))
         for seq, value in events:
@@ -167,6 +170,7 @@ ROWS = st.integers(1, 200)
 def test_a_journal_with_other_decisions_is_told(good, tmp_path, rows):
     """Anything, or what was decided elsewhere: it is read as it stands, or it is said where not."""
     folder = copy(good, tmp_path)
+    without_sums(folder.journal)
     with contextlib.closing(sqlite3.connect(folder.journal, isolation_level=None)) as db:
         decided = dict(db.execute("SELECT seq, decisions FROM events"))
         for seq, new in rows:
@@ -200,6 +204,7 @@ def test_a_journal_with_other_decisions_is_told(good, tmp_path, rows):
 )
 def test_a_database_that_is_not_our_journal_is_told_by_every_command(good, tmp_path, damage):
     folder = copy(good, tmp_path)
+    without_sums(folder.journal)
     with contextlib.closing(sqlite3.connect(folder.journal)) as db:
         db.executescript(damage)
     read_all(folder)

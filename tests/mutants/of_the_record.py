@@ -163,7 +163,7 @@ READING = (
     Mutant(
         "a conversion goes on from one that was cut short",
         "a run of format 1 is read as it was",
-        "Journal._converted",
+        "Journal._written_anew",
         "_remove(new_path)",
         "",
         (f"{JOURNAL}::test_a_conversion_that_was_cut_short_is_begun_anew",),
@@ -171,7 +171,7 @@ READING = (
     Mutant(
         "the log of the old journal is left beside the new one",
         "a run of format 1 is read as it was",
-        "_replace",
+        "shell.journal._put",
         "copied._into_one_file()",
         "pass",
         (f"{JOURNAL}::test_a_journal_of_format_1_is_not_replaced_under_whoever_reads_it",),

@@ -15,7 +15,65 @@ STOPPED = "test_an_agent_that_is_stopped_is_ended_with_its_trials_in_the_time_th
 SESSIONS = "tests/shell/test_sessions.py"
 CONNECTING = "tests/shell/test_ssh_connecting.py"
 
+DAMAGE = "tests/shell/test_journal_damage.py"
+
 CARRYING = (
+    Mutant(
+        "rows of a journal are believed without their checksum",
+        "a journal that was changed is never read as another state",
+        "Journal._checked",
+        "linked(before, row) != row.sum",
+        "False",
+        (f"{DAMAGE}::test_nobody_goes_on_from_a_damaged_journal",),
+    ),
+    Mutant(
+        "a checksum is not over the row before",
+        "a journal that was changed is never read as another state",
+        "linked",
+        'whole = b"".join((before, numbers, row.event, row.decisions))',
+        'whole = b"".join((numbers, row.event, row.decisions))',
+        (f"{DAMAGE}::test_rows_in_another_order_are_damage",),
+    ),
+    Mutant(
+        "a journal that ends too early is taken for whole",
+        "a journal that was cut off is never read as a shorter one",
+        "Journal._checked",
+        "tip.seq > seq",
+        "False",
+        (f"{DAMAGE}::test_an_older_copy_says_how_much_is_missing",),
+    ),
+    Mutant(
+        "a page is salvaged only as far as its pointers go",
+        "all events that are whole can be read",
+        "Salvage.rows",
+        "yield from self._rows_at(page, _before(page, start))",
+        "yield from ()",
+        (f"{DAMAGE}::test_rows_are_found_where_no_pointer_leads",),
+    ),
+    Mutant(
+        "a damaged journal is written to",
+        "nobody goes on from a damaged journal without a word",
+        "Journal.open",
+        "journal._verify()",
+        "pass",
+        (f"{DAMAGE}::test_nobody_goes_on_from_a_damaged_journal",),
+    ),
+    Mutant(
+        "the damaged journal is not kept",
+        "nothing is lost by going on from what is whole",
+        "Journal.cut",
+        "self.path.with_name(self.path.name + suffix).rename(kept.with_name(kept.name + suffix))",
+        "self.path.with_name(self.path.name + suffix).unlink()",
+        (f"{DAMAGE}::test_a_run_goes_on_from_what_is_whole_and_keeps_the_damaged_journal",),
+    ),
+    Mutant(
+        "what may have been spent in a lost part is not charged",
+        "the budget holds although a part of the journal was lost",
+        "_charge_lost",
+        "state.ledger.end(what, until_s, state.now)",
+        "state.ledger.void(what)",
+        (f"{DAMAGE}::test_what_may_have_been_spent_in_the_lost_part_counts",),
+    ),
     Mutant(
         "the journal does not wait for the disk",
         "what was committed survives a power cut",
@@ -27,8 +85,8 @@ CARRYING = (
     Mutant(
         "each entry of a batch is committed by itself",
         "a batch is committed whole or not at all",
-        "Journal.append",
-        'self._connection.execute("BEGIN IMMEDIATE")',
+        "Journal._writing",
+        'connection.execute("BEGIN IMMEDIATE")',
         "",
         (f"{JOURNAL}::test_a_batch_is_committed_whole_or_not_at_all",),
     ),
@@ -82,7 +140,7 @@ CARRYING = (
         "self._queue.put(\n"
         "    RunResumed(\n"
         "        at=self.clock.now(), alive=found.alive, ended=found.ended, "
-        "saved=found.saved, outline=lacking(self.state.facts)\n"
+        "saved=found.saved, outline=lacking(self.state.facts), lost=lost\n"
         "    )\n"
         ")",
         "",

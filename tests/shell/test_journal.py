@@ -115,11 +115,8 @@ def test_a_damaged_event_is_told(tmp_path: Path) -> None:
     raw.execute('UPDATE events SET event = CAST(\'{"kind": "stop-asked"}\' AS BLOB)')
     raw.commit()
     raw.close()
-    with (
-        Journal.open(tmp_path / "journal.db") as journal,
-        pytest.raises(JournalError, match="damaged"),
-    ):
-        list(journal.entries())
+    with pytest.raises(JournalError, match="damaged"):
+        Journal.open(tmp_path / "journal.db")
 
 
 def test_reading_decides_nothing(tmp_path: Path) -> None:

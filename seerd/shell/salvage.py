@@ -1,0 +1,171 @@
+"""Reads the rows of a damaged journal from the bytes of its file and of its write-ahead log, where
+SQLite reads none, or not all.
+
+The one rule: nothing here is believed. What looks like a row is a candidate, and whoever asks takes
+it only if its checksum fits the row before (`journal.linked`). So a page whose header, place or
+checksum in the log is damaged still gives all its rows that are whole. The format is described in
+sqlite.org/fileformat2.html, sections 1.6, 2.1 and 4.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PAGE = 4096
+"""Bytes of a page, as SQLite makes files since version 3.12, if the file does not say."""
+LOG_HEADER, FRAME_HEADER = 32, 24
+LEAF_HEADER = 8
+SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
+"""Bytes of a value, by the type that a record has for it."""
+MOST_VERSIONS = 4
+"""The most versions of a page, in file and log, that are tried for the rest of a row."""
+
+
+class Row(NamedTuple):
+    """What looks like a row: sequence number, time, event, decisions, checksum."""
+
+    seq: int
+    at: float
+    event: bytes
+    decisions: bytes
+    sum: bytes
+
+
+class Salvage:
+    """The pages of a journal's file and log, read once."""
+
+    def __init__(self, path: Path) -> None:
+        self._pages: list[bytes] = []
+        self._by_number: dict[int, list[bytes]] = {}
+        file, log = _bytes(path), _bytes(path.with_name(f"{path.name}-wal"))
+        self._size = size = _page_size(file)
+        for number, start in enumerate(range(0, len(file), size), 1):
+            self._add(number, file[start : start + size])
+        for start in range(LOG_HEADER, len(log), FRAME_HEADER + size):
+            number = int.from_bytes(log[start : start + 4], "big")
+            self._add(number, log[start + FRAME_HEADER :][:size])
+        self._rows: dict[int, list[Row]] = {}
+        for page in self._pages:
+            for row in self._rows_at(page, _pointers(page)):
+                self._rows.setdefault(row.seq, []).append(row)
+
+    def rows(self, seq: int) -> Iterator[Row]:
+        """Yield what looks like the row with this sequence number: first what pages point to, then
+        what is anywhere in one.
+        """
+        yield from self._rows.get(seq, [])
+        start = _varint_bytes(seq)
+        for page in self._pages:
+            yield from self._rows_at(page, _before(page, start))
+
+    def _add(self, number: int, page: bytes) -> None:
+        self._pages.append(page)
+        self._by_number.setdefault(number, []).append(page)
+
+    def _rows_at(self, page: bytes, offsets: Iterator[int]) -> Iterator[Row]:
+        for offset in offsets:
+            try:
+                length, after = _varint(page, offset)
+                seq, after = _varint(page, after)
+                for payload in self._payloads(page, after, length):
+                    yield _row(seq, payload)
+            except (IndexError, ValueError, struct.error):
+                continue
+
+    def _payloads(self, page: bytes, start: int, length: int) -> Iterator[bytes]:
+        """Yield what the payload of a cell may be: the part on its page, and what follows on others
+        (section 1.6 says how much is where).
+        """
+        most = self._size - 35
+        if length <= most:
+            yield page[start : start + length]
+            return
+        least = (self._size - 12) * 32 // 255 - 23
+        here = least + (length - least) % (self._size - 4)
+        here = here if here <= most else least
+        yield from self._longer(page[start : start + here], page[start + here :][:4], length)
+
+    def _longer(self, begun: bytes, following: bytes, length: int) -> Iterator[bytes]:
+        """Yield `begun` with what follows on other pages, in each of their versions."""
+        if len(begun) >= length:
+            yield begun[:length]
+            return
+        versions = self._by_number.get(int.from_bytes(following, "big"), [])
+        for page in list(dict.fromkeys(reversed(versions)))[:MOST_VERSIONS]:
+            yield from self._longer(begun + page[4:], page[:4], length)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _page_size(file: bytes) -> int:
+    size = int.from_bytes(file[16:18], "big")
+    return size if size >= 512 and size & (size - 1) == 0 else PAGE
+
+
+def _pointers(page: bytes) -> Iterator[int]:
+    """Yield where the cells of a page begin, if it is a leaf."""
+    for at in range(LEAF_HEADER, len(page) - 1, 2):
+        offset = int.from_bytes(page[at : at + 2], "big")
+        if not at < offset < len(page):
+            return
+        yield offset
+
+
+def _before(page: bytes, key: bytes) -> Iterator[int]:
+    """Yield where a cell with this encoded key may begin: its length comes first, in up to three
+    bytes.
+    """
+    at = page.find(key)
+    while at >= 0:
+        yield from range(max(0, at - 3), at)
+        at = page.find(key, at + 1)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read an integer of up to four bytes; return it, and where it ends. Raises `ValueError` if it
+    is longer, `IndexError` if it is cut off.
+    """
+    value = 0
+    for end in range(at, at + 4):
+        value = value << 7 | data[end] & 0x7F
+        if data[end] < 0x80:
+            return value, end + 1
+    raise ValueError("too long")
+
+
+def _varint_bytes(value: int) -> bytes:
+    parts = [value & 0x7F]
+    while value := value >> 7:
+        parts.append(value & 0x7F | 0x80)
+    return bytes(reversed(parts))
+
+
+def _row(seq: int, payload: bytes) -> Row:
+    """Read a record of a row. Raises `ValueError` if it is none."""
+    ends, at = _varint(payload, 0)
+    values: list[bytes] = []
+    kinds: list[int] = []
+    start = ends
+    while at < ends:
+        kind, at = _varint(payload, at)
+        size = SIZES[kind] if kind in SIZES else (kind - 12) // 2
+        kinds.append(kind)
+        values.append(payload[start : start + size])
+        start += size
+    if len(values) != len(Row._fields) or start != len(payload):
+        raise ValueError("another record")
+    is_float = kinds[1] == 7  # else it is integral
+    number = struct.unpack(">d", values[1])[0] if is_float else _integer(kinds[1], values[1])
+    return Row(seq, float(number), values[2], values[3], values[4])
+
+
+def _integer(kind: int, value: bytes) -> int:
+    return {8: 0, 9: 1}.get(kind, int.from_bytes(value, "big", signed=True))
