@@ -41,7 +41,7 @@ from seerd.core.format1 import convert
 from seerd.core.step import commands_of
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError
 from seerd.shell.clock import noted, origin_of, wall
-from seerd.shell.salvage import Row, Salvage
+from seerd.shell.salvage import Salvage, StoredRow
 from seerd.version import VERSION
 
 LATEST = 1e12
@@ -119,7 +119,7 @@ def _crc(text: bytes) -> bytes:
     return b"%08x" % zlib.crc32(text)
 
 
-def linked(before: bytes, row: Row) -> bytes:
+def linked(before: bytes, row: StoredRow) -> bytes:
     """Compute the checksum of a row from that of the row before it, empty for the first."""
     numbers = struct.pack(">qdq", row.seq, row.at, len(row.event))
     whole = b"".join((before, numbers, row.event, row.decisions))
@@ -338,7 +338,7 @@ class Journal:
         `JournalError`.
         """
         rows = [
-            Row(e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided), b"")
+            StoredRow(e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided), b"")
             for e in entries
         ]
         with self._writing() as connection:
@@ -392,13 +392,13 @@ class Journal:
             if seq > after:
                 yield Entry(seq, event, decided)
 
-    def _decoded(self, row: Row) -> tuple[AnyEvent, list[AnyDecision]]:
+    def _decoded(self, row: StoredRow) -> tuple[AnyEvent, list[AnyDecision]]:
         try:
             return decode_event(row.event), decode_decisions(row.decisions)
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             raise JournalError(f"the journal {self.path} is damaged: {error}") from error
 
-    def _rows(self, after: int) -> Iterator[Row]:
+    def _rows(self, after: int) -> Iterator[StoredRow]:
         """Yield the rows after `after`, from where the journal is damaged what can be salvaged."""
         seq = after
         try:
@@ -416,7 +416,7 @@ class Journal:
         if self.damage:
             raise DamagedJournalError(self.damage, whole)
 
-    def _checked(self, after: int) -> Iterator[Row]:
+    def _checked(self, after: int) -> Iterator[StoredRow]:
         """Yield the rows after `after`. Raises `_BrokenError` where one does not fit the one before
         it, and at the end if there was more.
         """
@@ -427,7 +427,7 @@ class Journal:
         # Of a journal that is being written, the tip was read before its last rows.
         seq, before = after, b""
         if after > summed_after:
-            before = next(iter(self._unchecked(after - 1)), Row(0, 0.0, b"", b"", b"")).sum
+            before = next(iter(self._unchecked(after - 1)), StoredRow(0, 0.0, b"", b"", b"")).sum
         for row in self._unchecked(after):
             if row.seq != seq + 1:
                 raise _BrokenError(f"event {seq + 1} is missing")
@@ -440,13 +440,15 @@ class Journal:
         if tip is not None and tip.seq > seq:
             raise _BrokenError(f"event {seq + 1} is missing")
 
-    def _unchecked(self, after: int) -> Iterator[Row]:
+    def _unchecked(self, after: int) -> Iterator[StoredRow]:
         last = "sum" if self._summed_after is not None else "x''"
         columns = f"seq, at, event, {COLUMNS[self.format]}, {last}"
         query = f"SELECT {columns} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
         try:
             for seq, at, event, decided, check in self._connection.execute(query, (after,)):
-                yield Row(int(seq), float(at), bytes(event), bytes(decided), bytes(check or b""))
+                yield StoredRow(
+                    int(seq), float(at), bytes(event), bytes(decided), bytes(check or b"")
+                )
         except (sqlite3.Error, TypeError, ValueError) as error:
             if self._summed_after is not None:
                 raise _BrokenError(str(error)) from error
@@ -482,7 +484,7 @@ class Journal:
             return dict(self._connection.execute("SELECT key, value FROM meta"))
         return {} if tip is None else {**tip.meta, "sum": _sum_of(tip.meta)}
 
-    def _whole_rows(self, summed_after: int) -> Iterator[Row]:
+    def _whole_rows(self, summed_after: int) -> Iterator[StoredRow]:
         """Yield the rows from the first to the last before the damage."""
         seq, before = 0, b""
         with contextlib.suppress(_BrokenError):

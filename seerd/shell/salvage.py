@@ -24,7 +24,7 @@ MOST_VERSIONS = 4
 """The most versions of a page, in file and log, that are tried for the rest of a row."""
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """What looks like a row: sequence number, time, event, decisions, checksum."""
 
     seq: int
@@ -47,12 +47,12 @@ class Salvage:
         for start in range(LOG_HEADER, len(log), FRAME_HEADER + size):
             number = int.from_bytes(log[start : start + 4], "big")
             self._add(number, log[start + FRAME_HEADER :][:size])
-        self._rows: dict[int, list[Row]] = {}
+        self._rows: dict[int, list[StoredRow]] = {}
         for page in self._pages:
             for row in self._rows_at(page, _pointers(page)):
                 self._rows.setdefault(row.seq, []).append(row)
 
-    def rows(self, seq: int) -> Iterator[Row]:
+    def rows(self, seq: int) -> Iterator[StoredRow]:
         """Yield what looks like the row with this sequence number: first what pages point to, then
         what is anywhere in one.
         """
@@ -65,7 +65,7 @@ class Salvage:
         self._pages.append(page)
         self._by_number.setdefault(number, []).append(page)
 
-    def _rows_at(self, page: bytes, offsets: Iterator[int]) -> Iterator[Row]:
+    def _rows_at(self, page: bytes, offsets: Iterator[int]) -> Iterator[StoredRow]:
         for offset in offsets:
             try:
                 length, after = _varint(page, offset)
@@ -148,7 +148,7 @@ def _varint_bytes(value: int) -> bytes:
     return bytes(reversed(parts))
 
 
-def _row(seq: int, payload: bytes) -> Row:
+def _row(seq: int, payload: bytes) -> StoredRow:
     """Read a record of a row. Raises `ValueError` if it is none."""
     ends, at = _varint(payload, 0)
     values: list[bytes] = []
@@ -160,11 +160,11 @@ def _row(seq: int, payload: bytes) -> Row:
         kinds.append(kind)
         values.append(payload[start : start + size])
         start += size
-    if len(values) != len(Row._fields) or start != len(payload):
+    if len(values) != len(StoredRow._fields) or start != len(payload):
         raise ValueError("another record")
     is_float = kinds[1] == 7  # else it is integral
     number = struct.unpack(">d", values[1])[0] if is_float else _integer(kinds[1], values[1])
-    return Row(seq, float(number), values[2], values[3], values[4])
+    return StoredRow(seq, float(number), values[2], values[3], values[4])
 
 
 def _integer(kind: int, value: bytes) -> int:
