@@ -22,7 +22,16 @@ from seerd.shell.home import RunFolder
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.version import VERSION
-from seerd.view.logs import Growing, log_files, newest_attempts, newest_last, plain, tail
+from seerd.view.logs import (
+    PIECE,
+    Growing,
+    lines,
+    log_files,
+    newest_attempts,
+    newest_last,
+    plain,
+    tail,
+)
 from tests.conftest import small_facts
 from tests.test_cli import Seerd, seerd  # noqa: F401 - a fixture
 from tests.test_summary import told
@@ -206,3 +215,8 @@ def test_a_checkpoint_that_has_gone_is_looked_for_anew(
     told_ = asyncio.run(best_command._fetched(RunFolder(tmp_path), store, to))
     assert told_["metric"] == 0.75
     assert (to.best / "checkpoint.pt").read_bytes() == data
+
+
+def test_a_log_is_read_in_pieces_of_bounded_size(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("x" * (3 * PIECE + 7))
+    assert [len(piece) for piece in lines(tmp_path / "log")] == [PIECE] * 3 + [7]

@@ -148,6 +148,19 @@ def test_a_run_alone_gets_the_gpus_that_it_asks_for_at_once(machine: Machine) ->
     run_it(story)
 
 
+def test_gpus_stay_leased_when_the_agent_that_leased_them_has_died(machine: Machine) -> None:
+    async def story() -> None:
+        run = machine.comes()
+        assert await run.wants("a", 4, 5)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for lease in run.gpus._held["a/1"].leases:
+            os.dup2(nothing, lease)  # as if this process had ended
+        os.close(nothing)
+        assert leased() == ["gpu-4", "gpu-5"]
+
+    run_it(story)
+
+
 def test_the_second_run_gets_its_share_when_the_first_has_given_it_back(machine: Machine) -> None:
     async def story() -> None:
         first = machine.comes()

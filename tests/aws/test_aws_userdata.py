@@ -315,3 +315,10 @@ def test_openssh_reads_the_keys(tmp_path: Path) -> None:
         ["ssh-keygen", "-y", "-f", str(pair.path)], check=True, capture_output=True, text=True
     ).stdout
     assert found.split()[:2] == pair.public.split()[:2]
+
+
+def test_each_run_has_keys_of_its_own(tmp_path: Path) -> None:
+    one, other = Keys(tmp_path / "one" / "keys"), Keys(tmp_path / "other" / "keys")
+    assert one.client().public != other.client().public
+    assert one.host("7.0").public != other.host("7.0").public
+    assert one.client().path.parent.stat().st_mode & 0o777 == 0o700

@@ -31,6 +31,7 @@ from seerd.core.limits import (
     end_s,
     exhausted_at,
     grace_s,
+    last_s,
     lease_grace_s,
     lease_s,
     publish_s,
@@ -330,3 +331,17 @@ def test_the_last_fetch_from_the_cloud_may_take_as_long_as_a_save_there(facts: M
         state.signs.save_s = 3.0
     assert publish_s(rented_state) == RULES.publish_s + 3.0
     assert publish_s(held_state) == RULES.publish_s
+
+
+@pytest.mark.parametrize("budget_gpu_s", [1500.0, 4000.0])
+@pytest.mark.parametrize("now_s", [0.0, 60.0, 150.0, 300.0])
+def test_the_last_checkpoints_take_no_longer_than_the_limits_leave(
+    facts: MakeFacts, budget_gpu_s: float, now_s: float
+) -> None:
+    """Agents that are alone since now end within the budget, and store for two minutes at most."""
+    state = rented(facts, budget_gpu_s)
+    state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
+    state.clock.now = now_s
+    over_s = now_s + lease_s(state, now_s) + lease_grace_s(state) + last_s(state, now_s)
+    assert 0.0 <= last_s(state, now_s) <= RULES.last_s
+    assert over_s * 4 <= budget_gpu_s or last_s(state, now_s) == 0.0

@@ -27,9 +27,10 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.core.invariants import violations
-from seerd.core.lifecycle import TrialPhase
+from seerd.core.ledger import Charge
+from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.rules import RULES
-from seerd.core.state import State, Trial
+from seerd.core.state import Instance, State, Trial
 from tests.by_hand import begun, handle, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]
@@ -203,6 +204,38 @@ def test_an_order_that_one_node_refuses_ends_the_attempt(pair: Pair) -> None:
     pair.exit("a", "asked")
     assert pair.trial.why == "disk full"
     assert pair.trial.crashes == 1
+
+
+def test_only_orders_to_start_can_be_refused(pair: Pair) -> None:
+    pair.run()
+    pair.exit("b", "crashed")
+    (order,) = (c for c in pair.state.under_way.values() if isinstance(c, StopTrial))
+    assert pair.fact("a", OrderRefused, command=order.id, why="no") == []
+    assert pair.trial.held is not None, "it may still be there"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (TrialReported, {"reports": 2, "metric": 0.99, "unit_s": 5.0}),
+        (TrialExited, {"cause": "crashed", "code": 1}),
+        (TrialStarted, {"pid": 9}),
+    ],
+)
+def test_nobody_reports_for_trials_on_other_instances(
+    pair: Pair, kind: type, fields: dict[str, Any]
+) -> None:
+    pair.run()
+    pair.state.fleet.instances["c"] = Instance("c", 2, InstancePhase.READY, ready_at=1.0)
+    pair.state.fleet.live += 1
+    pair.state.fleet.present += 1
+    pair.state.ledger.start(Charge("c", "c", 2, 1.0))
+    before = (pair.trial.phase, pair.trial.reports, dict(pair.trial.told), dict(pair.trial.ends))
+    told = {"trial": "t0001", "attempt": pair.start.attempt} | fields
+    commands = handle(pair.state, kind(at=9.0, happened=9.0, instance="c", fact=1, **told))
+    assert not [one for one in commands if isinstance(one, StartTrial | StopTrial)]
+    after = (pair.trial.phase, pair.trial.reports, dict(pair.trial.told), dict(pair.trial.ends))
+    assert after == before
 
 
 def test_when_node_0_has_finished_all_is_saved_and_the_others_may_end_by_themselves(

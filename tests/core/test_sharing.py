@@ -170,3 +170,14 @@ def test_people_are_told_of_it(facts: MakeFacts) -> None:
     assert machine.state.result.notes == [
         f"m is not this run's alone: it may use 4 of 8 GPUs there, since {WHY}"
     ]
+
+
+def test_a_daemon_that_takes_the_run_up_leaves_no_trial_above_the_share(facts: MakeFacts) -> None:
+    """The GPUs that others got while it was away are given back, whatever ran on them."""
+    machine = Machine(facts)
+    machine.ready()
+    machine.state.fleet.instances["m"].share = 4
+    derive(machine.state)
+    kept = [trial.target for trial in machine.state.trials.values() if trial.target is not None]
+    assert kept
+    assert all(gpu < 4 for target in kept for slots in target for gpu in slots.gpus)

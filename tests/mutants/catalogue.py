@@ -20,6 +20,7 @@ from tests.mutants.of_the_cloud import RENTING
 from tests.mutants.of_the_core import DECIDING
 from tests.mutants.of_the_fault_world import ENDURING
 from tests.mutants.of_the_limits import COUNTING
+from tests.mutants.of_the_pages import PROMISED
 from tests.mutants.of_the_policy import ASKING, SEARCHING
 from tests.mutants.of_the_record import READING
 from tests.mutants.of_the_shell import CARRYING
@@ -48,6 +49,7 @@ AREAS: dict[str, tuple[Mutant, ...]] = {
     "what leaves this machine, and what is shown": LEAVING,
     "when several runs share a machine": BESIDE_OTHERS,
     "what is taken from machines, scripts and files": STRANGERS,
+    "what the pages promise besides": PROMISED,
     AMONG_FAULTS: ENDURING,
 }
 MUTANTS = tuple(mutant for area in AREAS.values() for mutant in area)
@@ -91,5 +93,7 @@ QUICK_NAMES = (
     "a run ends at the first crash that all trials have in common",
     # What leaves this machine, and what is shown.
     "links that lead out of the source are followed unasked",
+    # What the pages promise besides.
+    "agents alone store for two minutes, whatever that costs",
 )
 QUICK = tuple(mutant for mutant in MUTANTS if mutant.name in QUICK_NAMES)

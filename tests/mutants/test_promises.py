@@ -38,6 +38,7 @@ def test_each_has_mutants_that_there_are_or_a_reason() -> None:
             assert lines, sentence
             reasons = [line for line in lines if line.startswith("- ")]
             assert lines == reasons or set(lines) <= names, f"{sentence}\n{lines}\n{HOW}"
+            assert "- no mutant yet" not in reasons, f"{sentence}\n{HOW}"
 
 
 @pytest.mark.parametrize(

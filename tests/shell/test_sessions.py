@@ -18,11 +18,13 @@ import pytest
 
 from seerd.agent.protocol import (
     VERSION,
+    Ask,
     Download,
     Expected,
     Grant,
     Hello,
     Job,
+    Parts,
     Prepare,
     Prepared,
     Start,
@@ -33,6 +35,7 @@ from seerd.agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import InstanceLost
 from seerd.errors import ProviderError, StoreError
+from seerd.shell import sessions
 from seerd.shell.agents import Readiness
 from seerd.shell.clock import RunClock
 from seerd.shell.losses import Losses
@@ -40,6 +43,7 @@ from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.sessions import Sessions
+from seerd.shell.stores.base import slot_name
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
 from tests.conftest import small_facts
@@ -129,7 +133,7 @@ class Reach:
     def address(self, instance: str) -> str:
         return "10.0.0.1"
 
-    async def terminate(self, name: str) -> Span:
+    async def terminate(self, name: str, spare_s: float) -> Span:
         return Span()
 
 
@@ -408,3 +412,52 @@ def test_data_that_cannot_be_listed_makes_no_machine_ready_and_ends_no_run(tmp_p
         assert place.agent.prepared == []
 
     play(scenario, DirectoryStore(tmp_path))
+
+
+def test_attempts_that_run_get_new_urls_before_theirs_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "RENEW_URLS_S", 0.05)
+    store = Expiring(tmp_path)
+    object.__setattr__(store, "signed", [])
+    object.__setattr__(store, "renewed", True)
+
+    async def scenario(place: Place) -> None:
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        place.core.attempts = [Running("t1", 1, 4)]
+        granting = asyncio.create_task(place.sessions.keep_granting())
+        await place.until(lambda: [type(one) for one in place.agent.told[:2]] == [Grant, Grant])
+        granting.cancel()
+        assert store.signed[:2] == [("t1", 1, 5), ("t1", 1, 5)]
+
+    play(scenario, store)
+
+
+class InParts(DirectoryStore):
+    """Bytes are uploaded in parts."""
+
+    async def parts(self, ask: Ask) -> Parts:
+        return Parts(ask.trial, ask.attempt, ask.name, 1, ["url"], "whole", "none")
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        (Ask("t1", 2, slot_name(2, 1), 9), 1),
+        (Ask("t1", 1, slot_name(1, 1), 9), 0),
+        (Ask("t2", 2, slot_name(2, 1), 9), 0),
+        (Ask("t1", 2, slot_name(3, 1), 9), 0),
+        (Ask("t1", 2, "../t2/0002-000001", 9), 0),
+    ],
+)
+def test_urls_are_for_checkpoints_of_attempts_that_run_there_whatever_is_asked_for(
+    tmp_path: Path, asked: Ask, given: int
+) -> None:
+    async def scenario(place: Place) -> None:
+        await place.sessions.prepare(Launched("i-1", 4, time.time()), "1.0")
+        place.core.attempts = [Running("t1", 2, 0)]
+        (answer,) = await place.sessions._conversations["i-1"].orders.parts(asked)
+        assert isinstance(answer, Parts)
+        assert len(answer.urls) == given
+
+    play(scenario, InParts(tmp_path))

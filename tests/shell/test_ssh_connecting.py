@@ -11,11 +11,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
-from seerd.shell.ssh.connecting import RemoteMachine, UnreachableError, open_connection
+from seerd.shell.ssh.connecting import (
+    RemoteMachine,
+    UnreachableError,
+    _identity,
+    open_connection,
+)
 from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 from tests.shell.sshd import Sshd, free_port, new_key, sshds, until
 
@@ -368,3 +374,19 @@ def test_a_partition_is_noticed_by_the_reader(
             await remote.forget(machine.name)
 
     with_remote(bundle, work)
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_only_keys_are_shown_and_the_agent_of_the_user_goes_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bool
+) -> None:
+    """For a machine that the run has launched, and for one that the user's configuration names."""
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    new_key(tmp_path / "user")
+    configured = tmp_path / "config"
+    configured.write_text("Host *\n  ForwardAgent yes\n  PreferredAuthentications password\n")
+    machine = RemoteMachine("it", "127.0.0.1", "me", key=tmp_path / "user" if key else None)
+    chosen = {"config": str(configured)} | _identity(machine)
+    options = asyncssh.SSHClientConnectionOptions(**chosen)
+    assert options.preferred_auth == ["publickey"]
+    assert options.agent_forward_path is None

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from seerd.errors import ProviderError
+from seerd.shell.ssh import pushing
 from seerd.shell.ssh.connecting import open_connection
 from seerd.shell.ssh.programs import running
 from tests.shell.sshd import Sshd, sshds
@@ -43,3 +45,18 @@ def test_whoever_gives_a_program_up_does_not_wait_for_its_end(server: Sshd, afte
         return took_s
 
     assert asyncio.run(given_up()) < REMOTE_S / 3
+
+
+def test_a_line_without_end_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pushing, "MOST_ANSWER", 2 * pushing.CHUNK)
+
+    async def said(size: int, *, ends: bool) -> int:
+        reader = asyncio.StreamReader()
+        reader.feed_data(bytes(size) + (b"\n" if ends else b""))
+        reader.feed_eof()
+        return len(await pushing._Lines(reader).next())  # type: ignore[arg-type]
+
+    assert asyncio.run(said(pushing.MOST_ANSWER - 1, ends=True)) == pushing.MOST_ANSWER
+    for ends in (True, False):
+        with pytest.raises(ProviderError, match="more than any answer"):
+            asyncio.run(said(4 * pushing.MOST_ANSWER, ends=ends))
