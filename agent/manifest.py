@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Set
 
 from seerd.agent import KEPT, plainfile
-from seerd.agent.protocol import MOST_REPORTS, NAME
+from seerd.agent.protocol import LARGEST, NAME
 from seerd.agent.record import record
 
 LARGEST_MANIFEST = 1 << 16
@@ -134,9 +134,16 @@ def is_safe(name: Any) -> bool:
     return isinstance(name, str) and NAME.fullmatch(name) is not None
 
 
+def by_number(name: str) -> str:
+    """Return a key that sorts names of checkpoints by the numbers in them: those are padded to six
+    and eight digits, and a script that reports each step has more.
+    """
+    return re.sub("[0-9]+", lambda number: number[0].zfill(20), name)
+
+
 def count_of(value: Any) -> int:
     """Return this value if it is a possible number of reports. Raises `ValueError` if not."""
-    if type(value) is not int or not 0 <= value <= MOST_REPORTS:
+    if type(value) is not int or not 0 <= value <= LARGEST:
         raise ValueError(f"{value!r:.40} is no number of reports")
     return value
 

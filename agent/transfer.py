@@ -19,7 +19,15 @@ from pathlib import Path
 from typing import Callable, List, Optional, Protocol, Tuple
 
 from seerd.agent.copying import copy_file
-from seerd.agent.manifest import CheckpointError, Goal, Manifest, is_safe, needed, small_file
+from seerd.agent.manifest import (
+    CheckpointError,
+    Goal,
+    Manifest,
+    by_number,
+    is_safe,
+    needed,
+    small_file,
+)
 
 AGAIN_S = 0.5
 """Seconds after which a directory that could not be written is tried again."""
@@ -185,7 +193,8 @@ def _names(folder: Path) -> List[str]:
 
     A name with a dot in front is still being written, and is left out.
     """
-    return sorted(path.stem for path in folder.glob("*.json") if is_safe(path.stem))
+    names = (path.stem for path in folder.glob("*.json") if is_safe(path.stem))
+    return sorted(names, key=by_number)
 
 
 def _worth(folder: Path, name: str, goal: Goal) -> Optional[float]:

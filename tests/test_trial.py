@@ -330,6 +330,17 @@ def test_the_newest_two_checkpoints_and_the_best_stay_here(tmp_path: Path) -> No
     assert {path.stem for path in tmp_path.iterdir()} == {"2", "5", "6"}
 
 
+def test_of_a_script_that_reports_each_step_the_newest_checkpoints_stay_and_are_gone_on_from(
+    tmp_path: Path,
+) -> None:
+    for reports in (999_998, 999_999, 1_000_000, 1_000_001, 10_000_000):
+        payload = {"epoch": reports, "metrics": {}}
+        checkpoints.write(None, tmp_path, f"{reports:06d}-{reports:08d}", payload, lambda _: None)
+    there = {path.stem for path in tmp_path.iterdir()}
+    assert there == {"1000001-01000001", "10000000-10000000"}
+    assert json.loads(checkpoints.newest(None, tmp_path) or b"")["epoch"] == 10_000_000
+
+
 GETS_BETTER_THEN_WORSE = """
 import json, os, seerd
 from pathlib import Path

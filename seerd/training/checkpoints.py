@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, Optional
 
 from seerd.agent import KEPT, folders
+from seerd.agent.manifest import by_number
 
 FLUSHED = 32 << 20
 """Bytes after which what is written has to be on the disk."""
@@ -65,7 +66,7 @@ def publish(folder: Path, manifest: Dict[str, Any], worth: Worth) -> None:
     newest `KEPT` and the best one.
     """
     _write_whole(folder / f"{manifest['name']}.json", json.dumps(manifest).encode())
-    every = sorted(folder.glob("[0-9]*.json"))
+    every = _every(folder)
     for old in set(every[:-KEPT]) - {_best(every, worth)}:
         old.unlink()
         old.with_suffix(".pt").unlink(missing_ok=True)
@@ -76,6 +77,11 @@ def versions() -> Dict[str, str]:
     told = {"python": ".".join(map(str, sys.version_info[:3]))}
     torch = sys.modules.get("torch")
     return told if torch is None else {**told, "torch": str(torch.__version__)}
+
+
+def _every(folder: Path) -> List[Path]:
+    """Return the manifests in the folder, oldest first."""
+    return sorted(folder.glob("[0-9]*.json"), key=lambda path: by_number(path.stem))
 
 
 def _best(every: List[Path], worth: Worth) -> Optional[Path]:
@@ -97,7 +103,7 @@ def newest(torch: Any, folder: Path) -> Optional[bytes]:
 
     A damaged one is passed over, and its manifest removed.
     """
-    for path in sorted(folder.glob("[0-9]*.json"), reverse=True):
+    for path in reversed(_every(folder)):
         try:
             manifest = json.loads(path.read_text())
             data = path.with_suffix(".pt").read_bytes()

@@ -147,7 +147,7 @@ def test_hostile_lines_are_protocol_errors(line):
         ("attempt", -(1 << 53), -(1 << 53) - 1),
         ("seq", 0, -1),
         ("seq", 1 << 53, (1 << 53) + 1),
-        ("epoch", 10**6, 10**6 + 1),
+        ("epoch", 1 << 53, (1 << 53) + 1),
         ("epoch", 0, -1),
         ("at", 1e12, 1.001e12),
         ("at", -1e12, -1.001e12),

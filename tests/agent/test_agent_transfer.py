@@ -45,6 +45,16 @@ def test_a_stored_checkpoint_is_whole_and_named_last(tmp_path, monkeypatch):
     assert names(tmp_path / "store" / "t1") == ["000004-00000040.json", "000004-00000040.pt"]
 
 
+def test_of_a_script_that_reports_each_step_the_newest_checkpoints_stay_in_the_store(tmp_path):
+    newest = ["1000000-01000000", "1000001-01000001"]
+    for name in ("999999-00999999", *newest):
+        save(tmp_path / "local", name, epoch=int(name[:-9]), metrics={})
+        store(tmp_path / "local", tmp_path / "store", name, GOAL)
+    assert {path.stem for path in (tmp_path / "store").iterdir()} == set(newest)
+    found = asyncio.run(DirectoryStore(tmp_path).newer("store", 1, "999999-00999999"))
+    assert [manifest.name for manifest in found] == newest
+
+
 def no_link(*_: object) -> None:
     raise OSError
 

@@ -344,11 +344,11 @@ def lies() -> bytes:
         of = {**about, "trial": trial}
         said += [
             line("started", seq=next(seq), id="1.0", pid=-1, **of),
-            line("training", seq=next(seq), epoch=10**6, **of),
+            line("training", seq=next(seq), epoch=1 << 53, **of),
             line(
                 "reported",
                 seq=next(seq),
-                epoch=10**6,
+                epoch=1 << 53,
                 metrics={"accuracy": 1e308, "\ud800": None},
                 unit_s=1e9,
                 **of,

@@ -10,6 +10,14 @@ FLOOD = "the limits hold at any rate of reports"
 
 FLOODS = (
     Mutant(
+        "after a million reports older checkpoints count as newer",
+        "a trial goes on from its newest checkpoint",
+        "by_number",
+        "number[0].zfill(20)",
+        "number[0]",
+        ("tests/agent/test_agent_transfer.py",),
+    ),
+    Mutant(
         "every report is told",
         FLOOD,
         "KeptReports.may_tell",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seerd.agent.copying import copy_file
-from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
+from seerd.agent.manifest import LARGEST_MANIFEST, Manifest, by_number
 from seerd.agent.protocol import NAME, Ask, Grant, Parts
 from seerd.errors import StoreError
 from seerd.shell.stores.base import stored
@@ -96,10 +96,11 @@ class DirectoryStore:
 
 
 def _newer(folder: Path, newest: str) -> list[Manifest]:
+    every = sorted(folder.glob("[!.]*.json"), key=lambda path: by_number(path.stem))
     later = (
         path
-        for path in sorted(folder.glob("[!.]*.json"))
-        if path.stem > newest and NAME.fullmatch(path.stem)
+        for path in every
+        if by_number(path.stem) > by_number(newest) and NAME.fullmatch(path.stem)
     )
     return [one for path in later if (one := stored(path.stem, _manifest(path))) is not None]
 
