@@ -98,7 +98,7 @@ def _watched(run: subprocess.Popen[bytes], home: Path) -> dict[str, float]:
 
 def _taken_mb(pid: str) -> float:
     try:
-        return round(psutil.Process(int(pid.split()[0])).memory_info().rss / 1e6, 1)
+        return round(psutil.Process(int(pid.split(maxsplit=1)[0])).memory_info().rss / 1e6, 1)
     except (psutil.Error, ValueError, IndexError):
         return 0.0
 
