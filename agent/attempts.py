@@ -482,6 +482,7 @@ class LocalAttempt:
         return lambda seq: Exited(
             *(seq, at, order.trial, order.attempt, cause, code),
             *(found.rank, found.tail, found.silent, found.signal, found.waited_s),
+            started=self._process is not None,
         )
 
     def _found(self) -> postmortem.Findings:

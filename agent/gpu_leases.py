@@ -36,6 +36,7 @@ RUN, NEW = "run-", ".new-"
 LEASE = re.compile(r"(gpu|slot)-[A-Za-z0-9._-]{1,80}")
 SHOWN = re.compile(r"[^\x20-\x7e]")
 DEVICES = "/proc/driver/nvidia/gpus"
+LOCKS = "/proc/locks"
 
 
 class LeaseFolderError(Exception):
@@ -122,6 +123,20 @@ class LeaseFolder:
         ranked = sorted(runs, key=lambda run: (run.lives, run.since))
         said = {lease: run for run in ranked for lease in run.uses}
         return {lease: said.get(lease) for lease in in_order(self.leased())}
+
+    def locker(self, lease: str) -> Optional[Tuple[int, str]]:
+        """Return the process that has taken the lock on a GPU, and its user; None if that is not
+        visible here (Linux), or it has ended and left the lock to another one.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            file = os.stat(lease, dir_fd=self._folder)
+            at = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+            with open(LOCKS) as locks:
+                rows = [line.split() for line in locks if " FLOCK " in line]
+            for row in rows:
+                if row[1] == "FLOCK" and row[5] == at:
+                    return int(row[4]), _user(os.stat(f"/proc/{row[4]}").st_uid)
+        return None
 
     def register(self, name: str) -> "Registration":
         """Say that a run is here. Raises `LeaseFolderError` if its file cannot be made."""

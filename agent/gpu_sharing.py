@@ -42,7 +42,7 @@ IDLE_S = 15.0
 none for a while.
 """
 PATIENCE_S = 5.0
-"""Seconds after which it is told whom an attempt waits for."""
+"""Seconds after which it is told that an attempt waits, and for whom; and again each time."""
 log = logging.getLogger("agent")
 
 
@@ -84,7 +84,7 @@ class _Request:
         self.gpus = list(gpus)
         self.answered = asyncio.Event()
         self.error: Optional[OSError] = None
-        self.since = since
+        self.told_at = since
 
 
 class _Holding:
@@ -102,10 +102,12 @@ class Listener:
 
     share  called with how many the run may use from now on, and why, for people
     note   called with what people should know
+    waits  called with an attempt that has waited for GPUs until now, and why, for people
     """
 
     share: Callable[[int, str], None]
     note: Callable[[str], None]
+    waits: Callable[[str, str], None]
 
 
 class SharedGpus:
@@ -138,7 +140,6 @@ class SharedGpus:
         self._waiting: List[_Request] = []
         self._peak, self._peak_at = 0, clock()
         self._looked_at = -math.inf
-        self._noted = False
 
     @property
     def share(self) -> int:
@@ -224,7 +225,7 @@ class SharedGpus:
         if share != self._share:
             self._share = share
             self._told.share(share, why)
-        self._note_wait()
+        self._tell_waits()
 
     def _grow(self, others: Sequence[RunHere]) -> None:
         """Take in the CPU slots that others count: there are as many as the run says that says
@@ -302,16 +303,17 @@ class SharedGpus:
             self._peak, self._peak_at = demand, now
         return self._run.most if self._peak >= self._share else self._peak
 
-    def _note_wait(self) -> None:
-        """Say once who has the GPUs that an attempt has waited for, for longer than others should
-        take to give them back.
-        """
-        since = min((one.since for one in self._waiting), default=math.inf)
-        if not self._noted and self._now() - since > PATIENCE_S:
-            self._noted = True
+    def _tell_waits(self) -> None:
+        """Tell which attempts still wait for GPUs, and who has these."""
+        late = [one for one in self._waiting if self._now() - one.told_at > PATIENCE_S]
+        if late:
             held = self._folder.holders(self._folder.runs(dead=True))
+            pool = {device.lease for device in self._devices}
             rest = {lease: run for lease, run in held.items() if _key(run) != _key(self._run)}
-            self._told.note(f"{self._waiting[0].attempt} waits for GPUs: {shown(rest)}")
+            why = shown({lease: run for lease, run in rest.items() if lease in pool}, self._folder)
+        for request in late:
+            request.told_at = self._now()
+            self._told.waits(request.attempt, why)
 
 
 def shared_or_whole(
@@ -331,18 +333,29 @@ def shared_or_whole(
         return WholeMachine(lambda gpus: devices(gpus, visible))
 
 
-def shown(held: Dict[str, Optional[RunHere]]) -> str:
-    """Say, for people, who has which GPUs."""
+def shown(held: Dict[str, Optional[RunHere]], folder: LeaseFolder) -> str:
+    """Say, for people, who has which GPUs, and what to do if it is no run."""
     names: Dict[str, List[str]] = {}
     for lease, run in held.items():
-        names.setdefault(_named(run), []).append(lease)
+        who = _named(run) if run else _stranger(lease, folder)
+        names.setdefault(who, []).append(lease)
     parts = [f"{who} has {', '.join(leases)}" for who, leases in names.items()]
     return "; ".join(parts) or "they are about to be free"
 
 
-def _named(run: Optional[RunHere]) -> str:
-    if run is None:
-        return "somebody else"
+def _stranger(lease: str, folder: LeaseFolder) -> str:
+    """Describe the process that holds a lease and belongs to no run that is registered."""
+    holder = folder.locker(lease)
+    if holder is None:
+        return f"a process that `fuser -v {folder.path}/*` names, and that is no run of seerd,"
+    pid, user = holder
+    return (
+        f"process {pid} of {user}, which is no run of seerd (end it with `kill {pid}` if it should "
+        f"not), holds the locks in {folder.path} and"
+    )
+
+
+def _named(run: RunHere) -> str:
     dead = "" if run.lives else ", whose agent has died,"
     return f"the run {run.run} of {run.user}{dead}"
 

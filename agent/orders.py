@@ -192,7 +192,7 @@ class Orders:
             return
         was = here.gpus if self._journal.share is None else self._journal.share
         run = RunHere(here.run, here.weight, here.gpus, 0, 1, [], time.time(), {})
-        told = Listener(self._tell_share, self._note_cold)
+        told = Listener(self._tell_share, self._note_cold, self._tell_wait)
         self._ours = shared_or_whole(run, here.cuda, self._visible, was, told)
         if self._journal.prepared is not None:
             self._need(self._journal.prepared)
@@ -361,6 +361,10 @@ class Orders:
     def _tell_share(self, gpus: int, why: str) -> None:
         at = clock.now()
         self._tell([lambda seq: Shared(seq, at, gpus, why)])
+
+    def _tell_wait(self, attempt: str, why: str) -> None:
+        at, order = clock.now(), self._attempts[attempt].start
+        self._tell([lambda seq: Complained(seq, at, order.trial, order.attempt, "waits", why)])
 
     def _start(self, order: Start) -> None:
         prepared, why = self._journal.prepared, self._why_not(order)

@@ -537,6 +537,7 @@ class Exited:
     signal    the signal that killed that rank; None if none did, or it is unknown
     waited_s  seconds that others had waited for that rank, if the attempt was ended because it
               hung; None if not
+    started   whether any process of it ever existed; if not, it never used its GPUs
     """
 
     kind: ClassVar[str] = "exited"
@@ -551,11 +552,13 @@ class Exited:
     silent: Optional[float] = None
     signal: Optional[int] = None
     waited_s: Optional[float] = None
+    started: bool = True
 
 
 @record
 class Complained:
-    """Something may be wrong with an attempt. Each kind but "quiet" is told once for an attempt.
+    """Something may be wrong with an attempt. Each kind but "quiet" and "waits" is told once for an
+    attempt.
 
     what  "output": a line of `out.jsonl` cannot be read; "not-stored": a checkpoint cannot be put
           into the store, now or ever; "untracked": its checkpoints hold no state; "warning": its
@@ -564,7 +567,8 @@ class Complained:
           all; "error": it goes on after an error, of which `why` has the words;
           "shared": it has written into what all trials share;
           "often": only some of its reports are told, so many a second as `why` says; "skipped": it
-          writes faster than can be read, and parts were skipped
+          writes faster than can be read, and parts were skipped; "waits": until now it has waited
+          for GPUs, and has not started
     why   the reason, for people
     """
 

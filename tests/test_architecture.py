@@ -183,7 +183,11 @@ GUARDED = {
     },
     "seerd/shell/clock.py": {"process_began: /proc/self/stat"},  # its absence is an answer
     "agent/nvml.py": {"the module: ctypes"},  # where GPUs are CUDA devices
-    "agent/gpu_leases.py": {"the module: /proc/driver/nvidia/gpus"},  # its absence is an answer
+    "agent/gpu_leases.py": {  # their absence is an answer
+        "the module: /proc/driver/nvidia/gpus",
+        "the module: /proc/locks",
+        "LeaseFolder: /proc/",
+    },
     "agent/warm/ending.py": {"_flush_c: ctypes"},  # of a fork, on Linux alone
     "agent/warm/identity.py": {  # in the warm process alone, which is there on Linux alone
         "remember: /proc/self/stat",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from seerd.core.events import TrialExited
+from seerd.core.complaints import complaint_text
+from seerd.core.events import TrialComplained, TrialExited
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import AttemptEnd, State, Trial
 from seerd.planner.trial_ids import job_of
@@ -40,6 +41,7 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
     """
     assert trial.held is not None
     trial.told[node] = None
+    state.signs.complaints.pop("waits", None)  # told again while another attempt waits
     if state.signs.tried_s is None:
         state.signs.tried_s = at
     _settle_start(state, trial)
@@ -52,6 +54,19 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
             trial.go(TrialPhase.RUNNING)
 
 
+def node_waits(state: State, trial: Trial, event: TrialComplained) -> None:
+    """Record that the attempt still waits for GPUs on a node: it costs nothing until it has them,
+    and may have them at any time from now on.
+    """
+    key = trial.key_on(event.instance)
+    if event.instance not in trial.told and key in state.ledger.open:
+        state.ledger.begin_at(key, event.happened)
+        state.signs.complaints["waits"] = text = complaint_text(event)
+        if "waits" not in state.signs.warned:
+            state.signs.warned["waits"] = event.at
+            state.result.notes.append(text)
+
+
 def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
     """Record that no process of the attempt is left on a node."""
     why = ""
@@ -60,6 +75,8 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
         why = crash_text(event) + (f" on {event.instance}" if several else "")
     elif event.cause == "lost":
         why = "its agent had to be started again"
+    if not event.started and (key := trial.key_on(event.instance)) in state.ledger.open:
+        state.ledger.void(key)
     told = (event.tail, event.silent, event.obstacle)
     end = AttemptEnd(event.cause, _alone(trial), why, *told)
     node_ended(state, trial, event.instance, end, event.happened)

@@ -67,6 +67,8 @@ def complaint_text(event: TrialComplained) -> str:
             f"{trial} writes faster for seerd than can be read: parts of it were skipped, and the "
             f"last of it is read; {SIDE} has what to write"
         )
+    if event.what == "waits":
+        return f"{trial} waits for GPUs, and costs nothing until it has them: {why}"
     if event.what == "still":
         return f"{trial} stands still: {why}; `seerd logs` shows its last words"
     return f"{trial}: {why}" if why else f"{trial}: {event.what}"

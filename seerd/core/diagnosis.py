@@ -27,6 +27,7 @@ SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
 Cause = Literal[
     "going-on",
     "no-instance",
+    "no-gpu",
     "crashes",
     "blocked",
     "silent",
@@ -44,6 +45,7 @@ Cause = Literal[
 
 going-on           the run is not over
 no-instance        no instance could be had
+no-gpu             no trial had its GPUs, since others held them
 crashes            all that were tried have crashed, and none has reported
 blocked            something was in the way of those that were tried, such as an address in use
 silent             all that were tried came to their end without a report
@@ -82,10 +84,17 @@ def diagnose(state: State) -> Diagnosis:
     trials = tried(state)
     if not trials:
         return Diagnosis("not-tried", f"there is no model: {_not_tried(state)}")
+    if (why := without_gpu(state)) is not None:
+        return Diagnosis("no-gpu", f"nothing was trained, since no GPU became free: {why}")
     found = _of_crashes(state, trials) or (
         _of_reports(state) if state.signs.reported else _of_silence(state, trials)
     )
     return Diagnosis(found.cause, f"there is no model: {found.text}")
+
+
+def without_gpu(state: State) -> str | None:
+    """Return for which GPUs the trials of a run have waited; None if one has ever begun."""
+    return state.signs.complaints.get("waits") if state.signs.tried_s is None else None
 
 
 def failure_groups(state: State) -> list[list[Trial]]:
@@ -127,7 +136,7 @@ def fate(state: State, trial: Trial) -> str:
     if trial.fault == "crashed" or failed:
         return "crashed"
     if not trial.history:
-        return "no-report"
+        return "not-started" if without_gpu(state) else "no-report"
     return "survived" if job.finite else "not-finite"
 
 

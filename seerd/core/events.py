@@ -497,7 +497,8 @@ class TrialComplained(AgentFact, frozen=True, kw_only=True, tag="trial-complaine
              nothing at all; "error": it goes on after an error, of which `why` has the words;
              "shared": it has written into what all trials share;
              "often": only some of its reports are told, so many a second as `why` says;
-             "skipped": it writes faster than can be read, and parts were skipped
+             "skipped": it writes faster than can be read, and parts were skipped;
+             "waits": until now it has waited for GPUs, and has not started
     why      text for people
     """
 
@@ -525,6 +526,7 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
     waited_s  seconds for which the others had waited for that rank, if the agent ended the attempt
               because the rank hung; else None
     obstacle  what was in its way, if its last lines say so; else None
+    started   whether any process of it ever existed there; if not, it never used its GPUs
     """
 
     trial: str
@@ -537,6 +539,7 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
     signal: int | None = None
     waited_s: float | None = None
     obstacle: Obstacle | None = None
+    started: bool = True
 
 
 class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):

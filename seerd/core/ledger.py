@@ -5,8 +5,9 @@ times are those at the place where it happened. Everything else is arithmetic on
 
 Two ways of billing share one table of charges:
 
-per trial     (local, hosts) a charge is one attempt of a trial: its GPUs from the order to start
-              until its processes are gone
+per trial     (local, hosts) a charge is one attempt of a trial: its GPUs from its start until its
+              processes are gone; as long as that is not known, from the order to start, or from
+              when it last waited for GPUs
 per instance  (ec2) a charge is one instance: all its GPUs from running until terminated, at least
               `minimum_s` (Amazon EC2 bills Linux instances by the second with a minimum of 60
               seconds: aws.amazon.com/ec2/pricing/on-demand)

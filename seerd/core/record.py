@@ -12,7 +12,14 @@ from functools import singledispatch
 
 import msgspec
 
-from seerd.core.attempts import current, node_exited, node_lost, node_refused, node_started
+from seerd.core.attempts import (
+    current,
+    node_exited,
+    node_lost,
+    node_refused,
+    node_started,
+    node_waits,
+)
 from seerd.core.commands import Publish, StartTrial
 from seerd.core.complaints import GOES_ON, complaint_text
 from seerd.core.events import (
@@ -522,6 +529,11 @@ def _(event: TrialComplained, state: State) -> None:
     """Keep the first complaint of each kind: the others say the same of other trials."""
     if event.what == "quiet":
         state.agenda.quiet = event.trial
+        return
+    if event.what == "waits":
+        trial = current(state, event.trial, event.attempt, event.instance)
+        if trial is not None:
+            node_waits(state, trial, event)
         return
     text = complaint_text(event)
     if event.trial in state.trials and event.what not in state.signs.complaints:

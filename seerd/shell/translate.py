@@ -133,6 +133,7 @@ def _of_attempt(fact: FactOfAttempt, common: dict[str, Any], metric: str) -> Any
                 silent=_as_happened(fact.silent, fact.at, common["happened"]),
                 signal=fact.signal,
                 waited_s=fact.waited_s,
+                started=fact.started,
                 obstacle=obstacle_of(fact.tail) if known == "crashed" else None,
             )
         case Stalled():

@@ -423,6 +423,8 @@ def _(event: TrialCheckpointed, state: State) -> str | None:
 def _(event: TrialComplained, state: State) -> str | None:
     """Write the first complaint of each kind."""
     text = complaint_text(event)
+    if event.what == "waits":
+        return text if state.signs.warned.get("waits") == event.at else None
     return text if state.signs.complaints.get(event.what) == text else None
 
 

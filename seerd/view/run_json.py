@@ -6,7 +6,7 @@ The one rule: pure functions of the state; numbers are in the units that their k
 
 from __future__ import annotations
 
-from seerd.core.diagnosis import diagnose, fate
+from seerd.core.diagnosis import diagnose, fate, without_gpu
 from seerd.core.incumbent import averaged, best_report, best_saved, chosen
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
@@ -36,6 +36,8 @@ def exit_code(state: State) -> int:
     if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
     if state.facts.cluster.per_instance and refused(state) is not None:
+        return EXIT_REFUSED
+    if without_gpu(state) is not None:
         return EXIT_REFUSED
     return EXIT_MODEL if state.result.published is not None else EXIT_NO_MODEL
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from seerd.core.diagnosis import complaints, diagnose, failure_groups, hint_of
+from seerd.core.diagnosis import complaints, diagnose, failure_groups, hint_of, without_gpu
 from seerd.core.incumbent import best_report, best_saved, better_report, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import last_value, metrics_of, names_of
@@ -270,6 +270,8 @@ def _next(state: State, *, alive: bool) -> Text:
         return Text(f"go on with: seerd resume {run}")
     if refused(state) is not None:
         return Text("what could be wrong: seerd doctor SPEC")
+    if without_gpu(state) is not None:
+        return Text("see who has the GPUs: seerd machines")
     if state.result.published is None:
         return Text(f"look at: seerd logs {run}")
     if len(state.result.of_jobs) > 1:

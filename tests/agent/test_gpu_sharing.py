@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from seerd.agent import gpu_sharing, host
+from seerd.agent import gpu_leases, gpu_sharing, host
 from seerd.agent.gpu_leases import (
     Device,
     LeaseFolder,
@@ -33,7 +34,8 @@ class Run:
         self.stopped: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[bool]] = {}
         self._asked: dict[str, list[int]] = {}
-        told = Listener(self._hear, self.notes.append)
+        self.waits: list[tuple[str, str]] = []
+        told = Listener(self._hear, self.notes.append, lambda *wait: self.waits.append(wait))
         self.gpus = SharedGpus(here, devices, here.most, told, clock)
 
     def _hear(self, share: int, why: str) -> None:
@@ -311,16 +313,58 @@ def test_an_attempt_that_waits_can_be_stopped(machine: Machine) -> None:
     run_it(story)
 
 
-def test_whom_an_attempt_waits_for_is_told_once(machine: Machine) -> None:
+def test_that_an_attempt_waits_is_told_again_and_again_with_whom_for(machine: Machine) -> None:
     async def story() -> None:
         first, second = machine.comes(1), machine.comes(1)
         await first.wants("t", 0)
         await second.wants("u", 0)
         machine.look()
-        assert second.notes == []
+        assert second.waits == []
         machine.look(gpu_sharing.PATIENCE_S)
+        machine.look(1.0)
         machine.look(gpu_sharing.PATIENCE_S)
-        assert second.notes == [f"u/1 waits for GPUs: the run {PREFIX}1 of {user()} has gpu-0"]
+        assert second.waits == [("u/1", f"the run {PREFIX}1 of {user()} has gpu-0")] * 2
+        first.ends("t")
+        assert await second.has("u") or machine.look() or await second.has("u")
+        machine.look(gpu_sharing.PATIENCE_S)
+        assert len(second.waits) == 2
+
+    run_it(story)
+
+
+def test_a_process_that_holds_locks_and_is_no_run_is_named(machine: Machine) -> None:
+    async def story() -> None:
+        run, folder = machine.comes(2), LeaseFolder(folder_path())
+        for number in range(2):
+            stranger = folder.lease(f"gpu-{number}")
+            assert stranger is not None
+        other = folder.lease("gpu-7")  # which this run may not take
+        assert other is not None
+        await run.wants("t", 0)
+        machine.look(gpu_sharing.PATIENCE_S + 1)
+        ((attempt, why),) = run.waits
+        assert attempt == "t/1"
+        assert why == (
+            f"process {os.getpid()} of {user()}, which is no run of seerd (end it with `kill "
+            f"{os.getpid()}` if it should not), holds the locks in {folder_path()} and has "
+            "gpu-0, gpu-1"
+        )
+
+    run_it(story)
+
+
+def test_where_the_holder_is_not_visible_a_command_names_it(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "locks").write_text("1: FLOCK  ADVISORY  WRITE 1 00:00:1 0 EOF\n")
+    monkeypatch.setattr(gpu_leases, "LOCKS", str(tmp_path / "locks"))
+
+    async def story() -> None:
+        run, folder = machine.comes(1), LeaseFolder(folder_path())
+        assert folder.lease("gpu-0") is not None
+        await run.wants("t", 0)
+        machine.look(gpu_sharing.PATIENCE_S + 1)
+        assert f"`fuser -v {folder_path()}/*` names" in run.waits[0][1]
 
     run_it(story)
 
@@ -388,7 +432,7 @@ def test_without_a_place_for_leases_a_run_goes_on_and_says_so(
     os.mkdir(str(leases), 0o700)  # noqa: PTH102
     notes: list[str] = []
     here = RunHere(f"{PREFIX}x", 1.0, 2, 0, 1, [], 0.0, {})
-    gpus = shared_or_whole(here, True, "5,6", 2, Listener(lambda *_: None, notes.append))
+    gpus = shared_or_whole(here, True, "5,6", 2, Listener(print, notes.append, print))
     assert gpus.names([0, 1]) == ["5", "6"]
     assert len(notes) == 1
     assert "other runs on this machine are not seen" in notes[0]

@@ -9,18 +9,21 @@ import msgspec
 
 from seerd.core.aiming import derive
 from seerd.core.commands import AnyCommand, Launch, StartTrial, StopTrial
+from seerd.core.diagnosis import diagnose, fate
 from seerd.core.events import (
     InstanceReady,
     InstanceShared,
     RunFacts,
     RunStarted,
+    TrialComplained,
     TrialExited,
     TrialStarted,
 )
 from seerd.core.invariants import violations
-from seerd.core.lifecycle import TrialPhase
+from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State
 from seerd.view.plain import line_of
+from seerd.view.run_json import EXIT_REFUSED, exit_code
 from tests.by_hand import begun, handle, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]
@@ -29,6 +32,8 @@ WHY = "8 GPUs are shared with other of them (weight 1)"
 
 class Machine:
     """A run that uses all GPUs of a machine of 8; the test is its agent."""
+
+    has_gpus = True
 
     def __init__(self, facts: MakeFacts, **limits: object) -> None:
         made = facts(deadline_s=600.0, budget_gpu_s=4800.0, t_min_s=150.0)
@@ -46,7 +51,7 @@ class Machine:
         assert violations(self.state) == []
         assert reconciled_again(self.state) == []
         for start in commands:
-            if isinstance(start, StartTrial):
+            if isinstance(start, StartTrial) and self.has_gpus:
                 self.fact(TrialStarted, trial=start.trial, attempt=start.attempt, pid=1)
         return commands
 
@@ -181,3 +186,78 @@ def test_a_daemon_that_takes_the_run_up_leaves_no_trial_above_the_share(facts: M
     kept = [trial.target for trial in machine.state.trials.values() if trial.target is not None]
     assert kept
     assert all(gpu < 4 for target in kept for slots in target for gpu in slots.gpus)
+
+
+class Crowded(Machine):
+    """The same on a machine whose GPUs others have."""
+
+    has_gpus = False
+
+    def wait(self, trial: str, why: str = "process 7 of ada has gpu-0") -> list[AnyCommand]:
+        attempt = self.state.trials[trial].attempt
+        return self.fact(TrialComplained, trial=trial, attempt=attempt, what="waits", why=why)
+
+    @property
+    def spent_gpu_s(self) -> float:
+        return self.state.ledger.spent_gpu_s(self.at)
+
+
+def test_a_trial_that_waits_for_its_gpus_costs_nothing_until_it_has_them(facts: MakeFacts) -> None:
+    machine = Crowded(facts, p_min=4, p_max=4)
+    first, second = starts(machine.ready())
+    for trial in (first, second, first, second):
+        machine.wait(trial)
+    assert machine.spent_gpu_s == 4 * 1.0, "what was told a second ago may be over"
+    machine.fact(TrialStarted, trial=first, attempt=1, pid=1)
+    began_s = machine.at
+    machine.wait(first)
+    machine.wait(second)
+    assert machine.spent_gpu_s == 4 * (machine.at - began_s), "one that has begun does not wait"
+
+
+def test_a_trial_that_never_had_its_gpus_has_cost_nothing(facts: MakeFacts) -> None:
+    machine = Crowded(facts, p_min=4, p_max=4)
+    first, second = starts(machine.ready())
+    machine.wait(first)
+    for trial in (first, second):
+        never = {"cause": "asked", "code": None, "started": False}
+        machine.fact(TrialExited, trial=trial, attempt=1, **never)
+    assert [charge for charge in machine.state.ledger.closed if charge.gpus] == []
+
+
+def test_a_run_without_any_gpu_says_who_has_them_and_blames_no_script(facts: MakeFacts) -> None:
+    machine = Crowded(facts, p_min=4, p_max=4)
+    first, _ = starts(machine.ready())
+    machine.wait(first)
+    machine.wait(first, "process 8 of ada has gpu-0")
+    assert len(machine.state.result.notes) == 1
+    machine.state.end.phase, machine.state.end.status = RunPhase.OVER, "deadline"
+    text = diagnose(machine.state).text
+    assert "process 8 of ada has gpu-0" in text
+    assert "script" not in text
+    assert exit_code(machine.state) == EXIT_REFUSED
+    trial = machine.state.trials[first]
+    trial.phase = TrialPhase.WAITING
+    assert fate(machine.state, trial) == "not-started"
+
+
+def test_that_a_trial_waits_is_shown_once_and_over_when_it_has_begun(facts: MakeFacts) -> None:
+    machine = Crowded(facts, p_min=4, p_max=4)
+    first, second = starts(machine.ready())
+    shown = []
+    for trial in (first, second):
+        machine.wait(trial)
+        event = TrialComplained(
+            at=machine.at,
+            happened=machine.at,
+            instance="m",
+            fact=machine.seen,
+            trial=trial,
+            attempt=1,
+            what="waits",
+            why="process 7 of ada has gpu-0",
+        )
+        shown.append(line_of(event, machine.state))
+    assert [bool(line) for line in shown] == [True, False]
+    machine.fact(TrialStarted, trial=first, attempt=1, pid=1)
+    assert machine.state.signs.complaints == {}

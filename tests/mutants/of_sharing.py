@@ -6,10 +6,60 @@ from tests.mutants.mutant import Mutant
 
 SHARING = "tests/agent/test_gpu_sharing.py"
 SHARES = "tests/agent/test_gpu_shares.py"
+CHARGES = "tests/core/test_sharing.py"
+WAITS = "tests/agent/test_agent_waits.py"
 LEASES = "tests/agent/test_gpu_leases.py"
 KEEPER = "tests/agent/test_gpu_keeper.py"
 
 BESIDE_OTHERS = (
+    Mutant(
+        "a trial that waits for its GPUs is charged",
+        "a trial that waits for its GPUs costs nothing until it has them",
+        "node_waits",
+        "state.ledger.begin_at(key, event.happened)",
+        "",
+        (CHARGES,),
+    ),
+    Mutant(
+        "a trial that never had its GPUs is charged",
+        "a trial that waits for its GPUs costs nothing until it has them",
+        "node_exited",
+        "not event.started",
+        "False",
+        (CHARGES,),
+    ),
+    Mutant(
+        "an agent does not tell that an attempt never began",
+        "a trial that waits for its GPUs costs nothing until it has them",
+        "LocalAttempt._exited",
+        "self._process is not None",
+        "True",
+        (WAITS,),
+    ),
+    Mutant(
+        "nobody is told that a trial waits for its GPUs",
+        "a run says who has the GPUs that its trials wait for",
+        "Orders._tell_wait",
+        "self._tell([lambda seq: Complained(seq, at, order.trial, order.attempt, 'waits', why)])",
+        "pass",
+        (WAITS,),
+    ),
+    Mutant(
+        "who has taken a lock is not looked up",
+        "a process that holds GPUs and is no run is named",
+        "LeaseFolder.locker",
+        "row[1] == 'FLOCK' and row[5] == at",
+        "False",
+        (f"{SHARING}::test_a_process_that_holds_locks_and_is_no_run_is_named",),
+    ),
+    Mutant(
+        "a script is blamed for a run that never had a GPU",
+        "a run that never had a GPU says who had them",
+        "without_gpu",
+        "state.signs.tried_s is None",
+        "False",
+        (CHARGES,),
+    ),
     Mutant(
         "a lock on a file that was removed counts as a lease",
         "a GPU is leased once",
