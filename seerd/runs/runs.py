@@ -10,6 +10,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -186,6 +187,10 @@ def resume(folder: RunFolder, watcher: Watcher) -> Ended:
 
     Raises `UsageError` if the run is over for good.
     """
+    return copy_context().run(_resume, folder, watcher)  # the run's `wall` is its own
+
+
+def _resume(folder: RunFolder, watcher: Watcher) -> Ended:
     with folder.locked(), Journal.open(folder.journal) as journal:
         state = replay(journal)
         steady, note = journal.is_steady, _take_up_clock(journal, state.now)
@@ -256,8 +261,9 @@ def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
 
 def _take_up_clock(journal: Journal, last_s: float) -> str:
     """Have the run go on from its last event at the earliest, whatever the clock shows. Return what
-    people should know of that, or nothing.
+    people should know of that, or nothing. On the same boot the wall clock of now does not count.
     """
+    journal.take_up_wall()
     behind_s = last_s - (wall() - journal.origin)
     if behind_s > 0:
         journal.origin -= behind_s

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from contextvars import ContextVar
 from pathlib import Path
 from typing import overload
 
@@ -29,32 +30,51 @@ began_at = time.time() - time.clock_gettime(STEADY)
 """Zero of the steady clock, in seconds since 1970, by the wall clock as it was when this process
 began.
 """
+_zero: ContextVar[float] = ContextVar("zero")
+"""Zero of the steady clock for the run of this thread and its tasks, if the run was taken up."""
 
 
 def wall() -> float:
     """Return the seconds since 1970, unaffected by changes of the wall clock since this process
-    began.
+    began, or since the first process of the run on this boot did (`take_up`).
     """
-    return time.clock_gettime(STEADY) + began_at
+    return time.clock_gettime(STEADY) + _zero.get(began_at)
 
 
 def noted(origin: float) -> str:
-    """Return what tells a later process on the same boot when a run began, though the wall clock is
-    set meanwhile (`origin_of`). `origin`: when that was, by `wall`.
+    """Return what tells a later process on the same boot when a run began, and what `wall` is,
+    though the wall clock is set meanwhile (`origin_of`, `take_up`). `origin`: when that was, by
+    `wall`.
     """
-    return f"{boot_id()} {origin - began_at:.6f}"
+    zero = _zero.get(began_at)
+    return f"{boot_id()} {origin - zero:.6f} {zero:.6f}"
 
 
 def origin_of(note: str) -> float | None:
     """Return when the run of this note began, by `wall`; None if the machine has booted since, or
     does not say.
     """
-    boot, _, since_boot = note.partition(" ")
+    known = _read(note)
+    return None if known is None else round(_zero.get(began_at) + known[0], 6)
+
+
+def take_up(note: str) -> None:
+    """Let `wall` go on, in this thread and its tasks, as it was for the process that wrote the
+    note, unless the machine has booted since. Otherwise, what was stamped before would be read by
+    another clock, and so would EC2's times.
+    """
+    if (known := _read(note)) is not None:
+        _zero.set(known[1])
+
+
+def _read(note: str) -> tuple[float, float] | None:
+    """Return when the run began, in seconds since the boot, and the zero of the steady clock."""
+    boot, *numbers = note.split(" ")
     try:
-        known = boot and boot == boot_id()
-        return round(began_at + float(since_boot), 6) if known else None
+        since_boot, zero = map(float, numbers)
     except ValueError:
         return None
+    return (since_boot, zero) if boot and boot == boot_id() else None
 
 
 def process_began() -> float:

@@ -40,7 +40,7 @@ from seerd.core.events import AnyEvent
 from seerd.core.format1 import convert
 from seerd.core.step import commands_of
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError
-from seerd.shell.clock import noted, origin_of, wall
+from seerd.shell.clock import noted, origin_of, take_up, wall
 from seerd.shell.salvage import Salvage, StoredRow
 from seerd.version import VERSION
 
@@ -320,6 +320,10 @@ class Journal:
     def is_steady(self) -> bool:
         """Whether the machine has not booted since `origin` was recorded."""
         return origin_of(self._maybe("clock")) is not None
+
+    def take_up_wall(self) -> None:
+        """Let `clock.wall` go on as the process before had it, unless the machine has booted."""
+        take_up(self._maybe("clock"))
 
     @property
     def last_s(self) -> float:

@@ -8,8 +8,10 @@ on a disk); only what lies behind its adapters is virtual.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +28,9 @@ from seerd.errors import JournalError, SeerdError
 from seerd.planner.model import Limits, Mode
 from seerd.planning.extending import RunSoFar, extension
 from seerd.runs.reading import replay
-from seerd.runs.runs import lacks_its_model
+from seerd.runs.runs import _take_up_clock, lacks_its_model
 from seerd.runs.wiring import MARGIN_S, SentSources
+from seerd.shell import clock
 from seerd.shell.aws import retrying
 from seerd.shell.daemon import Daemon
 from seerd.shell.inbox import (
@@ -153,7 +156,13 @@ class Coordinator:
         ]
 
     def start(self) -> None:
-        """`seerd run`, or `seerd resume` if there is a journal already."""
+        """`seerd run`, or `seerd resume` if there is a journal already, in a process of its own: by
+        the wall clock as it is now, where nothing tells better.
+        """
+        clock.began_at = time.time() - self.shared.timeline.now
+        contextvars.copy_context().run(self._start)
+
+    def _start(self) -> None:
         self._incarnation += 1
         self.began_at = now = self.shared.timeline.now
         if self.left_at is not None:
@@ -171,6 +180,8 @@ class Coordinator:
             begun = next(journal.entries(), None) is not None
             rules = self._version().rules
             state = replay(journal, rules) if begun else new_state(self._scenario.facts, rules)
+            if not fresh:
+                _take_up_clock(journal, state.now)
             if begun:
                 self._look_recorded(journal, state)
             if (

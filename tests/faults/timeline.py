@@ -148,7 +148,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
         """Kept, for whoever plays the person at the keyboard."""
-        self.signals[sig] = lambda: callback(*args)
+        self.signals[sig] = asyncio.Handle(callback, args, self)._run
 
     def remove_signal_handler(self, sig: int) -> bool:
         """As asyncio's."""

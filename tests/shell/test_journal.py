@@ -8,6 +8,7 @@ import contextlib
 import json
 import shutil
 import sqlite3
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Condition, Parameter, Space
 from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock
+from seerd.shell import clock
 from seerd.shell.clock import wall
 from seerd.shell.journal import Entry, Journal, older
 from seerd.version import VERSION
@@ -283,6 +285,24 @@ def test_a_damaged_journal_of_format_1_is_not_touched(old: Path) -> None:
         Journal.open(old)
     assert say(old, OLD_ROWS) == rows
     assert not older(old, 1).exists()
+
+
+@pytest.mark.parametrize("set_by_s", [-3600.0, 45.0])
+def test_a_clock_that_was_set_between_a_kill_and_a_resume_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by_s: float
+) -> None:
+    """EC2's times, and those that were noted, are read by the clock as it was before."""
+    path, right = tmp_path / "journal.db", wall()
+
+    def resumed() -> tuple[float, float]:
+        with Journal.open(path) as journal:
+            assert _take_up_clock(journal, 0.0) == ""
+            return wall() - right, journal.origin - right
+
+    Journal.create(path, right - 40.0).close()
+    monkeypatch.setattr(clock, "began_at", clock.began_at + set_by_s)
+    for _ in range(2):
+        assert copy_context().run(resumed) == pytest.approx((0.0, -40.0), abs=5.0)
 
 
 def test_a_run_goes_on_from_its_last_event_at_the_earliest(tmp_path: Path) -> None:
