@@ -4,13 +4,17 @@ has told, and which of these the daemon has.
 The one rule: an order is on the disk before anything follows from it. A fact is in the file before
 it is told, and soon on a disk: on the daemon's, which acknowledges it then, or flushed to this one.
 If the machine ends before that, its boot id says that nothing here goes on. The file holds nothing
-but lines of the protocol. A last line that a crash tore apart was never told, and is dropped; a
-damaged line before that is an error.
+but lines of the protocol, each with a checksum behind a tab; those of earlier versions have none.
+A last line that a crash tore apart was never told, and is dropped. A journal with a damaged line
+before that is set aside, and an empty one begun: a daemon that knows of facts which this one lacks
+gives the instance up, so that nothing is charged for an agent that never comes.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import zlib
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple, Union
 
@@ -36,6 +40,7 @@ from seerd.agent.protocol import (
 )
 from seerd.agent.wire import decode, encode
 
+log = logging.getLogger("agent")
 Order = Union[Prepare, Start, Stop]
 Maker = Callable[[int], Fact]
 """A fact that lacks only its number."""
@@ -45,8 +50,12 @@ class AgentJournalError(Exception):
     """The journal cannot be read or written; nothing may go on without it."""
 
 
+class _DamagedError(AgentJournalError):
+    """A line is not as it was written."""
+
+
 class AgentJournal:
-    """The file at `path`, opened for one agent. Raises `AgentJournalError` if it is damaged.
+    """The file at `path`, opened for one agent.
 
     last     number of the newest fact; 0: none
     prepared  the last `Prepare` that succeeded
@@ -56,24 +65,34 @@ class AgentJournal:
     """
 
     def __init__(self, path: Path) -> None:
-        self.last = 0
-        self.prepared: Optional[Prepare] = None
-        self.noticed: Set[str] = set()
-        self.share: Optional[int] = None
-        self.open: Dict[Tuple[str, int], List[Fact]] = {}
         self._path = path
-        self._acked = 0
-        self._waiting: List[bytes] = []
-        self._flushed = True
-        self._orders: Dict[str, Order] = {}
-        self._settled: Set[str] = set()
-        good = self._load() if path.exists() else 0
+        self._forget()
+        good = 0
+        try:
+            good = self._load() if path.exists() else 0
+        except _DamagedError as error:
+            self._forget()
+            log.warning("%s; it is set aside, and an empty one begun", error)
+            path.rename(_free(path))
         self._orders = {
             name: order for name, order in self._orders.items() if name in self._settled
         }
         self._file = open(path, "ab", buffering=0)
         self._file.truncate(good)
         _flush_folder(path.parent)
+
+    def _forget(self) -> None:
+        """Know nothing."""
+        self.last = 0
+        self.prepared: Optional[Prepare] = None
+        self.noticed: Set[str] = set()
+        self.share: Optional[int] = None
+        self.open: Dict[Tuple[str, int], List[Fact]] = {}
+        self._acked = 0
+        self._waiting: List[bytes] = []
+        self._flushed = True
+        self._orders: Dict[str, Order] = {}
+        self._settled: Set[str] = set()
 
     def take(self, order: Order) -> bool:
         """Keep this order; return whether it is new.
@@ -83,7 +102,7 @@ class AgentJournal:
         """
         if order.id in self._orders:
             return False
-        self._write(encode(order))
+        self._write(_kept(encode(order)))
         self._orders[order.id] = order
         return True
 
@@ -102,7 +121,7 @@ class AgentJournal:
         """
         made = [make(self.last + offset) for offset, make in enumerate(facts, 1)]
         lines = [encode(fact) for fact in made]
-        self._write(b"".join(lines), sync=False)
+        self._write(b"".join(map(_kept, lines)), sync=False)
         self._flushed = False
         for fact, line in zip(made, lines):
             self._remember(fact, line)
@@ -128,7 +147,7 @@ class AgentJournal:
         memory.
         """
         if self._acked < seen <= self.last:
-            self._write(encode(Ack(seen)), sync=False)
+            self._write(_kept(encode(Ack(seen))), sync=False)
             self._flushed = self._flushed or seen == self.last
             self._trim(seen)
 
@@ -139,11 +158,13 @@ class AgentJournal:
 
     def _load(self) -> int:
         """Read what is there; return how many bytes of it are good."""
-        messages, good = _read(self._path)
+        messages, good, damage = _read(self._path)
+        if damage:
+            raise _DamagedError(damage)
         for message in messages:
             if isinstance(message, FACTS):
                 if message.seq != self.last + 1:
-                    raise AgentJournalError(
+                    raise _DamagedError(
                         f"{self._path}: fact {message.seq} comes after fact {self.last}"
                     )
                 self._remember(message, encode(message))
@@ -205,11 +226,9 @@ class AgentJournal:
 
 def facts_after(path: Path, seen: int) -> List[Fact]:
     """Return the facts with numbers above `seen` in the journal at `path`, whose agent may be alive
-    or not.
-
-    Raises `AgentJournalError` if the journal is damaged, `OSError` if it cannot be read.
+    or not; of a damaged one those before the damage. Raises `OSError` if it cannot be read.
     """
-    messages, _ = _read(path)
+    messages, _, _ = _read(path)
     return [message for message in messages if isinstance(message, FACTS) and message.seq > seen]
 
 
@@ -220,24 +239,42 @@ def _starts(order: Order, exited: Exited) -> bool:
     )
 
 
-def _read(path: Path) -> Tuple[List[Message], int]:
-    """Read the messages in the file; return them, and the length in bytes of the part that holds
-    them.
+def _kept(line: bytes) -> bytes:
+    """Return a line as it is kept: with its checksum."""
+    return b"%s\t%08x\n" % (line[:-1], zlib.crc32(line[:-1]))
 
-    Raises `AgentJournalError` if a line is damaged that is not the last.
+
+def _message(kept: bytes) -> Message:
+    """Read a line as it is kept, without its end. Raises `ProtocolError` if it is damaged."""
+    line, tab, check = kept.partition(b"\t")
+    if tab and check != b"%08x" % zlib.crc32(line):
+        raise ProtocolError("the line does not fit its checksum")
+    return decode(line)
+
+
+def _free(path: Path) -> Path:
+    """Return a path beside this one at which nothing is."""
+    number = 1
+    while os.path.lexists(aside := path.with_name(f"{path.name}.damaged{number}")):
+        number += 1
+    return aside
+
+
+def _read(path: Path) -> Tuple[List[Message], int, str]:
+    """Read the messages in the file; return them, the length in bytes of the part that holds them,
+    and what is wrong with the next line, empty if that is the last, which a crash tore apart.
     """
     lines = path.read_bytes().split(b"\n")[:-1]
     messages: List[Message] = []
     good = 0
     for number, line in enumerate(lines, 1):
         try:
-            messages.append(decode(line))
+            messages.append(_message(line))
         except ProtocolError as error:
-            if number == len(lines):
-                break
-            raise AgentJournalError(f"{path}, line {number}: {error}") from None
+            torn = number == len(lines)
+            return messages, good, "" if torn else f"{path}, line {number}: {error}"
         good += len(line) + 1
-    return messages, good
+    return messages, good, ""
 
 
 def _flush_folder(folder: Path) -> None:

@@ -391,7 +391,10 @@ class Conversation:
             raise RebootError(f"{self.instance} has been rebooted: what ran there is gone")
         if welcome.last < self._seen:
             # It tells facts before they are on its disk. Its next ones would be taken for these.
-            raise RebootError(f"{self.instance} has lost facts that it had told")
+            raise RebootError(
+                f"{self.instance} has lost facts that it had told: its agent's journal was "
+                "damaged, or its disk is an older one"
+            )
         self.boot, self.ahead_s = welcome.boot, welcome.now - wall()
         shown = welcome.now if welcome.wall is None else welcome.wall
         self.off_s = min(shown - wall(), shown - time.time(), key=abs)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from seerd.agent.clock import since_boot, zero_of
 from seerd.agent.host import boot_id
-from seerd.agent.journal import AgentJournalError, facts_after
+from seerd.agent.journal import facts_after
 from seerd.agent.protocol import Fact
 from seerd.core.events import Checkpoint, InstanceLost
 from seerd.errors import ProviderError, StoreError
@@ -112,9 +112,9 @@ class Losses:
 
 def _noted(journal: Path, seen: int) -> list[Fact]:
     """Return the facts with numbers above `seen` in this journal of an agent; none if it cannot be
-    read: then no agent starts there, and says why.
+    read.
     """
     try:
         return facts_after(journal, seen)
-    except (OSError, AgentJournalError):
+    except OSError:
         return []

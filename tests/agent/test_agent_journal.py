@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seerd.agent.journal import AgentJournal, AgentJournalError
+from seerd.agent.journal import AgentJournal, AgentJournalError, facts_after
 from seerd.agent.protocol import (
     Exited,
     Job,
@@ -194,12 +194,55 @@ def test_torn_at_every_byte_of_the_last_line(opened, tmp_path):
         journal.close()
 
 
-def test_damage_before_the_last_line_is_an_error_and_not_a_loss(opened, tmp_path):
+@pytest.mark.parametrize("changed", [(b"started", b"st\0rted"), (b"t1", b"t2"), (b"\t", b" ")])
+def test_a_journal_that_is_damaged_before_its_last_line_is_set_aside(opened, tmp_path, changed):
+    """The agent begins anew, and a daemon that knows of more gives the instance up."""
     path = tmp_path / "j"
     opened(START, started, reported(1)).close()
-    path.write_bytes(path.read_bytes().replace(b"started", b"st\0rted"))
-    with pytest.raises(AgentJournalError, match="line 2"):
-        AgentJournal(path)
+    damaged = path.read_bytes().replace(*changed, 1)
+    path.write_bytes(damaged)
+    journal = AgentJournal(path)
+    assert (journal.last, journal.open, journal.lines_after(0)) == (0, {}, [])
+    assert (tmp_path / "j.damaged1").read_bytes() == damaged
+    journal.add([prepared])
+    journal.close()
+    assert after(opened(), 0) == [prepared(1)]
+    path.write_bytes(b"x\n" + path.read_bytes())
+    AgentJournal(path).close()
+    assert (tmp_path / "j.damaged2").exists()
+
+
+def test_of_a_damaged_journal_the_facts_before_the_damage_can_be_read(opened, tmp_path):
+    path = tmp_path / "j"
+    opened(START, started, reported(1), reported(2)).close()
+    lines = path.read_bytes().split(b"\n")
+    lines[2] = lines[2].replace(b"1", b"2", 1)
+    path.write_bytes(b"\n".join(lines))
+    assert facts_after(path, 0) == [started(1)]
+
+
+@given(st.data())
+def test_a_flipped_bit_gives_no_other_facts(data):
+    """Each line is as it was written, or the journal is damaged."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "j"
+        journal = AgentJournal(path)
+        journal.take(START)
+        journal.add([started, reported(1), reported(2)])
+        journal.close()
+        whole, facts = bytearray(path.read_bytes()), facts_after(path, 0)
+        bit = data.draw(st.integers(0, len(whole) * 8 - 1))
+        whole[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(whole)
+        found = facts_after(path, 0)
+        assert found == facts[: len(found)]
+
+
+def test_a_journal_of_an_earlier_version_is_read_without_checksums(opened, tmp_path):
+    path = tmp_path / "j"
+    path.write_bytes(encode(START) + encode(started(1)))
+    journal = opened(reported(1))
+    assert [fact.seq for fact in after(journal, 0)] == [1, 2]
 
 
 def test_what_is_acknowledged_leaves_memory_but_can_still_be_read(opened):

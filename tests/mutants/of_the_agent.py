@@ -12,6 +12,26 @@ CLOCK = "tests/agent/test_agent_clock.py"
 
 OBEYING = (
     Mutant(
+        "a line of the agent's journal is believed without its checksum",
+        "a damaged journal of an agent is never read as another one",
+        "agent.journal._message",
+        'raise ProtocolError("the line does not fit its checksum")',
+        "pass",
+        (
+            "tests/agent/test_agent_journal.py::test_a_journal_that_is_damaged_before_its_last_line_is_set_aside",
+        ),
+    ),
+    Mutant(
+        "an agent with a damaged journal goes on with what is left of it",
+        "nothing is taken for known that a damaged journal has lost",
+        "AgentJournal._load",
+        "raise _DamagedError(damage)",
+        "pass",
+        (
+            "tests/agent/test_agent_journal.py::test_a_journal_that_is_damaged_before_its_last_line_is_set_aside",
+        ),
+    ),
+    Mutant(
         "a fork keeps the warm process's socket to the agent",
         "a trial has nothing open of its agent",
         "agent.warm.server.serve",
