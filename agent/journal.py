@@ -74,9 +74,6 @@ class AgentJournal:
             self._forget()
             log.warning("%s; it is set aside, and an empty one begun", error)
             path.rename(_free(path))
-        self._orders = {
-            name: order for name, order in self._orders.items() if name in self._settled
-        }
         self._file = open(path, "ab", buffering=0)
         self._file.truncate(good)
         _flush_folder(path.parent)
@@ -173,6 +170,8 @@ class AgentJournal:
                 self._take_back(message)
             elif isinstance(message, Ack):
                 self._trim(message.seen)
+        settled = self._settled
+        self._orders = {name: order for name, order in self._orders.items() if name in settled}
         return good
 
     def _take_back(self, order: Order) -> None:
