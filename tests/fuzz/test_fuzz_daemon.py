@@ -292,7 +292,7 @@ BREAKERS = [
     line("ack", seen=1),
     line("reported", **{**REPORT, "seq": 10**15}),
     line("reported", **{**REPORT, "epoch": 2**70}),
-    line("reported", **{**REPORT, "epoch": 10**9}),
+    line("reported", **{**REPORT, "epoch": 2**54}),
     line("reported", **{**REPORT, "epoch": -5}),
     line("reported", **{**REPORT, "unit_s": float("nan")}),
     line("reported", **{**REPORT, "unit_s": 1e300}),
