@@ -90,7 +90,7 @@ def test_what_a_terminal_could_obey_in_a_changed_name_is_not_printed(
     (project / "a\x1b[2Jb.txt").write_text("2")
     with folder.locked(), pytest.raises(UsageError):
         run.resume(folder, run.Shown(plain=True, json=False))
-    assert "a [2Jb.txt has changed" in capsys.readouterr().err
+    assert r"a\x1b[2Jb.txt has changed" in capsys.readouterr().err
 
 
 def test_many_edits_are_counted(project: Path) -> None:

@@ -107,13 +107,14 @@ def test_ranks_that_ended_before_torchrun_was_killed_leave_no_zombie(rig):
 
 
 LOADS = """
-import seerd, torch, torch.utils.data as data
+import time, seerd, torch, torch.utils.data as data
 trial = seerd.trial()
 evaluation = data.DataLoader(data.TensorDataset(torch.ones(64, 1)), batch_size=64)
 training = data.DataLoader(data.TensorDataset(torch.ones(64, 1)), batch_size=8, shuffle=True)
 trial.track(model=torch.nn.Linear(1, 1))
 while trial.running():
     next(iter(training))
+    time.sleep(0.05)
     trial.report(accuracy=0.5)
 """
 

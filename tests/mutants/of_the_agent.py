@@ -176,14 +176,6 @@ OBEYING = (
         (JOURNAL,),
     ),
     Mutant(
-        "damage in the middle of the agent's journal is passed over",
-        "no fact of an agent is lost",
-        "journal._read",
-        "number == len(lines)",
-        "number",
-        (f"{JOURNAL}::test_damage_before_the_last_line_is_an_error_and_not_a_loss",),
-    ),
-    Mutant(
         "GPUs that an attempt holds are given to the next",
         "no GPU is given to two trials",
         "Orders._why_not",

@@ -247,7 +247,7 @@ DECIDING = (
     Mutant(
         "GPUs are given on before the attempt that is stopping has left them",
         "no GPU is given to two trials",
-        "_free",
+        "reconcile._free",
         "(\n"
         "    instances[slots.node].phase is InstancePhase.READY\n"
         "    and not any(gpu in instances[slots.node].busy for gpu in slots.gpus)\n"
