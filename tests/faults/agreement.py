@@ -149,6 +149,6 @@ def _acknowledged(journal: bytes) -> int:
     last = 0
     for line in journal.split(b"\n")[:-1]:
         if b'"ack"' in line:
-            message = decode(line)
+            message = decode(line.partition(b"\t")[0])
             last = max(last, message.seen) if isinstance(message, Ack) else last
     return last
