@@ -61,7 +61,10 @@ def test_who_looks_late_has_less_time_left(ends, grace_s, last_s, late_s):
         assert left_s == 0.0 or now + left_s <= ends + grace_s + 1e-6
         assert all_s == 0.0 or now + all_s <= ends + grace_s + last_s + 1e-6
     else:
-        assert (left_s, all_s) == (pytest.approx(grace_s), pytest.approx(grace_s + last_s))
+        assert (left_s, all_s) == (
+            pytest.approx(grace_s, abs=1e-6),
+            pytest.approx(grace_s + last_s, abs=1e-6),
+        )
 
 
 def test_only_the_newest_connection_renews_it(tmp_path):

@@ -131,7 +131,9 @@ def test_an_agent_that_cannot_begin_ends_the_machine_and_what_the_one_before_lef
     client.start()
     client.until(Reported)
     machine.rig.lose_agent()
-    (machine.rig.folder / "journal.jsonl").write_text("rubbish\nrubbish\n")
+    journal = machine.rig.folder / "journal.jsonl"
+    journal.unlink()
+    journal.mkdir()
     assert machine.rig.spawn().wait(20) == 1
     assert machine.rig.processes_of() == []
     assert machine.said == ["shutdown -h now"]
