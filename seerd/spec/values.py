@@ -30,6 +30,8 @@ LARGEST = 2**53
 """The largest whole number: some readers of JSON do not hold larger ones exactly, and a journal
 holds no more than 64 bits.
 """
+TINY, HUGE = 1e-300, 1e300
+"""Half a step beyond these there may be no float."""
 MOST_TAGS = 40
 """The most tags of a person's own: EC2 takes 50 on one resource, seerd's own included."""
 ADDRESS = re.compile(r"[^\s@/\x00-\x20\x7f-][^\s@/\x00-\x20\x7f]*")
@@ -433,6 +435,9 @@ def _normal(key: str, value: dict[str, Any]) -> Parameter:
 def _check_step(low: float, high: float, step: float | None) -> None:
     if step is not None and 0 < step < (high - low) / LARGEST:
         raise ValueError(f"step = {step:g} is too small for this range; leave it out")
+    if step is not None and any(n and not TINY < abs(n) < HUGE for n in (low, high, step)):
+        ends = f"between {TINY:g} and {HUGE:g}"
+        raise ValueError(f"with a step, numbers are 0, or {ends}; leave the step out")
 
 
 def _bounds(value: dict[str, Any]) -> list[Any]:
