@@ -70,7 +70,7 @@ DRAWING = (
         "a step that is too small for its range is taken",
         "what cannot be drawn is refused in a sentence",
         "_check_step",
-        "step is not None",
+        "0 < step < (high - low) / LARGEST",
         "False",
         ("tests/test_spec.py::test_one_mistake_of_a_space",),
     ),
