@@ -424,7 +424,8 @@ class Journal:
         """Yield the rows after `after`. Raises `_BrokenError` where one does not fit the one before
         it, and at the end if there was more.
         """
-        summed_after, tip = self._summed_after, Tip.read(self.path)
+        summed_after = self._summed_after
+        tip = None if self.damage else Tip.read(self.path)
         if summed_after is None:
             yield from self._unchecked(after)
             return

@@ -197,8 +197,9 @@ def test_a_run_goes_on_from_what_is_whole_and_keeps_the_damaged_journal(over: Pa
     with pytest.warns(DamagedWarning), pytest.raises(UsageError, match="8 events"):
         runs.cut(folder, 9)
     aside = damaged(over)
-    with pytest.warns(DamagedWarning):
+    with pytest.warns(DamagedWarning) as said:
         runs.cut(folder, 8)
+    assert len(said) == 1
     assert aside.read_bytes() == damaged_bytes
     assert rows(over) == (whole[:8], "")
     assert reading.read(folder).clock.seq == 8
