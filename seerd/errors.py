@@ -40,11 +40,11 @@ class DamagedJournalError(JournalError):
     whole  how many of its events can be read
     """
 
-    def __init__(self, damage: str, whole: int) -> None:
+    def __init__(self, run: str, damage: str, whole: int) -> None:
         self.whole = whole
         way = (
-            f"Nothing was started. `seerd show` tells of those; to go on from there, with the "
-            f"damaged journal kept beside the new one: seerd resume RUN --up-to {whole}"
+            f"Nothing was started. `seerd show {run}` tells of those; to go on from there, with "
+            f"the damaged journal kept beside the new one: seerd resume {run} --up-to {whole}"
             if whole
             else "Nothing can be read of it: start the run anew, and remove its folder"
         )

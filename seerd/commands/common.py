@@ -210,7 +210,8 @@ def say_damages() -> None:
 def tell(told: T, view: Callable[[T], Any], *, json: bool) -> None:
     """Print `told` as JSON, or what `view` makes of it for people."""
     if json:
-        print(dumps({**told, "damaged": _damages[0]} if _damages else told))  # type: ignore[dict-item]
+        shown: Any = told
+        print(dumps({**shown, "damaged": _damages[0]} if _damages else shown))
         return
     from rich.console import Console
 

@@ -418,7 +418,7 @@ class Journal:
         with warnings.catch_warnings(action="ignore", category=DamagedWarning):
             whole = sum(1 for _ in self._rows(0))
         if self.damage:
-            raise DamagedJournalError(self.damage, whole)
+            raise DamagedJournalError(self.path.parent.name, self.damage, whole)
 
     def _checked(self, after: int) -> Iterator[StoredRow]:
         """Yield the rows after `after`. Raises `_BrokenError` where one does not fit the one before
@@ -478,7 +478,7 @@ class Journal:
             f"whole{at}"
         )
         if not rows:
-            raise DamagedJournalError(self.damage, 0)
+            raise DamagedJournalError(run, self.damage, 0)
         go_on = f"seerd resume {run} --up-to {len(rows)}"
         text = f"{self.damage}; what follows is told of these alone. To go on from there: {go_on}"
         warnings.warn(DamagedWarning(text), stacklevel=2)

@@ -15,8 +15,8 @@ PLACES = re.compile(
     r"|\.ssh/(?!known_hosts|authorized_keys).+(?<!\.pub)"
     r"|\.?huggingface/(token|stored_tokens)|gcloud/.*(credentials|tokens).*"
     r"|\.envrc|\.env(\.(?!example|sample|template|dist|schema|defaults?)[^/]+)?"
-    r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|[._]netrc|\.git-credentials|\.pypirc|\.pgpass|\.s3cfg|\.boto"
-    r"|\.my\.cnf|\.databrickscfg|\.vault-token|\.dockercfg|\.htpasswd|kaggle\.json|aws_?credentials"
+    r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|[._]netrc|\.git-credentials|\.pypirc|\.pgpass|\.s3cfg"
+    r"|\.boto|\.my\.cnf|\.databrickscfg|\.vault-token|\.dockercfg|\.htpasswd|kaggle\.json|aws_?credentials"
     r"|rootkey\.csv|.*accesskeys\.csv|application_default_credentials\.json|credentials\.json"
     r"|client_secret[^/]*\.json|\.streamlit/secrets\.toml|[^/]+\.(p12|pfx|kdbx|jks|ppk)"
     r")$",

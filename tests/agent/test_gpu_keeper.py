@@ -88,6 +88,7 @@ def test_a_killed_keeper_is_started_again_with_all_leases(folder: LeaseFolder, r
     leases = [folder.lease(f"gpu-{number}") for number in range(3)]
     assert all(lease is not None for lease in leases)
     keeper.hold("t1/1", leases[:2])  # type: ignore[arg-type]
+    until(lambda: bool(host.marked_with(f"{run}/")))
     (killed,) = host.marked_with(f"{run}/")
     psutil.Process(killed).kill()
     until(lambda: not host.marked_with(f"{run}/"))

@@ -159,7 +159,8 @@ def _made(nodes: Iterable[ast.AST], maker: str) -> Iterator[tuple[str, str]]:
     for node in nodes:
         if isinstance(node, ast.Assign) and called(node.value) == maker:
             call = node.value
-            given = {one.arg: value_of(one.value) for one in call.keywords}  # type: ignore[attr-defined]
+            keywords = call.keywords  # type: ignore[attr-defined]
+            given = {one.arg: value_of(one.value) for one in keywords}
             if given.get("required", maker == "add_parser"):
                 names = [value_of(one) for one in call.args[:1]]  # type: ignore[attr-defined]
                 yield ast.unparse(node.targets[0]), str([*names, ""][0])
