@@ -16,9 +16,9 @@ PLACES = re.compile(
     r"|\.?huggingface/(token|stored_tokens)|gcloud/.*(credentials|tokens).*"
     r"|\.envrc|\.env(\.(?!example|sample|template|dist|schema|defaults?)[^/]+)?"
     r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|[._]netrc|\.git-credentials|\.pypirc|\.pgpass|\.s3cfg"
-    r"|\.boto|\.my\.cnf|\.databrickscfg|\.vault-token|\.dockercfg|\.htpasswd|kaggle\.json|aws_?credentials"
-    r"|rootkey\.csv|.*accesskeys\.csv|application_default_credentials\.json|credentials\.json"
-    r"|client_secret[^/]*\.json|\.streamlit/secrets\.toml|[^/]+\.(p12|pfx|kdbx|jks|ppk)"
+    r"|\.boto|\.my\.cnf|\.databrickscfg|\.vault-token|\.dockercfg|\.htpasswd|kaggle\.json"
+    r"|aws_?credentials|rootkey\.csv|.*accesskeys\.csv|application_default_credentials\.json"
+    r"|credentials\.json|client_secret[^/]*\.json|\.streamlit/secrets\.toml|[^/]+\.(p12|pfx|kdbx|jks|ppk)"
     r")$",
     re.IGNORECASE,
 )

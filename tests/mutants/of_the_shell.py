@@ -12,6 +12,7 @@ CONVERSATION = "tests/shell/test_conversation.py"
 MOMENT = "test_orders_carry_the_moment_from_which_their_seconds_count_in_the_agents_time"
 LOCAL = "tests/shell/test_local_provider.py"
 STOPPED = "test_an_agent_that_is_stopped_is_ended_with_its_trials_in_the_time_that_is_left"
+FLED = "test_what_a_stopped_agent_had_started_is_ended_whatever_its_environment"
 SESSIONS = "tests/shell/test_sessions.py"
 CONNECTING = "tests/shell/test_ssh_connecting.py"
 
@@ -49,6 +50,14 @@ CARRYING = (
         "yield from self._rows_at(page, _before(page, start))",
         "yield from ()",
         (f"{DAMAGE}::test_rows_are_found_where_no_pointer_leads",),
+    ),
+    Mutant(
+        "of what a stopped agent had started only what carries the run's mark is ended",
+        "nothing of a run is left",
+        "LocalProvider._end",
+        "yield from filter(is_there, below(started))",
+        "yield from ()",
+        (f"{LOCAL}::{FLED}",),
     ),
     Mutant(
         "a damaged journal is written to",

@@ -78,6 +78,35 @@ def a_trial() -> subprocess.Popen[bytes]:
     return trial
 
 
+def one_that_starts_a_stranger() -> subprocess.Popen[str]:
+    script = (
+        "import subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'], env={}, start_new_session=True)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+
+
+def test_what_a_stopped_agent_had_started_is_ended_whatever_its_environment(
+    provider: LocalProvider,
+) -> None:
+    """Nothing but its parent tells whose it is: it has left its session and its environment."""
+
+    async def given_back() -> None:
+        await provider.launch("1.0")
+        agent = one_that_starts_a_stranger()
+        assert agent.stdout is not None
+        child = int(agent.stdout.readline())
+        provider.spawned[INSTANCE].append(agent)  # type: ignore[arg-type]
+        agent.send_signal(signal.SIGSTOP)
+        await provider.terminate(INSTANCE, 2.0)
+        assert not host.is_there(child)
+        agent.communicate()
+
+    asyncio.run(given_back())
+
+
 def test_an_agent_that_is_stopped_is_ended_with_its_trials_in_the_time_that_is_left(
     provider: LocalProvider,
 ) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seerd.agent.host import each_of_run, kill
+from seerd.agent.host import below, each_of_run, is_there, kill
 from seerd.errors import ProviderError
 from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
@@ -136,8 +136,13 @@ class LocalProvider:
         orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), patience_s)
         if orderly:
             return
-        self._kill(instance)
-        left = await asyncio.to_thread(kill, lambda: each_of_run(self.run), set())
+        started = self._kill(instance)
+
+        def there() -> Iterator[int]:
+            yield from filter(is_there, below(started))
+            yield from each_of_run(self.run)
+
+        left = await asyncio.to_thread(kill, there, set())
         if left:
             raise ProviderError(f"the processes {sorted(left)} of the run cannot be killed")
         await _wait(lambda: not self._runs(instance), END_S)
@@ -157,11 +162,15 @@ class LocalProvider:
             one.poll() is None for one in self.spawned.get(instance, ())
         )
 
-    def _kill(self, instance: str) -> None:
+    def _kill(self, instance: str) -> list[int]:
+        """Kill the agent; return what it had started, whatever environment that has."""
+        alive = [one.pid for one in self.spawned.get(instance, ()) if one.poll() is None]
+        started = [pid for pid in below(alive) if pid not in alive]
         if _locked(self.folder / instance):
             _signal(self.folder / instance, signal.SIGKILL)
         for process in self.spawned.get(instance, ()):
             process.kill()
+        return started
 
     def _there(self, instance: str) -> bool:
         return (self.folder / instance).is_dir()
