@@ -26,7 +26,8 @@ import journal as made
 
 from seerd.core.codec import encode_decisions, encode_event
 from seerd.errors import DamagedWarning, JournalError
-from seerd.shell.journal import SUM, Entry, Journal
+from seerd.shell.journal import Entry, Journal
+from seerd.shell.sums import SUM
 
 ORIGIN = 1_700_000_000.25
 Read = tuple[float, list[bytes]]

@@ -16,15 +16,11 @@ first event that was written with them.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import math
-import os
 import sqlite3
-import struct
 import time
 import warnings
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +38,7 @@ from seerd.core.step import commands_of
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError
 from seerd.shell.clock import noted, origin_of, take_up, wall
 from seerd.shell.salvage import Salvage, StoredRow
+from seerd.shell.sums import Tip, linked, sum_of, tip_path
 from seerd.version import VERSION
 
 LATEST = 1e12
@@ -53,8 +50,6 @@ CREATE TABLE events (
     sum BLOB NOT NULL
 ) STRICT;
 """
-SUM = 16
-"""Bytes of a checksum (BLAKE2b)."""
 COLUMNS = {1: "commands", 2: "decisions"}
 """The formats that can be read, and the name of the column after the event in each."""
 
@@ -76,58 +71,6 @@ class Entry:
     def commands(self) -> list[AnyCommand]:
         """The commands among the decisions."""
         return commands_of(self.decided)
-
-
-class Tip(msgspec.Struct, frozen=True):
-    """How far a journal goes, in a file beside it that is written after each commit. A power cut
-    may leave an older one, never a newer one.
-
-    seq, at, sum  of the last row
-    meta          what the journal says of itself, but for its checksum
-    """
-
-    seq: int
-    at: float
-    sum: bytes
-    meta: dict[str, str]
-
-    @classmethod
-    def read(cls, journal: Path) -> Tip | None:
-        """Read that of the journal at this path; None if there is none, or it is torn."""
-        try:
-            check, text = _tip_path(journal).read_bytes().split(b" ", 1)
-            tip = msgspec.json.decode(text, type=cls)
-        except (OSError, ValueError, msgspec.MsgspecError):
-            return None
-        return tip if check == _crc(text) else None
-
-    def write(self, journal: Path) -> None:
-        """Write it. Raises `OSError`."""
-        text = msgspec.json.encode(self)
-        descriptor = os.open(_tip_path(journal), os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            os.ftruncate(descriptor, os.pwrite(descriptor, _crc(text) + b" " + text, 0))
-        finally:
-            os.close(descriptor)
-
-
-def _tip_path(journal: Path) -> Path:
-    return journal.with_suffix(".tip")
-
-
-def _crc(text: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(text)
-
-
-def linked(before: bytes, row: StoredRow) -> bytes:
-    """Compute the checksum of a row from that of the row before it, empty for the first."""
-    numbers = struct.pack(">qdq", row.seq, row.at, len(row.event))
-    whole = b"".join((before, numbers, row.event, row.decisions))
-    return hashlib.blake2b(whole, digest_size=SUM).digest()
-
-
-def _sum_of(meta: dict[str, str]) -> str:
-    return hashlib.blake2b(msgspec.json.encode(sorted(meta.items())), digest_size=SUM).hexdigest()
 
 
 class _BrokenError(Exception):
@@ -228,7 +171,7 @@ class Journal:
         given, after = meta.pop("sum", None), meta.get("summed after")
         if given is None and after is None and "sum" not in columns:
             return
-        if given != _sum_of(meta) or "sum" not in columns or after is None:
+        if given != sum_of(meta) or "sum" not in columns or after is None:
             raise _BrokenError("what it says of itself does not fit its checksum")
         self._summed_after = int(after)
 
@@ -480,14 +423,14 @@ class Journal:
         if not rows:
             raise DamagedJournalError(run, self.damage, 0)
         go_on = f"seerd resume {run} --up-to {len(rows)}"
-        text = f"{self.damage}; what follows is told of these alone. To go on from there: {go_on}"
+        text = f"{self.damage}; what follows is of these alone. To go on from there: {go_on}"
         warnings.warn(DamagedWarning(text), stacklevel=2)
 
     def _whole_meta(self, tip: Tip | None) -> dict[str, str]:
         with contextlib.suppress(sqlite3.Error, _BrokenError, ValueError):
             self._check()
             return dict(self._connection.execute("SELECT key, value FROM meta"))
-        return {} if tip is None else {**tip.meta, "sum": _sum_of(tip.meta)}
+        return {} if tip is None else {**tip.meta, "sum": sum_of(tip.meta)}
 
     def _whole_rows(self, summed_after: int) -> Iterator[StoredRow]:
         """Yield the rows from the first to the last before the damage."""
@@ -566,8 +509,8 @@ class Journal:
             connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
             meta = dict(connection.execute("SELECT key, value FROM meta WHERE key <> 'sum'"))
             if "summed after" in meta:
-                told = ("sum", _sum_of(meta))
-                connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", told)
+                row = ("sum", sum_of(meta))
+                connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
 
 def older(path: Path, form: int) -> Path:
@@ -590,7 +533,7 @@ def _put(new_path: Path, path: Path) -> None:
     _remove(path, "-wal", "-shm")
     try:
         new_path.replace(path)
-        _tip_path(new_path).replace(_tip_path(path))
+        tip_path(new_path).replace(tip_path(path))
     except OSError as error:
         raise JournalError(f"the journal {path} cannot be replaced: {error.strerror}") from error
 

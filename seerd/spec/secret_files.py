@@ -18,7 +18,8 @@ PLACES = re.compile(
     r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|[._]netrc|\.git-credentials|\.pypirc|\.pgpass|\.s3cfg"
     r"|\.boto|\.my\.cnf|\.databrickscfg|\.vault-token|\.dockercfg|\.htpasswd|kaggle\.json"
     r"|aws_?credentials|rootkey\.csv|.*accesskeys\.csv|application_default_credentials\.json"
-    r"|credentials\.json|client_secret[^/]*\.json|\.streamlit/secrets\.toml|[^/]+\.(p12|pfx|kdbx|jks|ppk)"
+    r"|credentials\.json|client_secret[^/]*\.json|\.streamlit/secrets\.toml"
+    r"|[^/]+\.(p12|pfx|kdbx|jks|ppk)"
     r")$",
     re.IGNORECASE,
 )
