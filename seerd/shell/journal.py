@@ -164,7 +164,7 @@ class Journal:
         try:
             columns = [row[1] for row in self._connection.execute("PRAGMA table_info(events)")]
             meta = dict(self._connection.execute("SELECT key, value FROM meta"))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise _BrokenError(str(error)) from error
         if not columns:
             raise _BrokenError("its table of events is gone")
@@ -494,7 +494,7 @@ class Journal:
             row = self._connection.execute(
                 "SELECT value FROM meta WHERE key = ?", (key,)
             ).fetchone()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise JournalError(f"{self.path} is not a journal of seerd: {error}") from error
         return "" if row is None else str(row[0])
 

@@ -126,6 +126,16 @@ def test_rows_are_found_where_no_pointer_leads(over: Path) -> None:
         assert rows(over)[0] == expected
 
 
+@pytest.mark.parametrize("key", [b"format", b"version", b"origin", b"clock"])
+def test_what_the_journal_says_of_itself_may_be_no_text_any_more(over: Path, key: bytes) -> None:
+    expected, _ = rows(over)
+    data = bytearray(over.read_bytes())
+    data[data.rindex(key, 4096, 8192) + len(key)] = 0xDF  # in its value, on the second page
+    over.write_bytes(data)
+    with pytest.warns(DamagedWarning):
+        assert rows(over)[0] == expected
+
+
 def test_what_a_log_with_one_bad_bit_hides_is_read_and_said(killed: Path) -> None:
     """SQLite ends at the first frame whose checksum is wrong, and says nothing."""
     expected, _ = rows(killed)
