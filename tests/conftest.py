@@ -28,14 +28,14 @@ settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--rewrite` accepts what the scenarios print now; review the difference before you commit
+    """`--rewrite` accepts what is printed now; review the difference before you commit
     it.
     """
     parser.addoption(
         "--rewrite",
         action="store_true",
-        help="rewrite the transcripts in tests/scenarios and the worked example in "
-        "docs/simulate.md",
+        help="rewrite the transcripts in tests/scenarios and tests/planner, and the worked "
+        "example in docs/simulate.md",
     )
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from seerd.core.events import TrialCheckpointed
-from seerd.core.hints import HINTS, OF_SIGNALS, Hint, hint
 from seerd.core.verdicts import Warned
 from seerd.errors import UsageError
 from seerd.shell.source_copy import copy_source
@@ -230,44 +229,7 @@ def test_a_source_that_is_larger_than_the_disk_is_not_copied(
     shown(title, page.command_section(title, "seerd run spec.toml", answered))
 
 
-# ------------------------------------------------------------ hints
-
-
-@pytest.mark.parametrize("one", HINTS, ids=lambda one: one.sample[:40])
-def test_each_hint_is_given_for_what_libraries_write(one: Hint) -> None:
-    told = hint("ended with exit status 1", ["Traceback:", one.sample], "RUN", ("lr",))
-    found = re.search(one.pattern, one.sample)
-    assert found
-    assert told == one.text.format(*found.groups(), run="RUN")
-
-
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.threads[0])
 def test_the_test_of_a_public_report_is_there(report: PublicReport) -> None:
     file, _, function = report.test.partition("::")
     assert re.search(rf"^(async )?def {function}\(", (TESTS / file).read_text(), re.MULTILINE)
-
-
-@pytest.mark.parametrize("number", OF_SIGNALS)
-def test_signals_have_hints(number: int) -> None:
-    assert hint(f"was killed by signal {number} (rank 0)", [], "RUN", ()) == OF_SIGNALS[number]
-
-
-def test_an_exit_status_without_a_traceback_is_explained() -> None:
-    said = hint("ended with exit status 3", ["loading data", "done"], "RUN", ())
-    assert said == "there is no traceback: the script ended itself, as sys.exit(3) does"
-    assert hint("ended with exit status 3", ["Traceback:", "KeyError: 'lr'"], "RUN", ("lr",)) == ""
-    assert hint("ended with exit status 0", [], "RUN", ()) == ""
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "ValueError: lr must be positive",
-        "KeyError: 'lr'",
-        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x784 and 512x10)",
-        "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.csv'",
-        "",
-    ],
-)
-def test_nothing_is_said_where_there_is_doubt(line: str) -> None:
-    assert hint("ended with exit status 1", ["Traceback:", line], "RUN", ("lr",)) == ""
