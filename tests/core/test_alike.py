@@ -453,7 +453,13 @@ def test_chance_and_trials_that_learn_nothing_are_not_pointed_out(
 
 
 def test_of_single_numbers_it_takes_four_trials_that_are_all_the_same() -> None:
-    for first, last, count in ((0.91, 0.91, 1), (0.91, 0.92, 0), (0.1, 0.1, 0)):
+    cases = (
+        ([0.91], [0.91], 1),
+        ([0.91], [0.92], 0),
+        ([0.1], [0.1], 0),
+        ([0.1, 0.12], [0.1, 0.12], 1),
+    )
+    for first, last, count in cases:
         run = Run(small_facts())
         new = tuple(New(name, {"lr": 0.2 + 0.1 * n}) for n, name in enumerate(NAMES))
         put = tuple(Put(name, 1, 0, None, n) for n, name in enumerate(NAMES))
@@ -461,5 +467,5 @@ def test_of_single_numbers_it_takes_four_trials_that_are_all_the_same() -> None:
         run.come()
         for name in NAMES:
             run.fact(TrialStarted, name, pid=7)
-            report(run, name, last if name == "d" else first)
+            report(run, name, *(last if name == "d" else first))
         assert len(warned(run)) == count

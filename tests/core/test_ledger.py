@@ -206,3 +206,13 @@ def test_the_last_moment_is_the_one_that_halving_finds(
         assert found <= 100.0 + 1e-6
     else:
         assert found == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize(("at_s", "most_gpu_s"), [(59.0, 240.0), (60.0, 240.0), (61.0, 244.0)])
+def test_a_budget_is_kept_up_to_its_last_second_whatever_the_minimum(
+    at_s: float, most_gpu_s: float
+) -> None:
+    ledger = Ledger()
+    ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
+    assert ledger.within(most_gpu_s, at_s)
+    assert not ledger.within(most_gpu_s - 0.1, at_s)

@@ -30,6 +30,7 @@ from seerd.core.limits import (
     close_at,
     end_s,
     exhausted_at,
+    grace_left_s,
     grace_s,
     last_s,
     lease_grace_s,
@@ -44,6 +45,7 @@ from seerd.core.limits import (
 from seerd.core.plans import PlanChange
 from seerd.core.rules import RULES
 from seerd.core.state import Instance, State
+from seerd.planner.model import Stage
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from tests.by_hand import begun, handle
@@ -166,6 +168,25 @@ def test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over(facts: 
     assert lease_s(state, 100.0) == 4.0
     assert lease_s(state, 105.0) == 0.0
     assert lease_grace_s(state) == 0.0, "the lease is all the time that there is"
+
+
+def test_trials_that_are_told_to_end_late_have_less_time_to_save(facts: MakeFacts) -> None:
+    state = rented(facts, 4000.0)
+    whole_s = grace_s(state)
+    state.clock.now = close_at(state)
+    assert grace_left_s(state) == whole_s
+    state.clock.now += 1.0
+    assert grace_left_s(state) == pytest.approx(whole_s - 1.0)
+    state.clock.now += whole_s
+    assert grace_left_s(state) == 0.0
+    state.end.phase = RunPhase.CLOSING
+    to_save_s = end_s(state) - terminate_s(state)
+    state.end.close_by = state.now + to_save_s + 2.0
+    assert grace_left_s(state) == pytest.approx(2.0), "instances are given back after that"
+    state.end.close_by = state.now + to_save_s - 0.1
+    assert grace_left_s(state) == 0.0
+    state.end.close_by = state.now + to_save_s + whole_s + 1.0
+    assert grace_left_s(state) == whole_s
 
 
 def test_an_attempt_is_paid_from_when_it_began_until_when_it_ended_not_until_that_was_heard_of(
@@ -292,6 +313,16 @@ def test_training_ends_with_the_plan_and_in_its_last_stage_with_the_limits(
     assert training_ends_at(state) == min(close_at(state), ends[-1])
     state.plan.last = PlanChange(stage=len(ends) - 1)
     assert training_ends_at(state) == exhausted_at(state)
+
+
+def test_training_goes_on_to_the_end_of_the_last_of_many_stages(facts: MakeFacts) -> None:
+    state = begun(facts(deadline_s=600.0))
+    stages = tuple(Stage(at_s, at_s + 10.0, ()) for at_s in (0.0, 10.0, 20.0))
+    outline = replace(state.outline, stages=stages)
+    state.facts = msgspec.structs.replace(state.facts, outline=outline)
+    assert training_ends_at(state) == 30.0 < close_at(state)
+    state.clock.now = 30.0
+    assert training_ends_at(state) == close_at(state)
 
 
 @pytest.mark.parametrize(

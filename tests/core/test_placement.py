@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from seerd.core.packing import Before, Home, choose
 from seerd.core.placement import Assignment, Demand, PackingNode, Slots, place
 
 
@@ -160,3 +161,23 @@ def test_a_stage_boundary_of_seer_keeps_the_bracket_that_does_not_grow() -> None
     }
     placed = place(demands(k1=2, k2=2, s3=2, s1=2), current, nodes(4, 4))
     assert shown(placed.assignments) == {"k1": "b:01", "k2": "b:23", "s1": "a:01", "s3": "a:23"}
+
+
+def chosen(before: Before, instances: list[PackingNode], /, **gpus: int) -> dict[str, Home]:
+    return choose(demands(**gpus), before, instances, pack=False)
+
+
+def test_a_resized_trial_goes_to_its_files_even_where_more_room_is_left_over() -> None:
+    assert chosen(Before({}, {"x": "a"}), nodes(4, 2), x=2) == {"x": ("a",)}
+    assert chosen(Before({}, {}), nodes(4, 2), x=2) == {"x": ("b",)}
+
+
+def test_larger_trials_choose_first_and_equal_ones_by_their_names() -> None:
+    assert chosen(Before({}, {}), nodes(4, 4), x=2, y=3) == {"y": ("a",), "x": ("b",)}
+    assert chosen(Before({}, {}), nodes(2, 2), y=2, x=2) == {"x": ("a",), "y": ("b",)}
+
+
+def test_a_displaced_trial_chooses_as_if_it_had_waited_all_the_time() -> None:
+    before = Before({"y": ("b",)}, {})
+    placed = chosen(before, nodes(2, 4, 2), w=4, x=2, y=2)
+    assert placed == {"w": ("b",), "x": ("a",), "y": ("c",)}
