@@ -21,6 +21,7 @@ from seerd.agent.lease import Lease
 from seerd.agent.protocol import (
     VERSION,
     Ack,
+    Alive,
     Checkpointed,
     Exited,
     Grant,
@@ -231,6 +232,7 @@ class Agent:
                     attempts,
                     self._machine.boot,
                     self._machine.wall(),
+                    answers=True,
                 )
             )
         )
@@ -249,6 +251,8 @@ class Agent:
             self._lease.renew(self._wall(), message)
             alone_s = self._lease.grace_s + self._lease.last_s
             self._shared.leases.append(self._lease.ends_at - self._zero + alone_s)
+            if self._wire is not None:
+                self._wire.send(encode(Alive()))
         elif isinstance(message, Shutdown):
             self._machine.power_off("shut down")
         elif isinstance(message, Grant):

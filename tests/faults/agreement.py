@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from seerd.agent.journal import facts_after
-from seerd.agent.protocol import Ack, Fact, Prepared, Refused
-from seerd.agent.wire import decode
+from seerd.agent.journal import _read
+from seerd.agent.protocol import FACTS, Ack, Fact, Prepared, Refused
 from seerd.core.events import AgentFact, InstanceNoticed, InstanceReady, TrialExited, TrialReported
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.state import State
@@ -24,6 +23,8 @@ from seerd.shell.translate import event_of
 if TYPE_CHECKING:
     from tests.faults.world import Play
 
+ANSWERS = (Prepared, Refused)
+"""What is no event."""
 EPSILON_S = 1e-6
 TRAVELS_S = 1.0
 """An agent's answer, by which its clock is known, is so old when it arrives."""
@@ -129,9 +130,10 @@ class Agreement:
             if not path.exists():
                 continue
             committed = self._committed.get(host.instance.id, {})
-            acked = _acknowledged(path.read_bytes())
-            for fact in facts_after(path, 0):
-                if fact.seq <= acked and not isinstance(fact, Prepared | Refused):
+            messages, _, _ = _read(path)  # up to where it is damaged
+            acked = max((one.seen for one in messages if isinstance(one, Ack)), default=0)
+            for fact in messages:
+                if isinstance(fact, FACTS) and fact.seq <= acked and not isinstance(fact, ANSWERS):
                     self._is_recorded(fact, host.instance.id, committed.get(fact.seq))
 
     def _is_recorded(self, fact: Fact, instance: str, event: AgentFact | None) -> None:
@@ -143,12 +145,3 @@ class Agreement:
             event = msgspec.structs.replace(event, by=meant.by)
         if event != meant:
             self._broken(f"fact {fact.seq} of {instance} is recorded as {event}, not {meant}")
-
-
-def _acknowledged(journal: bytes) -> int:
-    last = 0
-    for line in journal.split(b"\n")[:-1]:
-        if b'"ack"' in line:
-            message = decode(line.partition(b"\t")[0])
-            last = max(last, message.seen) if isinstance(message, Ack) else last
-    return last

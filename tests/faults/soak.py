@@ -6,6 +6,7 @@ The one rule: a seed is played in the same way wherever and beside whatever it i
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 import os
 import time
@@ -83,7 +84,8 @@ def one(seed: int) -> Report:
 
 def _be_quiet() -> None:
     """Coroutines of killed daemons are cleared away before they have begun, and Python finds that
-    worth a word.
+    worth a word; so do agents of their damaged journals.
     """
+    logging.getLogger("agent").setLevel(logging.ERROR)
     warnings.simplefilter("ignore", RuntimeWarning)
     gc.disable()

@@ -1,6 +1,6 @@
 """What wears a run down without breaking anything at once: floods of reports, a daemon that is slow
 or starved, clocks that are set, agents that are frozen, full pid tables, notices that change, jobs
-that are added shortly before a deadline of their own.
+that are added shortly before a deadline of their own, journals that are damaged.
 
 The one rule: each of these has a die of its own, apart from those of the other faults, so that a
 seed's other faults stay as they are.
@@ -22,6 +22,7 @@ MACHINE_CLOCK, CLOCK = "machine's clock steps", "coordinator's clock steps"
 PIDS_FULL = "pid table full"
 NOTICE_CHANGES = "another notice"
 SHORT_JOB = "job added with short limits"
+AGENTS_JOURNAL = "agent's journal damaged"
 
 RATES: dict[str, tuple[float, float]] = {
     SLOW_COMMIT: (0.003, 0.1),
@@ -34,6 +35,7 @@ SPANS: dict[str, tuple[float, float]] = {
     CLOCK: (0.0, 0.0),
     PIDS_FULL: (3.0, 60.0),
     NOTICE_CHANGES: (10.0, 120.0),
+    AGENTS_JOURNAL: (0.0, 0.0),
 }
 NAMES = frozenset({*RATES, *SPANS, SHORT_JOB})
 

@@ -21,6 +21,7 @@ from tests.faults.__main__ import again, fresh
 from tests.faults.scenario import DEFAULT, EVERYTHING, ONE_JOB, Kill, Scenario, scenario
 from tests.faults.shrink import shrink
 from tests.faults.soak import Soaked, soak
+from tests.faults.strains import AGENTS_JOURNAL
 from tests.faults.weather import Weather
 from tests.faults.world import Play, Report, play
 
@@ -206,6 +207,14 @@ def test_a_dead_coordinator_and_a_slow_store_do_not_pass_the_budget(seed: int) -
         assert not play(
             replace(run, kills=(Kill(write=int(writes * share), after=True, down_s=None),))
         ).wrong
+
+
+def test_an_instance_whose_agent_has_a_damaged_journal_is_given_up() -> None:
+    moments = tuple((at, at) for at in (90.0, 150.0, 210.0, 270.0))
+    report = play(replace(calm(3), weather=Weather({}, {AGENTS_JOURNAL: moments})), told=True)
+    assert not report.wrong
+    assert report.injected[AGENTS_JOURNAL] == len(moments)
+    assert "has lost facts that it had told" in str(report.timeline)
 
 
 def mute(report: Report) -> str:

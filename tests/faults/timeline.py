@@ -177,9 +177,14 @@ class Loop(asyncio.AbstractEventLoop):
         if self.time() < self.busy_until:
             self._timeline.at(self.busy_until, lambda: self._step(handle))
             return
-        with self.running():
+        asyncio._set_running_loop(self)  # as `running`, which is slower
+        try:
             self._before_step()
             handle._run()
+        except Killed:
+            self.kill()
+        finally:
+            asyncio._set_running_loop(None)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

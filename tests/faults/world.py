@@ -22,11 +22,13 @@ from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry
 from tests.faults import ec2 as cloud
 from tests.faults.coordinator import Coordinator, Watching
+from tests.faults.damage import flip_a_bit
 from tests.faults.machines import Host
 from tests.faults.objects import Objects
 from tests.faults.promises import Promises
 from tests.faults.scenario import JobAsk, Scenario
 from tests.faults.strains import (
+    AGENTS_JOURNAL,
     CLOCK,
     FROZEN,
     MACHINE_CLOCK,
@@ -273,6 +275,7 @@ class Play:
             MACHINE_CLOCK: lambda host, until: self._step_clock_of(host),
             PIDS_FULL: self._fill,
             NOTICE_CHANGES: self._notice_twice,
+            AGENTS_JOURNAL: lambda host, until: self._damage_journal_of(host),
         }
 
     def _befall(self, name: str, act: Callable[[Host, float], None], until: float) -> None:
@@ -302,6 +305,13 @@ class Play:
         """
         if self.coordinator.alive:
             host.lose_agent()
+
+    def _damage_journal_of(self, host: Host) -> None:
+        """Its agent dies, and the next one finds a wrong byte in its journal."""
+        if self.coordinator.alive and host.agent is not None and host.agent.alive:
+            host.lose_agent()
+            path = self._folder / "instances" / host.instance.id / "journal.jsonl"
+            flip_a_bit(path, self.chance.dice(AGENTS_JOURNAL))
 
     def _take_back(self, host: Host) -> None:
         self.ec2.end(
