@@ -11,6 +11,7 @@ from tests.mutants.mutant import Mutant
 LIMITS = "tests/core/test_limits.py"
 WORLD = "tests/faults/test_fault_world.py"
 SEED = f"{WORLD}::test_a_seed_that_once_failed_is_kept"
+STRAINED = f"{WORLD}::test_a_seed_with_strains_is_kept"
 
 ENDURING = (
     Mutant(
@@ -76,7 +77,7 @@ ENDURING = (
         "Losses._lose",
         "span = await self._environment.provider.terminate(instance, spare_s)",
         "pass",
-        (f"{SEED}[7]", f"{SEED}[4027]"),
+        (f"{SEED}[12]", f"{SEED}[1110]"),
     ),
     Mutant(
         "an instance that is no good is told of and kept",
@@ -92,7 +93,7 @@ ENDURING = (
         "Dispatch._fetch",
         "if error.damaged or self._clock.now() > end:\n    raise",
         "raise",
-        (f"{SEED}[51]",),
+        (f"{SEED}[318]",),
     ),
     Mutant(
         "a launch that is taken up does not look for what it has brought",
@@ -100,7 +101,7 @@ ENDURING = (
         "Flight._taken_up",
         "found = await self._ground.fleet.find_launched(self._token)",
         "found: list[Entry] = []",
-        (f"{SEED}[106]",),
+        (f"{SEED}[318]",),
     ),
     Mutant(
         "an instance that is launched is not told how long it may cost alone",
@@ -132,7 +133,7 @@ ENDURING = (
         "asked_together",
         "orphan_timeout_s(ahead)",
         "orphan_timeout_s(state)",
-        (f"{SEED}[133]",),
+        (f"{STRAINED}[44100070]",),
     ),
     Mutant(
         "an answer of the policy that is no JSON is taken",
