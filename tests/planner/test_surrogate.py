@@ -108,6 +108,17 @@ def test_scores_of_a_higher_rung_continue_those_below() -> None:
     assert not scored([RungResult(0, 0, 1.0)])
 
 
+def test_a_trial_without_a_score_below_counts_as_an_average_one_there() -> None:
+    low = [RungResult(n, 0, float(n)) for n in range(8)]
+    high = [RungResult(7, 1, 1.0), RungResult(9, 1, 2.0)]
+    rungs = {(trial, rung): score for trial, rung, score in scored([*low, *high])}
+    came = rungs[7, 0] / 2
+    spread = math.sqrt(CARRIED**2 * came**2 + 1 - CARRIED**2)
+    worse, better = normal_scores([1.0, 2.0])
+    assert math.isclose(rungs[7, 1], CARRIED * came + spread * worse)
+    assert math.isclose(rungs[9, 1], CARRIED * came + spread * better)
+
+
 def test_whoever_has_diverged_is_last() -> None:
     results = [RungResult(0, 0, 1.0), RungResult(1, 0, None), RungResult(2, 0, 0.5)]
     scores = {trial: score for trial, _, score in scored(results)}

@@ -1,5 +1,5 @@
-"""Readable transcripts of whole runs of every policy: what was planned before the first trial, and
-what each question was answered with.
+"""Readable transcripts of whole runs of every policy: what was planned before the first trial, what
+each question was answered with, and what the policy remembers at the end.
 
 `pytest tests/planner --rewrite` accepts what comes out now; review the difference before you commit
 it.
@@ -7,17 +7,18 @@ it.
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import pytest
 
 from bench.testbed.policy_world import Asked, FakeTrial, World
-from seerd.planner.memory import Memory
+from seerd.planner.memory import Json, Memory
 from seerd.planner.model import (
     EarlierTrial,
     Impossible,
@@ -38,7 +39,7 @@ from seerd.planner.space import Config, Parameter, Space
 
 FOLDER = Path(__file__).parent / "transcripts"
 DEADLINE_S, GPUS = 60.0, 8
-MOST_QUESTIONS = 40
+MOST_QUESTIONS, MOST_REMEMBERED = 40, 40
 SPACE = Space(
     (
         Parameter("lr", low=1e-4, high=1.0, log=True),
@@ -227,12 +228,21 @@ def shown_plan(at_s: float, plan: Plan) -> Iterator[str]:
         yield f"  {gpus} GPUs, bracket {bracket}{ends}: {names}"
 
 
+def shown_memory(values: Mapping[str, Json]) -> Iterator[str]:
+    for key, value in islice(values.items(), MOST_REMEMBERED):
+        rounded = json.loads(
+            json.dumps(value), parse_float=lambda text: float(f"{float(text):.4g}")
+        )
+        yield f"remembers {key}: {json.dumps(rounded)}"
+
+
 def transcript(played: World) -> list[str]:
     plans: Sequence[tuple[float, Plan]] = [*zip(played.asked_s, played.plans, strict=True)]
     outline = played.policy.outline()
     lines = list(shown_outline(outline))
     for at_s, plan in plans[:MOST_QUESTIONS]:
         lines += shown_plan(at_s, plan)
+    lines += shown_memory(played.policy.memory.values)
     return [*lines, f"{len(plans)} questions"]
 
 
