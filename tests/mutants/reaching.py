@@ -12,9 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +25,7 @@ import coverage
 import pytest
 
 from tests.mutants.places import ROOT
+from tests.mutants.saving import SAVE_S
 from tests.tiers import WAITING
 
 RECORDED = ROOT / "build" / "reached"
@@ -33,10 +37,6 @@ PARTS = {
     "fast": ["-m", "fast"],
     "slower": ["-m", "not fast", *SLOWER, *(f"--deselect={name}" for name in WAITING)],
 }
-SITE = """\
-import coverage
-coverage.process_startup()
-"""
 SETTINGS = """\
 [run]
 branch = true
@@ -44,10 +44,14 @@ parallel = true
 sigterm = true
 patch = _exit
 context = ${PYTEST_CURRENT_TEST-}
-source = agent, planner, seerd
+source_pkgs = planner, seerd
+plugins = tests.mutants.saving
 disable_warnings = no-data-collected, module-not-imported, module-not-measured, already-imported
 """
-"""For processes that tests start: what they run is what their test reaches."""
+"""For processes that tests start: what they run is what their test reaches. Agents run out of their
+zip, in isolated mode: coverage's own `.pth` begins, and packages are told by their names.
+"""
+FIND = f"sys.path.append({str(ROOT)!r})"
 LONGEST_S = 20
 """A test that takes longer is of no use for a mutant that should cost seconds."""
 
@@ -80,7 +84,6 @@ def record(jobs: int = 2) -> None:
     for part, options in PARTS.items():
         folder = RECORDED / part
         folder.mkdir(parents=True)
-        (folder / "sitecustomize.py").write_text(SITE)
         (folder / "settings").write_text(SETTINGS)
         command = [sys.executable, "-m", "pytest", "-p", "tests.mutants.reaching", "-n", str(jobs)]
         command += ["-p", "no:cacheprovider", "--cov", "--cov-context=test", "--cov-report="]
@@ -88,9 +91,22 @@ def record(jobs: int = 2) -> None:
         files = {"COVERAGE_FILE": str(folder / "lines"), TESTS_FILE: str(folder / "tests")}
         if part == "slower":
             files |= {"COVERAGE_PROCESS_START": str(folder / "settings")}
-            files |= {"PYTHONPATH": f"{folder}:{ROOT}"}
-        subprocess.run(command, cwd=ROOT, env={**os.environ, **files}, check=False)
+            files |= {"PYTHONPATH": str(ROOT)}
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        with _plugin_found():
+            subprocess.run(command, cwd=ROOT, env={**env, **files}, check=False)
         _combine(folder)
+
+
+@contextmanager
+def _plugin_found() -> Iterator[None]:
+    """Have isolated processes, which read no PYTHONPATH, find coverage's plugin."""
+    begin = Path(sysconfig.get_path("purelib"), "__reached.pth")  # is read before coverage's own
+    begin.write_text(f"import os, sys; 'COVERAGE_PROCESS_START' in os.environ and {FIND}\n")
+    try:
+        yield
+    finally:
+        begin.unlink(missing_ok=True)
 
 
 def _combine(folder: Path) -> None:
@@ -144,6 +160,13 @@ def _file_of(path: str) -> str:
 def _test_of(context: str) -> str:
     """Return a test's id: pytest-cov adds `|run`, and pytest's variable ` (call)`."""
     return re.sub(r"\|\w+$| \(\w+\)$", "", context)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let agents write what they have run before their test ends them."""
+    if {"rig", "two_rigs"} & set(getattr(item, "fixturenames", ())):
+        time.sleep(2 * SAVE_S)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
+from tests.mutants import reaching
 from tests.mutants.at_random import reaching_tests
 from tests.mutants.drawing import ROOMS, drawn, uses
 from tests.mutants.places import ROOT
@@ -34,3 +36,16 @@ def test_a_mistake_is_tried_by_the_tests_that_reach_it_the_quickest_first() -> N
 
 def test_a_constant_is_tried_by_the_tests_that_use_it() -> None:
     assert uses("ORPHAN_TIMEOUT_S").keys() >= {"seerd/shell/aws/userdata.py"}
+
+
+def test_what_an_agent_runs_is_reached_by_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaching, "RECORDED", tmp_path)
+    monkeypatch.setattr(reaching, "PARTS", {"slower": ["tests/agent/test_agent_waits.py"]})
+    reaching.record(1)
+    (test,) = reaching.read().tests
+    reached = reaching.read().lines
+    for file in ("agent/attempts.py", "agent/orders.py", "agent/talk.py"):
+        within = [line for line, tests in reached[file].items() if test in tests]
+        assert len(within) > 40, file
