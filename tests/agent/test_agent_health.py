@@ -220,3 +220,10 @@ def test_every_way_in_which_a_gpu_is_said_to_be_broken(trouble):
     assert gpu_problem(f"{GPU}\n{GPU}\n", 2) == ""
     assert trouble in gpu_problem(f"{GPU}\n{GPU}\nTesla, {trouble}, 535\n", 2)
     assert "lists 0 GPUs where 1" in gpu_problem("No devices were found\n", 1)
+
+
+@pytest.mark.parametrize(("listed", "wrong"), [(1, True), (2, False), (3, False)])
+def test_as_many_gpus_as_expected_are_enough(listed: int, wrong: bool) -> None:
+    problem = gpu_problem(f"0, {GPU}\n" * listed, 2)
+    assert problem.startswith(f"nvidia-smi lists {listed} GPUs where 2 are") is wrong
+    assert bool(problem) is wrong

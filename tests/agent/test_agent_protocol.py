@@ -24,6 +24,7 @@ from seerd.agent.protocol import (
     Hello,
     Job,
     ProtocolError,
+    Renew,
     Reported,
     Start,
     Stop,
@@ -199,3 +200,15 @@ def test_what_an_older_agent_does_not_say_is_as_it_was_before_it_could_be_said()
     assert decode(older) == Exited(1, 2.0, "t1", 1, "crashed", 1, 0, [], 1.5)
     with pytest.raises(ProtocolError):
         decode(older.replace(b'"cause":"crashed",', b""))
+
+
+def test_an_order_counts_from_when_it_was_sent_however_late_it_arrives() -> None:
+    renew = Renew(60.0, 10.0, at=100.0)
+    assert renew.since(130.0) == 100.0
+    assert renew.since(90.0) == 90.0  # no order comes from the future
+    assert replace(renew, at=None).since(130.0) == 130.0
+    stop = Stop("s", "t1", 1, True, 30.0, at=100.0)
+    assert stop.kill_at(120.0) == 130.0
+    assert stop.kill_at(90.0) == 120.0
+    assert replace(stop, at=None).kill_at(120.0) == 150.0
+    assert replace(stop, checkpoint=False).kill_at(120.0) == -math.inf

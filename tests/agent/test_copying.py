@@ -43,3 +43,18 @@ def test_all_is_copied_where_a_hole_may_be_data(
     monkeypatch.setattr(sys, "platform", platform)
     copy_file(tmp_path / "source", tmp_path / "to")
     assert (tmp_path / "to").read_bytes() == bytes(begins) + b"x" * 5000
+
+
+def test_data_between_holes_is_copied_and_on_linux_they_stay_holes(tmp_path: Path) -> None:
+    source, to = tmp_path / "source", tmp_path / "to"
+    with source.open("wb") as file:
+        for at in (1 << 20, 8 << 20):
+            file.seek(at)
+            file.write(b"x" * 4096)
+        file.truncate(16 << 20)
+    copied: list[int] = []
+    copy_file(source, to, lambda size: bool(copied.append(size)))
+    assert to.read_bytes() == source.read_bytes()
+    if sys.platform == "linux":
+        assert sum(copied) < 4 << 20
+        assert to.stat().st_blocks * 512 < 4 << 20
