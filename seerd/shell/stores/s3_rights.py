@@ -84,14 +84,14 @@ async def check_data(source: str, region: str | None) -> list[Trouble]:
         probe = _Probe(client, at)
         found = await probe.ask(
             "s3:ListBucket",
-            lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix, MaxKeys=1),
+            lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix),
         )
         if found is None:
             return probe.troubles
-        if not found.get("Contents"):
-            return [Trouble(f"there is nothing at {at}")]
-        key = found["Contents"][0]["Key"]
-        await probe.ask("s3:GetObject", lambda: client.head_object(Bucket=at.bucket, Key=key))
+        keys = [row["Key"] for row in found.get("Contents", ()) if at.path_of(row["Key"], "")]
+        if not keys:  # many that only begin alike may come before
+            return [] if found.get("IsTruncated") else [Trouble(f"there is nothing at {at}")]
+        await probe.ask("s3:GetObject", lambda: client.head_object(Bucket=at.bucket, Key=keys[0]))
     except SeerdError as error:
         return [Trouble(str(error), "s3:ListBucket" if isinstance(error, CloudError) else "")]
     else:
