@@ -74,6 +74,8 @@ FASTEST = (
     "tests/test_live.py",
     "tests/test_live_keys.py",
     "tests/test_metrics_shown.py",
+    "tests/test_outcomes.py",
+    "tests/test_places.py",
     "tests/test_plain.py",
     "tests/test_planning.py",
     "tests/test_profiles.py",
@@ -96,6 +98,7 @@ SLOWER = (
     "tests/properties/test_placement_properties.py",
     "tests/sim/test_budget_audit.py",
     "tests/sim/test_margin_costs_no_gpu.py",
+    "tests/test_outcomes.py::test_every_table_and_file_has_the_same_words",
 )
 """Of those the ones that try thousands of cases: they are run by `make test`."""
 

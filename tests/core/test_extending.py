@@ -14,16 +14,18 @@ from msgspec import structs
 
 from seerd.core.again import DecidingAgain
 from seerd.core.commands import AskPolicy, Launch, Terminate
+from seerd.core.enact import enact
 from seerd.core.events import ExtendAsked, InstanceReady, RunFacts, RunStarted, StopAsked
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State, new_state
 from seerd.core.step import follow, step
 from seerd.core.verdicts import Adopted, Denied, Granted, Retired
-from seerd.planner.model import Limits, Problem
+from seerd.planner.model import Limits, PlannedJob, Problem
 from seerd.planner.policy import POLICIES
 from seerd.planning.extending import RunSoFar, extension
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
+from tests.by_hand import begun
 from tests.conftest import small_facts
 
 NAMES = [name for name in POLICIES if name != "bohb" or find_spec("optuna")]
@@ -306,3 +308,26 @@ def test_an_instance_that_would_end_itself_is_replaced_in_time() -> None:
     assert any(isinstance(one, Launch) for _, decided in world.journal for one in decided)
     assert any(isinstance(one, Terminate) for _, decided in world.journal for one in decided)
     assert not [i for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
+
+
+def test_jobs_have_the_new_limits_but_for_those_that_are_their_own() -> None:
+    state = begun(small_facts())
+    before = state.facts.problem
+    limits = before.limits
+    own = {
+        "all": limits,
+        "short": replace(limits, deadline_s=limits.deadline_s - 1),
+        "poor": replace(limits, budget_gpu_s=limits.budget_gpu_s - 1),
+    }
+    jobs = tuple(PlannedJob(name, replace(before, limits=one), "max") for name, one in own.items())
+    state.facts = structs.replace(state.facts, problem=replace(before, jobs=jobs))
+    more = replace(limits, deadline_s=500.0, budget_gpu_s=5000.0)
+    asked = ExtendAsked(at=1.0, request="r", problem=replace(before, limits=more))
+    state.requests.open["r"] = asked
+    enact(state, Granted(request="r"))
+    after = {job.id: job.problem.limits for job in state.facts.problem.jobs}
+    assert after == {
+        "all": more,
+        "short": replace(more, deadline_s=own["short"].deadline_s),
+        "poor": replace(more, budget_gpu_s=own["poor"].budget_gpu_s),
+    }

@@ -321,6 +321,8 @@ def test_training_goes_on_to_the_end_of_the_last_of_many_stages(facts: MakeFacts
     outline = replace(state.outline, stages=stages)
     state.facts = msgspec.structs.replace(state.facts, outline=outline)
     assert training_ends_at(state) == 30.0 < close_at(state)
+    state.clock.now = 29.9
+    assert training_ends_at(state) == 30.0
     state.clock.now = 30.0
     assert training_ends_at(state) == close_at(state)
 

@@ -157,3 +157,7 @@ def test_a_change_of_another_order_is_refused(wrong: PlanChange) -> None:
     with pytest.raises(ValueError):
         order.apply(wrong)
     assert tuple(order) == plan("a b c").allocations
+
+
+def test_of_a_plan_that_wants_nothing_nothing_is_written() -> None:
+    assert msgspec.json.encode(difference(Order(), Plan())) == b"{}"

@@ -162,7 +162,9 @@ def _sites(node: ast.AST, place: str = "") -> Iterator[Site]:
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is directly below a node, without what is for people and for type checkers."""
+    """Yield what is directly below a node, without what is for people and for type checkers, and
+    without `strict=`, which changes nothing where its iterables are equally long.
+    """
     for field, value in ast.iter_fields(node):
         if field not in NOT_ENTERED_FIELDS and not (
             isinstance(node, ast.ClassDef) and field == "keywords"
@@ -175,6 +177,8 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 def _is_for_people(node: ast.AST) -> bool:
     match node:
         case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Name("log")))):
+            return True
+        case ast.keyword(arg="strict"):
             return True
         case ast.FunctionDef(name=name):
             return name in FOR_PEOPLE

@@ -81,3 +81,12 @@ def test_a_memory_that_is_not_known_lets_the_policy_go_on() -> None:
     values = {**run.policy.memory.values, TRAINING: {"t0001": "far"}}
     run.policy.memory = Memory(values)
     assert run.policy.plan(View(30.0, "max", run.trials)).allocations
+
+
+def test_whoever_was_sent_to_no_rung_trains_on() -> None:
+    run = world("asha", 2, 150.0, 20).run(30.0)
+    assert len(run.held) == 2
+    values = {**run.policy.memory.values, TRAINING: dict.fromkeys(run.held, 0)}
+    run.policy.memory = Memory(values)
+    plan = run.policy.plan(View(30.0, "max", run.trials))
+    assert [one.trial for one in plan.allocations] == [*run.held]
