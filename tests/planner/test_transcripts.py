@@ -192,7 +192,8 @@ def shown_config(config: Config) -> str:
 
 def shown_outline(outline: Outline | Impossible) -> Iterator[str]:
     if isinstance(outline, Impossible):
-        yield f"impossible: {outline.reason}"
+        least = f"{outline.min_deadline_s:.4g}s, {outline.min_budget_gpu_s:.4g} GPU-s"
+        yield f"impossible: {outline.reason} (at least {least})"
         return
     r_star = "" if outline.r_star is None else f", R* {outline.r_star:.4g}"
     yield f"first round {outline.first_round_s:.4g}s{r_star}, sizes {outline.allocations}"
@@ -251,6 +252,28 @@ def test_each_policy_plans_what_its_transcript_says(name: str, pytestconfig: pyt
     case = CASES[name]
     shown = "\n".join(transcript(world(case, problem(case)))) + "\n"
     path = FOLDER / f"{name.replace(' ', '_')}.txt"
+    if pytestconfig.getoption("rewrite"):
+        path.write_text(shown)
+    assert path.read_text() == shown
+
+
+def refusals() -> Iterator[str]:
+    """What each policy says of limits from nothing to enough for one trial."""
+    for name in dict.fromkeys(case.policy for case in CASES.values()):
+        for deadline_s, budget_gpu_s in ((0.5, 100.0), (60.0, 0.5), (60.0, 3.0), (4.0, 16.0)):
+            made = problem(Case(name, {"p_min": 2}, late_s=0.25))
+            limits = Limits(deadline_s, budget_gpu_s, GPUS)
+            made = replace(made, limits=limits, within=None)
+            yield f"{name} in {deadline_s:g}s with {budget_gpu_s:g} GPU-s"
+            for line in shown_outline(policy_of(made).outline(made)):
+                yield f"  {line}"
+
+
+def test_each_policy_refuses_limits_that_are_too_tight_as_its_transcript_says(
+    pytestconfig: pytest.Config,
+) -> None:
+    shown = "\n".join(refusals()) + "\n"
+    path = FOLDER / "too_tight.txt"
     if pytestconfig.getoption("rewrite"):
         path.write_text(shown)
     assert path.read_text() == shown
