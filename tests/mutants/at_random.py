@@ -123,12 +123,16 @@ class Bench:
 
 
 def reaching_tests(mistake: Drawn, reached: Reached) -> list[str]:
-    """Return the tests that reach what is changed, or else what goes by it."""
+    """Return the tests that reach what is changed, or else what goes by it: first what does in its
+    own file, since other files may mean something else by the same name.
+    """
     for lines in mistake.around[:1] if mistake.name else mistake.around:
         if tests := reached.tests_of({mistake.file: lines}):
             return tests
+    used = uses(mistake.name)
+    near = reached.tests_of({mistake.file: used.get(mistake.file, [])})
     whole = {mistake.file: reached.lines.get(mistake.file, {})}
-    return reached.tests_of(uses(mistake.name)) or reached.tests_of(whole)
+    return [*dict.fromkeys([*near, *reached.tests_of(used)])] or reached.tests_of(whole)
 
 
 def _within(reached: Reached, tests: list[str], spend_s: float) -> list[str]:

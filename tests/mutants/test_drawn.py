@@ -9,7 +9,7 @@ import pytest
 
 from tests.mutants import reaching
 from tests.mutants.at_random import reaching_tests
-from tests.mutants.drawing import ROOMS, drawn, uses
+from tests.mutants.drawing import ROOMS, Drawn, drawn, uses
 from tests.mutants.places import ROOT
 from tests.mutants.reaching import Reached
 
@@ -49,3 +49,11 @@ def test_what_an_agent_runs_is_reached_by_its_test(
     for file in ("agent/attempts.py", "agent/orders.py", "agent/talk.py"):
         within = [line for line, tests in reached[file].items() if test in tests]
         assert len(within) > 40, file
+
+
+def test_a_constant_is_first_tried_by_the_tests_that_use_it_in_its_own_file() -> None:
+    name, file, other = "VERSION", "planner/halving.py", "planner/asha.py"
+    lines = {path: {uses(name)[path][-1]: {path}} for path in (file, other)}
+    reached = Reached({file: 2.0, other: 0.1}, lines)
+    mistake = Drawn(file, [range(1, 2)], "module", name, "1", "2", "")
+    assert reaching_tests(mistake, reached) == [file, other]

@@ -86,6 +86,12 @@ def test_one_gpu_is_fitted_where_trials_have_more() -> None:
     assert made.measured == (2, 4)
 
 
+def test_one_gpu_is_not_slower_than_the_fewest_that_were_measured() -> None:
+    made = fit({2: [1.0], 4: [2.0]})
+    assert made.one_gpu_s == max(made.law.seconds(1), 1.0)
+    assert made.one_gpu_s < 2.0
+
+
 def test_from_one_point_nothing_is_known_but_that_point() -> None:
     made = fit({2: [3.0]})
     assert made.scaling.points == ((1, 1.0), (2, 2.0))

@@ -9,9 +9,10 @@ import pytest
 from bench.testbed.policy_world import FakeTrial, problem
 from seerd.planner.dividing import Dividing, divided
 from seerd.planner.job_offers import FEW, Prospect, prospects
+from seerd.planner.job_problems import own_left
 from seerd.planner.job_views import by_job, changes_of, in_the_run, memory_of
 from seerd.planner.memory import Memory
-from seerd.planner.model import Allocation, Compared, Mode, NewTrial, Plan, PlannedJob, View
+from seerd.planner.model import Allocation, Compared, Limits, Mode, NewTrial, Plan, PlannedJob, View
 from seerd.planner.sharing import Claim
 
 
@@ -128,3 +129,18 @@ def test_the_worst_first_and_the_greatest_gain_first_are_not_the_same() -> None:
     by = Dividing("greedy", left_s=100.0, jobs=jobs)
     assert divided(8, claims, by).given == {"slow": 2, "young": 6}
     assert divided(8, claims, replace(by, sharing="worst-first")).given == {"slow": 6, "young": 2}
+
+
+def test_a_job_has_what_is_left_of_the_run_and_of_its_own_limits() -> None:
+    """Of the run's deadline 7 seconds are set aside: from the job's own they are, too."""
+    run, spent = problem(4, 100.0), {"a": 30.0}
+    left = Limits(60.0, 300.0)
+    now = replace(view(), now_s=33.0, spent=spent)
+    for own, expected in (
+        (Limits(100.0, 400.0), Limits(60.0, 300.0)),
+        (Limits(90.0, 130.0), Limits(50.0, 100.0)),
+        (Limits(35.0, 30.0), Limits(0.0, 0.0)),
+        (Limits(40.5, 30.5), Limits(0.5, 0.5)),
+    ):
+        one = PlannedJob("a", replace(run, limits=own), "max")
+        assert own_left(run, one, now, left) == expected

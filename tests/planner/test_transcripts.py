@@ -148,16 +148,18 @@ def metric(trial: FakeTrial, epoch: int) -> float | None:
 
 
 @dataclass
-class Forgetful(Asked):
-    """A policy whose memory is lost before the question of this number."""
+class AskedElsewhere(Asked):
+    """A policy that reads what it remembers anew for each question, as after a restart. The memory
+    is lost before the question of the number `forgets_at`.
+    """
 
-    at: int | None = None
+    forgets_at: int | None = None
     asked: int = 0
 
     def plan(self, view: View) -> Plan:
         self.asked += 1
-        if self.asked == self.at:
-            self.memory = Memory()
+        written = "{}" if self.asked == self.forgets_at else json.dumps({**self.memory.values})
+        self.memory = Memory(json.loads(written))
         return super().plan(view)
 
 
@@ -170,7 +172,7 @@ def world(case: Case, made: Problem) -> World:
         else (lambda: rng.expovariate(1 / case.lives_s))
     )
     return World(
-        Forgetful(policy_of(made), made, at=case.forgets_at),
+        AskedElsewhere(policy_of(made), made, forgets_at=case.forgets_at),
         GPUS,
         metric,
         unit_s=lambda trial, until, gpus: (1 + int(trial[-1]) % 3) / SCALING.speed(gpus),
