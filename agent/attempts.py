@@ -98,7 +98,10 @@ class LocalAttempt:
         self._others = others
         self._file_events = file_events
         self.since = host.ticks()
-        self._family = Family(f"{run}/{self.key}", self.since, lambda: self.launcher, self._rivals)
+        folder = places.attempt.resolve()
+        self._family = Family(
+            f"{run}/{self.key}", folder, self.since, lambda: self.launcher, self._rivals
+        )
         self._watchdog = Watchdog(start, places, self.members, tell)
         self._hung: Optional[Stall] = None
         self._still, self._quiet_s = Standstill(), QUIET_S

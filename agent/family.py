@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Callable, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
 
 from seerd.agent import host
@@ -50,7 +51,8 @@ class Others:
 
 
 class Family:
-    """The processes of the attempt `name`, which was ordered at `since` (ticks since boot).
+    """The processes of the attempt `name`, which was ordered at `since` (ticks since boot), and of
+    which only processes work in `folder`.
 
     `launcher` and `others` return what is so now. An orphan that names no attempt in its
     environment may be of any that ran when it began; it ends with the last of these.
@@ -59,11 +61,13 @@ class Family:
     def __init__(
         self,
         name: str,
+        folder: Path,
         since: int,
         launcher: Callable[[], Ancestor],
         others: Callable[[], Others],
     ) -> None:
         self._name = name
+        self._folder = folder
         self._since = since
         self._ancestor = launcher
         self._others = others
@@ -79,19 +83,16 @@ class Family:
         """Return the ids of its processes, zombies excepted, as far as one look shows."""
         if not host.finds_all_below():
             return host.members(self._name, self._ancestor().pid)
-        return set(self._below(self._orphans()[0]))
+        return set(_below([*self._orphans()[0], *self._launched()]))
 
     def each(self) -> Iterator[int]:
-        """Yield the ids of its processes, the newest first, zombies excepted.
+        """Yield the ids of its processes, zombies excepted; an id may come twice.
 
-        They are looked up before the first is yielded: once a parent is killed, its children are
-        not below it any more. A process in the middle of exec(2) is waited for, at most `SETTLE_S`
-        seconds.
+        Of the launcher and of each orphan all descendants are looked up before the first of them is
+        yielded: once a parent is killed, its children are not below it any more. A process in the
+        middle of exec(2) is waited for, at most `SETTLE_S` seconds.
         """
-        if not host.finds_all_below():
-            yield from host.each_member(self._name, self._ancestor().pid)
-            return
-        yield from sorted(self._below(self._settled_orphans()), reverse=True)
+        return self._each(set())
 
     def end(self, spared: Iterable[int] = (), waited_for: Iterable[int] = ()) -> Set[int]:
         """Kill all of its processes but those `spared`, and return when none is left.
@@ -101,16 +102,42 @@ class Family:
         """
         looks = 1 if host.finds_all_below() else host.EMPTY_LOOKS
         kept = set(spared)
+        groups = {*map(host.group, host.below(self._launched()))} - {0}
         return host.kill(
-            lambda: (pid for pid in self.each() if pid not in kept),
+            lambda: (pid for pid in self._each(groups) if pid not in kept),
             {self._ancestor().pid, *waited_for},
             looks=looks,
+            spared=kept,
         )
 
-    def _below(self, orphans: List[int]) -> List[int]:
+    def _each(self, groups: Set[int]) -> Iterator[int]:
+        """Yield as `each` does; `groups` are process groups of this attempt, and get more.
+
+        What starts itself anew may be gone before a look at all is over. So each comes as soon as
+        it is seen, the newest first, and its group is asked before anything that takes longer.
+        """
+        if not host.finds_all_below():
+            yield from host.each_member(self._name, self._ancestor().pid)
+            return
+        is_empty = True
+        known = self._known()
+        for pid in host.newest_adopted():
+            group = host.group(pid)
+            if pid not in known and (group in groups or self._is_mine(pid)):
+                is_empty = False
+                yield from [pid] if group in groups else _below([pid])
+                groups |= {group} - {0}
+        orphans = self._settled_orphans() if is_empty else []
+        yield from _below([*orphans, *self._launched()])
+
+    def _known(self) -> Set[int]:
+        """Return the process ids of all launchers."""
+        return {self._ancestor().pid, *self._others().launchers}
+
+    def _launched(self) -> List[int]:
+        """Return the launcher, if it lives."""
         launcher = self._ancestor()
-        roots = orphans if launcher.ended or not launcher.pid else [*orphans, launcher.pid]
-        return [pid for pid in set(host.below(roots)) if host.is_there(pid)]
+        return [] if launcher.ended or not launcher.pid else [launcher.pid]
 
     def _settled_orphans(self) -> List[int]:
         give_up_at = time.monotonic() + SETTLE_S
@@ -124,7 +151,7 @@ class Family:
 
     def _orphans(self) -> Tuple[List[int], List[int]]:
         """Find the orphans of this attempt, and those of which it cannot be told yet."""
-        known = {self._ancestor().pid, *self._others().launchers}
+        known = self._known()
         mine: List[int] = []
         unsettled: List[int] = []
         for pid in host.adopted():
@@ -146,6 +173,9 @@ class Family:
         launcher = self._ancestor().pid
         if launcher and there.group == launcher:
             return True
+        # To read an environment takes a lock that a process which forks has all the while.
+        if host.works_in(orphan, self._folder):
+            return True
         name = host.attempt_of(orphan)
         if name is None:
             return None
@@ -159,3 +189,8 @@ class Family:
         if there is None or there.born < self._since or host.is_our_fork(orphan):
             return False
         return not any(since <= there.born for since in self._others().since)
+
+
+def _below(roots: List[int]) -> List[int]:
+    """Return these processes and all their descendants, the newest first, zombies excepted."""
+    return list(filter(host.is_there, sorted(set(host.below(roots)), reverse=True)))

@@ -125,12 +125,21 @@ def adopted() -> List[int]:
     return found if found == before else list(dict.fromkeys(chain.from_iterable(looks)))
 
 
-def zombies() -> Dict[int, Process]:
+def newest_adopted() -> Iterator[int]:
+    """Yield our own children, the newest first, zombies excepted, as far as one look shows (Linux).
+
+    What has ended since that look is left out, too.
+    """
+    found = _children_of_thread(os.getpid(), os.getpid())
+    return (pid for pid in reversed(found) if not _has_ended(os.P_PID, pid))
+
+
+def zombies() -> List[int]:
     """Return those of our own children that have ended and for which nobody has waited (Linux)."""
-    if not _has_zombies():
-        return {}
-    looked = {pid: seen(pid) for pid in _children_of_thread(os.getpid(), os.getpid())}
-    return {pid: child for pid, child in looked.items() if child is not None and child.zombie}
+    if not _has_ended(os.P_ALL, 0):
+        return []
+    children = _children_of_thread(os.getpid(), os.getpid())
+    return [pid for pid in children if _has_ended(os.P_PID, pid)]
 
 
 def below(roots: Iterable[int]) -> List[int]:
@@ -167,6 +176,14 @@ def attempt_of(pid: int) -> Optional[str]:
     for value in _values_in(f"{MARKER}=".encode(), found):
         return value
     return "" if found or _has_empty_environment(pid) else None
+
+
+def works_in(pid: int, folder: Path) -> bool:
+    """Tell whether a process works in this folder or below it (Linux)."""
+    try:
+        return folder in Path(os.readlink(f"{PROC}/{pid}/cwd"), "x").parents
+    except OSError:
+        return False
 
 
 def is_our_fork(pid: int) -> bool:
@@ -290,9 +307,11 @@ def kill(
     waited_for: Set[int],
     spare_s: float = 10.0,
     looks: int = EMPTY_LOOKS,
+    spared: Iterable[int] = (),
 ) -> Set[int]:
     """Send SIGKILL to what `find` finds, each as soon as it is found, until it finds nothing, so
-    many `looks` in a row.
+    many `looks` in a row. Process groups of which none is `spared` are killed whole: a process that
+    starts itself anew may be faster than any look, but stays in its group (fork(2)).
 
     Returns what is still there after `spare_s` seconds (processes that the kernel holds). The exit
     status of those in `waited_for` is left to whoever waits for it. Of the others our own children
@@ -300,12 +319,15 @@ def kill(
     """
     end = time.monotonic() + spare_s
     killed = _ended_below(waited_for) if lists_children() else set()
+    kept = {0, *map(group, spared)}
     empty = 0
     while True:
         left = set()
         for pid in find():
             left.add(pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
+                if (whole := group(pid)) not in kept:
+                    os.killpg(whole, signal.SIGKILL)
                 os.kill(pid, signal.SIGKILL)
         empty = 0 if left else empty + 1
         killed |= left
@@ -317,6 +339,15 @@ def kill(
     for pid in killed - waited_for:
         _reap(pid, end)
     return set()
+
+
+def group(pid: int) -> int:
+    """Return the process group of a process; 0 if it is gone, or in our own session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # Of group 0 the leader is outside of this container, and killpg(1) would kill everything.
+        if os.getsid(pid) != os.getsid(0) and (number := os.getpgid(pid)) > 1:
+            return number
+    return 0
 
 
 def _ended_below(launchers: Set[int]) -> Set[int]:
@@ -387,11 +418,13 @@ def _has_empty_environment(pid: int) -> bool:
     return told is not None and told[47] == told[48] != "0"
 
 
-def _has_zombies() -> bool:
-    """Return whether a child of ours has ended and nobody has waited for it (Linux)."""
+def _has_ended(kind: int, child: int) -> bool:
+    """Return whether one of these children of ours has ended and nobody has waited for it (Linux,
+    waitid(2)).
+    """
     if sys.platform == "linux":
         with contextlib.suppress(ChildProcessError):
-            return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            return os.waitid(kind, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return False
 
 

@@ -27,8 +27,9 @@ class Reaper:
         """Reap the orphans that have ended. Call this often."""
         now, ended = time.monotonic(), host.zombies()
         self._since = {pid: self._since.get(pid, now) for pid in ended}
-        for pid, process in ended.items():
-            may_be_waited_for = process.session in (pid, os.getsid(0))
-            if not may_be_waited_for or now - self._since[pid] >= PATIENCE_S:
-                with contextlib.suppress(ChildProcessError):
+        for pid, since in self._since.items():
+            # Who waits for it may have done so by now.
+            with contextlib.suppress(ChildProcessError, ProcessLookupError):
+                may_be_waited_for = os.getsid(pid) in (pid, os.getsid(0))
+                if not may_be_waited_for or now - since >= PATIENCE_S:
                     os.waitpid(pid, os.WNOHANG)

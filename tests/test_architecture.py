@@ -179,7 +179,7 @@ GUARDED = {
         "_adopts_orphans: ctypes",
         "_prctl: ctypes",  # both called where the system is Linux
         "ticks: time.CLOCK_BOOTTIME",  # elsewhere there are none
-        "_has_zombies: os.waitid",  # called where the system is Linux
+        "_has_ended: os.waitid",  # called where the system is Linux
     },
     "seerd/shell/clock.py": {"process_began: /proc/self/stat"},  # its absence is an answer
     "agent/nvml.py": {"the module: ctypes"},  # where GPUs are CUDA devices

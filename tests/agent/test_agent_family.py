@@ -129,6 +129,32 @@ def test_what_keeps_starting_itself_anew_is_ended(rig, environment):
     assert not [process for process in psutil.process_iter() if token in command_of(process)]
 
 
+MANY_RENEWED = """
+until = time.monotonic() + 20
+for _ in range(100):
+    if os.fork() == 0:
+        os.setsid()
+        while time.monotonic() < until:
+            time.sleep(0.02)
+            if os.fork():
+                os._exit(0)
+            EACH
+        os._exit(0)
+tells()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("each", ["pass", "os.setsid()"], ids=["one group", "many groups"])
+def test_many_that_keep_starting_themselves_anew_are_ended(rig: Rig, each: str) -> None:
+    """On a busy machine each of them lives for less than a look at all of them takes."""
+    client = started(rig, MANY_RENEWED.replace("EACH", each))
+    client.until(Reported)
+    client.stop()
+    assert client.exit_of().cause == "asked"
+    assert not rig.processes_of()
+
+
 def command_of(process: psutil.Process) -> list[str]:
     """Its command line; empty if it is gone."""
     try:
@@ -139,7 +165,7 @@ def command_of(process: psutil.Process) -> list[str]:
 
 WHOSE = f"""
 if json.load(open(os.environ["SEERD_DIR"] + "/trial.json"))["trial"] == "t1":
-    daemon({SLEEP}, env={{}})
+    daemon({SLEEP}, env={{}}, cwd="/")
     tells()
     while not os.path.exists("go"): time.sleep(0.01)
 else:
@@ -209,6 +235,7 @@ time.sleep(600)
 ORPHAN, LAUNCHER = 4711, 4242
 NAME = f"{RUN}/t1/1"
 BORN = 1000
+FOLDER = Path("/run/t1/1")
 
 
 @pytest.fixture
@@ -246,9 +273,8 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 def ended(*rivals: int, since: int = BORN - 1) -> Family:
     """An attempt whose launcher has ended, among others that were ordered at these ticks."""
-    return Family(
-        NAME, since, lambda: Ancestor(LAUNCHER, ended=True), lambda: Others(frozenset(), rivals)
-    )
+    others = Others(frozenset(), rivals)
+    return Family(NAME, FOLDER, since, lambda: Ancestor(LAUNCHER, ended=True), lambda: others)
 
 
 @pytest.mark.parametrize(
@@ -299,10 +325,19 @@ def test_who_is_in_the_launchers_group_is_of_the_attempt(shown):
     assert ended(BORN - 1).members() == {ORPHAN}
 
 
+@pytest.mark.parametrize(("folder", "is_mine"), [(FOLDER, True), (FOLDER.parent, False)])
+def test_who_works_in_its_folder_is_of_the_attempt(
+    shown: Callable[..., Any], tmp_path: Path, folder: Path, *, is_mine: bool
+) -> None:
+    """To read an environment takes a lock that a process which forks has all the while."""
+    shown(f"SEERD_ATTEMPT={RUN}//health\0".encode(), 10, 50)
+    (tmp_path / str(ORPHAN) / "cwd").symlink_to(folder / "work")
+    assert (ended().members() == {ORPHAN}) is is_mine
+
+
 def test_an_attempt_whose_launcher_lives_is_not_gone():
-    alive = Family(
-        NAME, 0, lambda: Ancestor(os.getpid(), ended=False), lambda: Others(frozenset(), ())
-    )
+    others = Others(frozenset(), ())
+    alive = Family(NAME, FOLDER, 0, lambda: Ancestor(os.getpid(), ended=False), lambda: others)
     assert not alive.is_gone()
 
 

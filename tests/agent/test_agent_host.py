@@ -125,6 +125,19 @@ def test_what_is_found_is_killed_before_anything_else_is_looked_for(attempt):
     assert seen == [-signal.SIGKILL, -signal.SIGKILL]
 
 
+@pytest.mark.parametrize("is_spared", [False, True])
+def test_a_group_is_killed_whole_unless_one_of_it_is_spared(
+    attempt: list[subprocess.Popen[str]], *, is_spared: bool
+) -> None:
+    """What starts itself anew may not be seen in time, but stays in its group."""
+    attempt.append(spawn(WITHOUT_MARK))
+    (child,) = ready(attempt[0])
+    found = filter(host.is_there, [child])
+    host.kill(lambda: found, {attempt[0].pid}, spared=[attempt[0].pid] if is_spared else ())
+    assert not host.is_there(child)
+    assert host.is_there(attempt[0].pid) is is_spared
+
+
 HELPER = f"""
 import os, subprocess, sys
 rank = os.fork()

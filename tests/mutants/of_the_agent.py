@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 SERVE = "tests/agent/test_agent_serve.py"
 JOURNAL = "tests/agent/test_agent_journal.py"
 FAMILY = "tests/agent/test_agent_family.py"
+HOST = "tests/agent/test_agent_host.py"
 TRANSFER = "tests/agent/test_agent_transfer.py"
 CLOCK = "tests/agent/test_agent_clock.py"
 
@@ -48,10 +49,26 @@ OBEYING = (
         (f"{FAMILY}::test_an_orphan_that_ends_is_reaped_while_its_attempt_goes_on",),
     ),
     Mutant(
+        "of a process group only those are killed that are seen",
+        "what trials start ends with them, however fast it starts itself anew",
+        "host.kill",
+        "os.killpg(whole, signal.SIGKILL)",
+        "pass",
+        (f"{HOST}::test_a_group_is_killed_whole_unless_one_of_it_is_spared",),
+    ),
+    Mutant(
+        "all who start themselves anew have to show their environment",
+        "hundreds of processes of a trial are ended before its deadline",
+        "Family._is_mine",
+        "host.works_in(orphan, self._folder)",
+        "False",
+        (f"{FAMILY}::test_who_works_in_its_folder_is_of_the_attempt",),
+    ),
+    Mutant(
         "a child that somebody waits for is reaped",
         "the exit status of an attempt is kept",
         "Reaper.look",
-        "process.session in (pid, os.getsid(0))",
+        "os.getsid(pid) in (pid, os.getsid(0))",
         "False",
         (f"{FAMILY}::test_the_exit_status_of_a_child_stays_for_those_who_wait_for_it",),
     ),
