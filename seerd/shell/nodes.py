@@ -45,5 +45,4 @@ def start_on(command: StartTrial, instance: str, address: Callable[[str], str]) 
 
 
 def _port(command: StartTrial) -> int:
-    sequence, _, index = command.id.partition(".")
-    return FIRST_PORT + (int(sequence) + int(index)) % PORTS
+    return FIRST_PORT + sum(map(int, command.id.split("."))) % PORTS

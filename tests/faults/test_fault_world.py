@@ -203,6 +203,14 @@ def test_a_daemon_that_never_comes_back_leaves_nothing_beyond_its_leases() -> No
     assert max(ends) < killed + 60.0 + 30.0 + 120.0
 
 
+@pytest.mark.parametrize(
+    ("seed", "kill"),
+    [(2119, Kill(step=103, down_s=None)), (2257, Kill(write=5, after=True, down_s=None))],
+)
+def test_instances_that_nobody_has_brought_an_agent_keep_the_budget(seed: int, kill: Kill) -> None:
+    assert not play(replace(calm(seed), kills=(kill,))).wrong
+
+
 @pytest.mark.parametrize("seed", [37, 39])
 def test_a_dead_coordinator_and_a_slow_store_do_not_pass_the_budget(seed: int) -> None:
     run = calm(seed)

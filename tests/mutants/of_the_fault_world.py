@@ -125,7 +125,7 @@ ENDURING = (
         "    client.public,\n"
         "    root=ground.settings.root,\n"
         ")",
-        (f"{SEED}[16]", f"{SEED}[62]"),
+        (f"{WORLD}::test_instances_that_nobody_has_brought_an_agent_keep_the_budget",),
     ),
     Mutant(
         "an instance is told how long it may cost alone without itself",

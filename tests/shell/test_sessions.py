@@ -289,11 +289,13 @@ def test_a_machine_that_was_rebooted_is_lost_at_once(tmp_path: Path) -> None:
     play(scenario, DirectoryStore(tmp_path), boots=["one", "two"])
 
 
-def test_each_node_of_an_attempt_is_told_its_own_part(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["7.0", "7.0.3125"])
+def test_each_node_of_an_attempt_is_told_its_own_part(tmp_path: Path, command: str) -> None:
     async def scenario(place: Place) -> None:
         for number, name in enumerate(("i-1", "i-2"), 1):
             await place.sessions.prepare(Launched(name, 4, time.time()), f"{number}.0")
-        place.sessions.order(msgspec.structs.replace(START, beside=(("i-2", (0, 1)),)))
+        order = msgspec.structs.replace(START, id=command, beside=(("i-2", (0, 1)),))
+        place.sessions.order(order)
         await place.until(lambda: len(place.agent.told) == 2)
         nodes = sorted((message.node for message in place.agent.told), key=lambda node: node.rank)
         assert [(node.rank, node.count, node.gpus) for node in nodes] == [(0, 2, 3), (1, 2, 3)]
