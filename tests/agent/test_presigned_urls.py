@@ -60,11 +60,11 @@ def test_a_refused_url_ends_its_grant_and_the_next_one_begins_anew() -> None:
     placed(urls)
     urls.is_refused(slot("a"))
     assert placed(urls) is None
-    urls.take(granted("a", "b"))
-    assert placed(urls) == "a"
+    urls.take(granted("a", "b", "c"))
+    assert placed(urls) == "a"  # nothing has arrived there
     urls.is_refused(slot("old"))
     assert urls.source("old", 0.0) is None
-    assert placed(urls) == "a"  # what was refused was no place of this grant
+    assert placed(urls) == "b"  # what was refused was no place of this grant
 
 
 def test_nothing_is_placed_before_a_grant_nor_after_the_end() -> None:
@@ -77,7 +77,7 @@ def test_nothing_is_placed_before_a_grant_nor_after_the_end() -> None:
 
 def waits(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
     results: list[object] = []
-    thread = threading.Thread(target=lambda: results.append(work()))
+    thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
     thread.start()
     return thread, results
 
@@ -86,11 +86,11 @@ def test_who_waits_for_a_checkpoint_goes_on_as_soon_as_it_is_granted_or_all_is_o
     urls, far = urls_of(), time.monotonic() + 60
     thread, results = waits(lambda: urls.source("old", far))
     urls.take(granted("a", gets=("old",)))
-    thread.join(20)
+    thread.join(5)
     assert results == [slot("old")]
     thread, results = waits(lambda: urls.source("another", far))
     urls.close()
-    thread.join(20)
+    thread.join(5)
     assert results == [None]
 
 
@@ -129,3 +129,16 @@ def test_an_attempt_that_is_over_is_forgotten_with_those_before_it() -> None:
     assert all_urls.of("t2", 1) is other
     urls[1].take(granted("a"))
     assert placed(urls[1]) is None
+
+
+def test_questions_without_an_answer_are_known_as_long_as_they_wait() -> None:
+    def say(ask: Ask) -> bool:
+        asks.append(all_urls.asks)
+        return False
+
+    asks: list[list[Ask]] = []
+    all_urls = PresignedUrlsByAttempt(say)
+    all_urls.of("t2", 1)
+    all_urls.of("t1", 1).parts(slot("a"), 10)
+    assert asks == [[Ask("t1", 1, "a", 10)]]
+    assert all_urls.asks == []
