@@ -161,7 +161,7 @@ class Ledger:
             return past_minimum
         if self.committed_gpu_s(past_minimum, release_s) <= budget_gpu_s:
             return past_minimum
-        return self._last_affordable(budget_gpu_s, release_s)
+        return self._last_affordable(budget_gpu_s, release_s, past_minimum)
 
     def usd(self, gpu_s: float) -> float:
         """Return the price of so many GPU-seconds in USD."""
@@ -179,8 +179,8 @@ class Ledger:
             c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self._young.values()
         )
 
-    def _last_affordable(self, budget_gpu_s: float, release_s: float) -> float:
-        """Compute `exhausted_at` where minimums matter.
+    def _last_affordable(self, budget_gpu_s: float, release_s: float, past_minimum: float) -> float:
+        """Compute `exhausted_at` where minimums matter; behind all of them it is `past_minimum`.
 
         Cost over time is piecewise linear: it bends where a charge passes its minimum. These
         corners are walked through in order.
@@ -192,10 +192,7 @@ class Ledger:
             if cost > budget_gpu_s:
                 return self._interpolate(affordable, corner, budget_gpu_s, release_s)
             affordable = corner
-        return (
-            affordable
-            + (budget_gpu_s - self.committed_gpu_s(affordable, release_s)) / self._open_gpus
-        )
+        return past_minimum
 
     def _interpolate(
         self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float
