@@ -105,10 +105,9 @@ def _so_far(folder: RunFolder, state: State, to: Path | None, job: str) -> Json:
     """Say where the job's best model so far is, and copy it into `to` if that is given."""
     import asyncio
 
-    from seerd.runs import clusters, wiring
+    from seerd.runs import wiring
 
-    setup = wiring.load(folder)
-    store = wiring.store_of(setup, folder.run, clusters.site_of(setup, folder).region)
+    store = wiring.readable_store(folder)
     if to is None:
         told = run_json.best(state, job)
         assert told is not None

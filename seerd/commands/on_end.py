@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from seerd.commands.common import say
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
+from seerd.errors import JournalError
 from seerd.runs import reading, wiring
 from seerd.shell.home import RunFolder
 from seerd.units import format_duration, format_gpu_time
@@ -39,7 +40,10 @@ def result_of(folder: RunFolder, ended: Ended) -> Json:
     """Return what `seerd run --json` ends with, after the person's command had it."""
     status = run_json.status_of(ended.state, folder.owner() is not None)
     told = {**run_json.result(ended.state, status), **run_json.leftovers(ended.leftovers)}
-    at_end(folder, ended.state, told)
+    try:
+        at_end(folder, ended.state, told)
+    except JournalError as error:
+        say(f"whether the spec has an on_end is not known: {error}. The run's result stands")
     return told
 
 

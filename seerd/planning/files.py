@@ -9,11 +9,12 @@ import contextlib
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 
-def write(path: Path, kept: msgspec.Struct) -> None:
+def write(path: Path, kept: msgspec.Struct | dict[str, Any]) -> None:
     """Write this as JSON; it replaces what was there. Raises `OSError`, and leaves nothing then."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

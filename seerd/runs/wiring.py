@@ -6,6 +6,7 @@ nobody.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from seerd.agent.protocol import Download, Expected, Job
 from seerd.core.events import JobFacts, RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError
+from seerd.planning import files
 from seerd.planning.facts import Quote
 from seerd.runs import added, clusters
 from seerd.runs.clusters import PYTHON, ClusterKind
@@ -264,10 +266,10 @@ def prolonged(setup: Setup, until: float) -> Setup:
 
 
 def save(setup: Setup, folder: RunFolder) -> None:
-    """Write the setup into the run's folder."""
+    """Write the setup into the run's folder, whole or not at all. Raises `OSError`."""
     told = msgspec.to_builtins(setup, enc_hook=str)
     told[told.pop("kind")] = told.pop("where")
-    folder.setup.write_bytes(msgspec.json.encode(told))
+    files.write(folder.setup, {**told, "sha256": _sum(told)})
 
 
 def load(folder: RunFolder) -> Setup:
@@ -275,15 +277,27 @@ def load(folder: RunFolder) -> Setup:
     try:
         return _setup(msgspec.json.decode(folder.setup.read_bytes(), type=dict[str, Any]))
     except (OSError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        models = "show, best" if folder.best.is_dir() or folder.store.is_dir() else "show"
         raise JournalError(
-            f"{folder.run} cannot go on: its {folder.setup.name} cannot be read: {error}"
+            f"{folder.setup} is damaged ({why}), so {folder.run} can neither be resumed nor take "
+            f"jobs; {models}, ledger, logs, replay and report still read it. Put the file back "
+            f"from a copy, or use in a new run what this one learned: seerd run SPEC --like "
+            f"{folder.run}"
         ) from error
+
+
+def _sum(told: dict[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
 
 
 def _setup(told: dict[str, Any]) -> Setup:
     """Read what `save` wrote, or an earlier version, which named all kinds and left the others
-    empty. Raises `ValueError` if it is damaged.
+    empty, and wrote no checksum. Raises `ValueError` if it is damaged.
     """
+    checksum = told.pop("sha256", None)
+    if checksum not in (None, _sum(told)):
+        raise ValueError("its content is not what its checksum says")
     kinds = [kind for kind in clusters.KINDS if told.get(kind)]
     if len(kinds) != 1:
         raise ValueError("it does not say where the run is")
@@ -400,6 +414,17 @@ class RunsUntil:
         if self._site.prolong is not None:
             self._site.prolong(self._setup.until)
         self._data.prolong(self._setup.until)
+
+
+def readable_store(folder: RunFolder) -> Store:
+    """Return the checkpoint store of a run that may have been moved, or whose setup is damaged.
+
+    Raises `JournalError` if the store is elsewhere and the setup cannot be read.
+    """
+    if folder.store.is_dir():
+        return DirectoryStore(folder.store)
+    setup = load(folder)
+    return store_of(setup, folder.run, clusters.site_of(setup, folder).region)
 
 
 def store_of(setup: Setup, run: str, region: str | None) -> Store:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+WAYS_OUT = "tests/test_ways_out.py"
 FOLD = "tests/core/test_fold.py"
 RUN = "tests/core/test_run.py"
 ANSWERS = "tests/core/test_answers.py"
@@ -21,6 +22,14 @@ OTHER_RULES = "a version with other rules reads every run as it was"
 OLD_RUN = "a run of format 1 is read as it was"
 
 READING = (
+    Mutant(
+        "a setup is taken as it is, whatever its checksum says",
+        "a damaged setup is never read as another one",
+        "wiring._setup",
+        "(None, _sum(told))",
+        "(None, checksum)",
+        (f"{WAYS_OUT}::test_each_changed_byte_of_a_setup_is_noticed_or_means_nothing",),
+    ),
     Mutant(
         "reading goes by how many checkpoints are kept now",
         OTHER_RULES,
