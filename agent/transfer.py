@@ -160,7 +160,7 @@ def fetch(store_folder: Path, local: Path, names: List[str]) -> Optional[str]:
     keep_only(local, *names)
     for name in names:
         try:
-            if not _good(local, name):
+            if not good(local, name):
                 _transfer(store_folder, local, name)
         except CheckpointError as error:
             log.warning("checkpoint %s cannot be restored: %s", name, error)
@@ -213,7 +213,8 @@ def _remove(folder: Path, name: str) -> None:
             (folder / f"{name}{suffix}").unlink()
 
 
-def _good(folder: Path, name: str) -> bool:
+def good(folder: Path, name: str) -> bool:
+    """Tell whether the checkpoint is there, with the bytes that its manifest names."""
     try:
         manifest = Manifest.read(folder / f"{name}.json")
         return checksum(folder / f"{name}.pt") == manifest.sha256
@@ -235,7 +236,12 @@ def _copy(source: Path, to: Path, manifest: Manifest, go_on: Piece) -> None:
     try:
         os.link(source, part)
     except OSError:
-        copy_file(source, part, go_on)
+        try:
+            copy_file(source, part, go_on)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                part.unlink()  # what is not whole must not take the room of others
+            raise
     if part.stat().st_size != manifest.size or checksum(part, go_on) != manifest.sha256:
         part.unlink()
         raise CheckpointError(f"{source} does not have the checksum of its manifest")

@@ -195,11 +195,14 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -
     code.
     """
     from seerd.commands.exporting import exporting
+    from seerd.runs import unstored
 
     with exporting(folder), _watcher(folder, shown) as watcher:
         ended = work(watcher)
     code = _tell_result(folder, ended, shown)
     sys.stdout.flush()
+    for line in unstored.note(folder, ended.state):
+        say(line)
     if ended.leftovers is None:
         raise typer.Exit(code)
     from seerd.view.summary import leftover_lines

@@ -9,10 +9,10 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from seerd.commands.common import tell
+from seerd.commands.common import say, tell
 from seerd.core.state import State
 from seerd.errors import JournalError
-from seerd.runs import reading
+from seerd.runs import reading, unstored
 from seerd.shell.home import Home, RunFolder
 from seerd.view import run_json
 from seerd.view.plan_json import Json
@@ -52,6 +52,8 @@ def show(folder: RunFolder, *, every: bool, json: bool) -> None:
     alive = folder.owner() is not None
     told = run_json.details(state, run_json.status_of(state, alive))
     tell(told, lambda _: _summary(state, alive=alive, every=every), json=json)
+    for line in unstored.note(folder, state) if state.finished else ():
+        say(line)
 
 
 def ledger(folder: RunFolder, *, json: bool) -> None:

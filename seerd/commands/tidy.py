@@ -19,7 +19,8 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.errors import BusyError, JournalError, UsageError
 from seerd.runs import reading, wiring
-from seerd.runs.runs import lacks_its_model
+from seerd.runs.runs import can_go_on, lacks_its_model
+from seerd.runs.unstored import unstored
 from seerd.shell import disk
 from seerd.shell.home import Home, RunFolder
 from seerd.units import format_duration, format_size
@@ -112,6 +113,8 @@ def _spent(folder: RunFolder, older_than_s: float) -> Freed | None:
         return None
     if not _cannot_go_on(state) or time.time() - origin - state.now < older_than_s:
         return None
+    if unstored(folder, state):
+        return None
     outside, stays = _store_elsewhere(folder)
     paths = tuple(path for path in (folder.store, folder.instances, *outside) if path.is_dir())
     size = disk.size_of(paths)
@@ -120,9 +123,7 @@ def _spent(folder: RunFolder, older_than_s: float) -> Freed | None:
 
 def _cannot_go_on(state: State) -> bool:
     """Tell whether nothing can come of the run's checkpoints any more."""
-    if state.phase is not RunPhase.OVER or lacks_its_model(state):
-        return False
-    return state.end.status != "interrupted" or (state.now >= state.facts.problem.limits.deadline_s)
+    return state.phase is RunPhase.OVER and not lacks_its_model(state) and not can_go_on(state)
 
 
 def _store_elsewhere(folder: RunFolder) -> tuple[tuple[Path, ...], str]:

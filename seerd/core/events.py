@@ -168,6 +168,8 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     saved    checkpoints in the store that no agent had told of, of trials on instances that are
              gone
     outline  outline of the run if it was not recorded before, else None
+    stored   models that the store had no place for when the run ended, and that are in it now; if
+             there are any, the run does no more than hand them back
     lost     from when until when events were recorded that a damaged journal has lost, in seconds
              since the run began; None: none were
     """
@@ -175,6 +177,7 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     alive: tuple[str, ...]
     ended: dict[str, float] = {}
     saved: tuple[Checkpoint, ...] = ()
+    stored: tuple[Checkpoint, ...] = ()
     outline: Outline | None = None
     lost: tuple[float, float] | None = None
 

@@ -111,9 +111,11 @@ def _(event: RunResumed, state: State) -> None:
     state.agenda.resumed, state.agenda.because = True, "resumed"
     if event.outline is not None:
         state.facts = msgspec.structs.replace(state.facts, outline=event.outline)
-    if state.phase is RunPhase.OVER and state.end.status == "interrupted":
+    if state.phase is RunPhase.OVER and state.end.status == "interrupted" and not event.stored:
         _reopen(state)
-    elif state.phase is RunPhase.OVER and len(state.result.of_jobs) < len(state.jobs):
+    elif state.phase is RunPhase.OVER and (
+        event.stored or len(state.result.of_jobs) < len(state.jobs)
+    ):
         state.go(RunPhase.RELEASING)
         state.result.no_model.clear()
     if state.plan.question is not None:
@@ -121,6 +123,8 @@ def _(event: RunResumed, state: State) -> None:
         state.plan.asked_s = state.now
     if event.lost is not None:
         _charge_lost(state, *event.lost)
+    for stored in event.stored:
+        confirm(state, state.trials[stored.trial], stored)
     take_saved(state, event.saved)
     missing = {
         instance.id: event.ended.get(instance.id)

@@ -22,7 +22,7 @@ from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.planning.facts import Intended, Quote
 from seerd.planning.groups import job_facts
-from seerd.runs import clusters, edits, wiring
+from seerd.runs import clusters, edits, unstored, wiring
 from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent
 from seerd.shell.clock import wall
@@ -194,11 +194,15 @@ def _resume(folder: RunFolder, watcher: Watcher) -> Ended:
     with folder.locked(), Journal.open(folder.journal) as journal:
         state = replay(journal)
         steady, note = journal.is_steady, _take_up_clock(journal, state.now)
+        better: unstored.Better = {}
         if state.phase is RunPhase.OVER and not lacks_its_model(state):
-            _reopen(folder, journal, state)
+            better = {} if can_go_on(state) else unstored.unstored(folder, state)
+            if not better:
+                _reopen(folder, journal, state)
         _keep_end(folder, journal, state)
+        stored = unstored.store(folder, state, better)
         daemon = Daemon(state, journal, _environment(folder, state), watcher)
-        asyncio.run(daemon.resume(note, steady=steady))
+        asyncio.run(daemon.resume(note, stored, steady=steady))
         return _ended(daemon)
 
 
@@ -239,6 +243,11 @@ def _setup_of(folder: RunFolder) -> wiring.Setup:
 def _environment(folder: RunFolder, state: State) -> RunEnvironment:
     setup = _setup_of(folder)
     return wiring.environment_of(setup, clusters.site_of(setup, folder), folder, state.facts)
+
+
+def can_go_on(state: State) -> bool:
+    """Tell whether trials of a run that is over may train again."""
+    return state.end.status == "interrupted" and state.now < state.facts.problem.limits.deadline_s
 
 
 def lacks_its_model(state: State) -> bool:

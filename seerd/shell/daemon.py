@@ -12,7 +12,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -23,6 +23,7 @@ from seerd.core.events import (
     AgentFact,
     AnyEvent,
     AnyRequest,
+    Checkpoint,
     Remarked,
     RunResumed,
     StopAsked,
@@ -97,15 +98,18 @@ class Daemon:
         self._queue.put(event)
         await self._at_work(self._run)
 
-    async def resume(self, note: str = "", *, steady: bool = True) -> None:
+    async def resume(
+        self, note: str = "", stored: Sequence[Checkpoint] = (), *, steady: bool = True
+    ) -> None:
         """Take up a run whose daemon has ended: record what is found, then run it to its end.
 
         note    what people should know of the clock
+        stored  see `RunResumed`
         steady  whether the machine has not booted since; if it has, other clocks are looked at
         """
-        await self._at_work(partial(self._take_up, note, steady=steady))
+        await self._at_work(partial(self._take_up, note, tuple(stored), steady=steady))
 
-    async def _take_up(self, note: str, *, steady: bool) -> None:
+    async def _take_up(self, note: str, stored: tuple[Checkpoint, ...], *, steady: bool) -> None:
         let_go_s = math.inf if steady else gone_by(self.state)
         lost_until_s = self._journal.lost_until
         lost = (self.state.now, lost_until_s) if lost_until_s > self.state.now else None
@@ -129,6 +133,7 @@ class Daemon:
                 alive=found.alive,
                 ended=found.ended,
                 saved=found.saved,
+                stored=stored,
                 outline=lacking(self.state.facts),
                 lost=lost,
             )

@@ -93,11 +93,10 @@ class Losses:
             # If the store does not answer now, the trials go on from the checkpoints that are
             # known.
             with contextlib.suppress(StoreError):
-                newer = await self._environment.store.newer(
-                    running.trial, running.attempt, running.newest
-                )
-                metric = self._environment.metric_of(running.trial)
-                found += [saved_of(running, one, metric) for one in newer]
+                trial, attempt = running.trial, running.attempt
+                newer = await self._environment.store.newer(trial, attempt, running.newest)
+                metric = self._environment.metric_of(trial)
+                found += [saved_of(trial, attempt, one, metric) for one in newer]
         return found
 
     async def _lose(self, instance: str, why: str) -> None:

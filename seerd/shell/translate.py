@@ -47,7 +47,6 @@ from seerd.core.events import (
     TrialWaited,
 )
 from seerd.core.last_words import obstacle_of
-from seerd.shell.run_environment import Running
 
 FactOfAttempt = (
     Started | Training | Reported | Checkpointed | Complained | Exited | Stalled | Waited
@@ -153,11 +152,11 @@ def _of_attempt(fact: FactOfAttempt, common: dict[str, Any], metric: str) -> Any
             )
 
 
-def saved_of(running: Running, one: Manifest, metric: str) -> Checkpoint:
+def saved_of(trial: str, attempt: int, one: Manifest, metric: str) -> Checkpoint:
     """Return the core's checkpoint for a manifest in the store that this attempt has written."""
     return Checkpoint(
-        trial=running.trial,
-        attempt=running.attempt,
+        trial=trial,
+        attempt=attempt,
         name=one.name,
         reports=one.epoch,
         metric=one.metrics.get(metric),

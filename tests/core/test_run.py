@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from seerd.core.codec import encode_decisions
-from seerd.core.commands import Finish, Publish, StartTrial, StopTrial
+from seerd.core.commands import Finish, Publish, StartTrial, Status, StopTrial
 from seerd.core.events import (
     Checkpoint,
     InstanceLost,
@@ -571,6 +572,27 @@ def test_a_store_that_does_not_give_the_best_model_is_asked_again_when_the_run_i
     last = handle(state, ModelPublished(at=world.now, command=again.id, path="best"))
     assert [type(c) for c in last] == [Finish]
     assert state.result.published is not None
+
+
+@pytest.mark.parametrize("status", ["done", "interrupted"])
+def test_a_better_model_that_the_store_has_taken_since_the_end_replaces_the_one_handed_back(
+    facts: MakeFacts, status: Status
+) -> None:
+    world = World(facts(), PLAIN)
+    state = world.run()
+    first, state.end.status = state.result.published, status
+    assert first is not None
+    checkpoint = msgspec.structs.replace(
+        first.incumbent.checkpoint, name="late", metric=first.incumbent.metric + 1
+    )
+    resumed = RunResumed(at=world.now, alive=(), stored=(checkpoint,))
+    (asked,) = [command for command in handle(state, resumed) if isinstance(command, Publish)]
+    assert asked.checkpoint == "late"
+    last = handle(state, ModelPublished(at=world.now, command=asked.id, path="best"))
+    assert [type(command) for command in last] == [Finish]
+    assert state.result.published is not None
+    assert state.result.published.incumbent.checkpoint == checkpoint
+    assert state.end.status == status
 
 
 def test_a_damaged_best_model_leaves_the_next_best(facts: MakeFacts) -> None:

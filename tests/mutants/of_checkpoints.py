@@ -11,6 +11,9 @@ REMOTE = "tests/agent/test_agent_s3_transfer.py"
 STORES = "tests/contracts/test_store_contract.py"
 S3 = "tests/shell/test_s3_store.py"
 MEAN = "tests/test_trial.py::test_checkpoints_have_the_mean_of_the_last_reports_over_all_attempts"
+FULL_STORE = (
+    "tests/test_full_store.py::test_what_a_store_has_no_room_for_is_handed_back_later[read-only]"
+)
 DAMAGED = "tests/test_trial.py::test_a_damaged_newest_checkpoint_falls_back_to_the_one_before"
 
 KEEPING = (
@@ -89,7 +92,7 @@ KEEPING = (
     Mutant(
         "a damaged copy from before is restored",
         "a damaged checkpoint is not one",
-        "transfer._good",
+        "transfer.good",
         'checksum(folder / f"{name}.pt") == manifest.sha256',
         '(folder / f"{name}.pt").exists() and bool(manifest)',
         (f"{TRANSFER}::test_a_good_local_copy_spares_the_fetch_and_a_damaged_one_does_not",),
@@ -97,7 +100,7 @@ KEEPING = (
     Mutant(
         "the only good checkpoint is removed for a new one",
         "a confirmed checkpoint stays",
-        "store",
+        "transfer.store",
         "set(worths) - needed(worths) - {name}",
         "set(worths)",
         (f"{TRANSFER}::test_the_store_keeps_the_newest_two_once_a_new_one_is_whole",),
@@ -209,5 +212,21 @@ KEEPING = (
         (
             "tests/test_trial.py::test_a_checkpoint_is_named_once_its_bytes_are_on_the_disk_and_its_manifest_is_last",
         ),
+    ),
+    Mutant(
+        "a better model that the store had no room for is forgotten",
+        "what a store has no room for is handed back once there is room",
+        "runs.runs._resume",
+        "unstored.store(folder, state, better)",
+        "()",
+        (FULL_STORE,),
+    ),
+    Mutant(
+        "nobody says that a better model could not be stored",
+        "the end of a run names the better model that its store had no room for",
+        "commands.run._follow",
+        "unstored.note(folder, ended.state)",
+        "()",
+        (FULL_STORE,),
     ),
 )

@@ -1,0 +1,78 @@
+"""Better models of a run on this machine that its checkpoint store had no place for: full, not
+writable, over its quota.
+
+The one rule: what a trial has saved stays in the run's folder, so it can be stored once there is
+room.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seerd.agent import transfer
+from seerd.agent.manifest import CheckpointError, Goal, Manifest
+from seerd.core.events import Checkpoint
+from seerd.core.incumbent import chosen, sign_of
+from seerd.core.metrics import as_it_counts, violated_by
+from seerd.core.state import State
+from seerd.errors import StoreError
+from seerd.planner.trial_ids import job_of
+from seerd.shell.home import RunFolder
+
+Better = dict[str, tuple[Path, Checkpoint]]
+"""By job: a model that is only in this folder."""
+
+
+def unstored(folder: RunFolder, state: State) -> Better:
+    """Return each job's best whole model that no store has and that is better than the one it would
+    hand back, and the folder of its file.
+    """
+    better: Better = {}
+    for path in folder.instances.glob("*/trials/*/checkpoints/[!.]*.json"):
+        trial = state.trials.get(path.parent.parent.name)
+        if trial is None or any(path.stem == known.name for known in trial.checkpoints):
+            continue
+        from seerd.shell.translate import saved_of  # many modules, and few runs get here
+
+        job, goal = job_of(trial.id), state.facts.goal_of(trial.id)
+        try:
+            manifest = Manifest.read(path)
+        except CheckpointError:
+            continue
+        saved = saved_of(trial.id, trial.attempt, manifest, goal.metric)
+        best = better[job][1] if job in better else chosen(state, job)
+        worth = None if violated_by(manifest.metrics, goal) else as_it_counts(state, saved)
+        if worth is None or (best and sign_of(goal) * (worth - (best.metric or 0.0)) <= 0):
+            continue
+        if transfer.good(path.parent, path.stem):
+            better[job] = path.parent, saved
+    return better
+
+
+def store(folder: RunFolder, state: State, better: Better) -> tuple[Checkpoint, ...]:
+    """Put these models into the store; return them. Raises `StoreError` if there still is no room
+    for one, `JournalError` if nobody knows where the store is.
+    """
+    from seerd.runs import wiring
+
+    for local, saved in better.values():
+        goal = state.facts.goal_of(saved.trial)
+        to = Path(wiring.load(folder).store) / saved.trial
+        try:
+            transfer.store(local, to, saved.name, Goal(goal.metric, goal.mode))
+        except CheckpointError as error:
+            raise StoreError(
+                f"the better model of {saved.trial} still cannot be stored: {error}; make room, "
+                f"then: seerd resume {folder.run}"
+            ) from error
+    return tuple(saved for _, saved in better.values())
+
+
+def note(folder: RunFolder, state: State) -> list[str]:
+    """Write which better models could not be stored, and what to do; no lines if there is none."""
+    return [
+        f"a model of {saved.trial} ({state.facts.goal_of(saved.trial).metric} {saved.metric:.6g}, "
+        f"{saved.reports} reports) is better, and could not be stored: it is in {local}; make room "
+        f"in the store, or make it writable, then: seerd resume {folder.run}"
+        for local, saved in unstored(folder, state).values()
+    ]
