@@ -6,7 +6,9 @@ The one rule: nothing is decided, written or carried out, so any later version r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent, RunStarted
@@ -30,9 +32,17 @@ def read(folder: RunFolder) -> State:
 
 
 def read_with_origin(folder: RunFolder) -> tuple[State, float]:
-    """Read the state at the end of a run's journal, and when the run began, seconds since 1970."""
+    """Read the state at the end of a run's journal, and when the run began, seconds since 1970.
+
+    Models that were moved with the run's folder are where it is now.
+    """
     with Journal.open(folder.journal, read_only=True) as journal:
-        return replay(journal), journal.origin
+        state, origin = replay(journal), journal.origin
+    for job, published in state.result.of_jobs.items():
+        path = folder.best / job / Path(published.path).name
+        if path.exists() and not Path(published.path).exists():
+            state.result.of_jobs[job] = replace(published, path=str(path))
+    return state, origin
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
