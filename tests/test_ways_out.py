@@ -4,7 +4,9 @@ the rest ends with one sentence that has a way out.
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,36 @@ def test_a_run_whose_setup_is_damaged_is_read_and_resumed_once_it_is_back(
     assert "show, best, ledger" in told
     shutil.copy(copy, setup)
     assert_model(seerd, seerd.json("resume", name))
+    moved = seerd.home.rename(seerd.folder / "moved")
+    seerd.home = moved
+    for command in READ:
+        seerd(command, *([name] if command != "list" else ()))
+    best, model = seerd.json("best", name), moved / name / "best" / "checkpoint.pt"
+    assert (best["checkpoint"], best["so_far"]) == (str(model), False)
+    assert str(model) in seerd("show", name)
+
+
+def test_a_run_of_a_process_that_may_open_too_few_files_is_refused(
+    seerd: Seerd,  # noqa: F811
+) -> None:
+    seerd.write_spec()
+    limited = 'ulimit -n 40; exec "$0" -c "from seerd import cli; cli.main()" run "$1"'
+    command = ["bash", "-c", limited, sys.executable, str(seerd.spec)]
+    run = seerd.begin(command, seerd.folder)
+    _, told = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert "a process may open 40 files here (`ulimit -n`)" in told
+    assert "nothing was started. Run `ulimit -n 4096` first" in told
+    assert not list(seerd.home.glob("*/journal.db"))
+
+
+def test_the_limit_of_files_is_raised_where_that_is_allowed(
+    seerd: Seerd,  # noqa: F811
+) -> None:
+    seerd.write_spec(env=SHORT)
+    limited = 'ulimit -Sn 12; exec "$0" -c "from seerd import cli; cli.main()" run "$1" --json'
+    command = ["bash", "-c", limited, sys.executable, str(seerd.spec)]
+    run = seerd.begin(command, seerd.folder)
+    out, told = run.communicate(timeout=60)
+    assert run.returncode == 0, told
+    assert_model(seerd, json.loads(out))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import subprocess
 import time
 from collections.abc import Sequence
@@ -48,6 +49,8 @@ BEHIND = (
     "this machine's clock is at least {} behind, since the run's last event is later than now: the "
     "run goes on from that event, and keeps its limits from there; set the clock (timedatectl)"
 )
+LEAST_FILES = 64
+"""Files that a run's coordinator, and each agent on its machine, must be able to open."""
 START_S = 1.0
 """Seconds from the copy to the first trial's start."""
 
@@ -80,8 +83,10 @@ def create(
     jobs    the jobs that share the run, of which the spec is what they share; empty: it is one job
     say     prints one line for the person
 
-    Raises `LimitsError` if the deadline leaves too little time to copy the source.
+    Raises `LimitsError` if the deadline leaves too little time to copy the source, and `UsageError`
+    if too few files may be opened.
     """
+    _raise_files()
     folder = home.new(spec.name)
     try:
         deadline_s = intended.problem.limits.deadline_s
@@ -99,6 +104,21 @@ def create(
     except BaseException:
         _discard(folder)
         raise
+
+
+def _raise_files() -> None:
+    """Raise the limit of open files to what a run needs. Raises `UsageError` if that is refused."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= LEAST_FILES:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (LEAST_FILES, hard))
+    except ValueError as error:
+        raise UsageError(
+            f"a process may open {hard} files here (`ulimit -n`), and a run's coordinator and its "
+            f"agents need {LEAST_FILES}; nothing was started. Run `ulimit -n 4096` first; if that "
+            "is refused, ask who set the limit, or open a new shell"
+        ) from error
 
 
 def _most_s(left_s: float, deadline_s: float) -> float:
@@ -191,6 +211,7 @@ def resume(folder: RunFolder, watcher: Watcher) -> Ended:
 
 
 def _resume(folder: RunFolder, watcher: Watcher) -> Ended:
+    _raise_files()
     with folder.locked(), Journal.open(folder.journal) as journal:
         state = replay(journal)
         steady, note = journal.is_steady, _take_up_clock(journal, state.now)
