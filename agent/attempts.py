@@ -104,6 +104,7 @@ class LocalAttempt:
         )
         self._watchdog = Watchdog(start, places, self.members, tell)
         self._hung: Optional[Stall] = None
+        self._fault = ""
         self._still, self._quiet_s = Standstill(), QUIET_S
         self._ends_at: Optional[float] = None
         self._marker = ""
@@ -210,6 +211,12 @@ class LocalAttempt:
             at, steady = clock.to_wall(self._ends_at), clock.to_boot(self._ends_at)
             part.write_text(json.dumps({"version": 1, "ends_at": at, "ends_since_boot": steady}))
             os.replace(part, self._places.attempt / "horizon.json")
+
+    def end_as_failed(self, why: str) -> None:
+        """Kill the attempt, which has failed for this reason, unless it ends already."""
+        if self._killing is None and self._process is not None:
+            self._fault = why
+            self._end_by(self._kill())
 
     def look(self) -> None:
         """Do what is due. This is called often, and costs next to nothing if nothing is due."""
@@ -483,12 +490,14 @@ class LocalAttempt:
         found = self._found() if cause == "crashed" else postmortem.Findings()
         postmortem.name_own_module(found.tail, self._places.work)
         return lambda seq: Exited(
-            *(seq, at, order.trial, order.attempt, cause, code),
+            *(seq, at, order.trial, order.attempt, cause, None if self._fault else code),
             *(found.rank, found.tail, found.silent, found.signal, found.waited_s),
             started=self._process is not None,
         )
 
     def _found(self) -> postmortem.Findings:
+        if self._fault:
+            return postmortem.Findings(tail=[self._fault])
         logs, stall = self._places.logs, self._hung
         if stall is None or stall.hung is None:
             found = postmortem.examine(logs)
@@ -501,7 +510,11 @@ class LocalAttempt:
         return lambda seq: Noticed(seq, at, "unhealthy", None, why)
 
     def _cause_of_exit(self, code: Optional[int]) -> str:
-        if self._hung is not None or (self._is_crashing and code is not None and code > 0):
+        if (
+            self._hung is not None
+            or self._fault
+            or (self._is_crashing and code is not None and code > 0)
+        ):
             return "crashed"
         if (
             self.cause is None

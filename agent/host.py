@@ -282,6 +282,21 @@ def moved_bytes(pids: Iterable[int]) -> int:
     return sum(map(_moved, pids)) if sys.platform == "linux" else 0
 
 
+def threads(pid: int) -> int:
+    """Count the threads of a process; 0 if it is gone (Linux)."""
+    stat = _stat(pid)
+    return 0 if stat is None else int(stat[17])
+
+
+def threads_of_user(user: int) -> int:
+    """Count the threads of all processes of a user (Linux)."""
+    count = 0
+    for pid in _all_pids():
+        with contextlib.suppress(OSError):
+            count += threads(pid) if os.stat(f"{PROC}/{pid}").st_uid == user else 0
+    return count
+
+
 def is_there(pid: int) -> bool:
     """Tell whether a process with this id lives. On Linux a zombie does not; elsewhere it does."""
     if sys.platform == "linux":

@@ -34,6 +34,7 @@ from typing import (
 from seerd.agent import clock, host, workplace
 from seerd.agent.arguments import GPUS, filled_text, fixed_environment, is_inside
 from seerd.agent.attempts import LocalAttempt, Tell
+from seerd.agent.crowding import Crowding
 from seerd.agent.downloads import JobData
 from seerd.agent.file_events import FileEvents
 from seerd.agent.gpu_leases import RunHere, cpu_slots, cuda_devices
@@ -86,6 +87,8 @@ TAIL_LINES = 20
 LONGEST_WHY = 4000
 SLOW_S = 2.0
 """Seconds after which a setup command is told of."""
+CROWDED_S = 0.5
+"""Seconds from one count of processes to the next while a table of them may be nearly full."""
 SETS_UP = "//setup"
 """What follows the run's name in the mark of setup commands."""
 Beside = Callable[[Coroutine[Any, Any, None]], None]
@@ -179,6 +182,8 @@ class Orders:
         self._learning: Dict[str, List[Path]] = {}
         self._interpreters = Interpreters(here.machine.marker)
         self._reaper = Reaper()
+        self._crowding = Crowding()
+        self._counts = False
 
     @property
     def attempts(self) -> List[str]:
@@ -249,6 +254,9 @@ class Orders:
     def look(self) -> None:
         """Have every attempt do what is due. This is called often."""
         self._reaper.look()
+        if self._attempts and not self._counts and self._crowding.may_be():
+            self._counts = True
+            self._beside(self._end_crowd())
         self._ours.look()
         for attempt in self._attempts.values():
             attempt.look()
@@ -257,6 +265,16 @@ class Orders:
             if written is not None:
                 del self._learning[name]
                 self._beside(self._warm[name].learn(written))
+
+    async def _end_crowd(self) -> None:
+        """End the attempt that fills a table of processes, if one does."""
+        members = {key: attempt.members for key, attempt in self._attempts.items()}
+        culprit = await asyncio.to_thread(self._crowding.culprit, members)
+        if culprit is not None and culprit[0] in self._attempts:
+            key, why = culprit
+            self._attempts[key].end_as_failed(why)
+        await asyncio.sleep(CROWDED_S)
+        self._counts = False
 
     async def end_all(self, cause: str, kill_at: float) -> None:
         """Have every attempt save and exit by `kill_at`, in the agent's time; return when none is

@@ -123,6 +123,8 @@ def crash_text(event: TrialExited) -> str:
     signal = event.signal if event.signal is not None else -min(0, event.code or 0)
     notes = [*rank, *OFTEN.get(signal, [])]
     what = f"was killed by signal {signal}" if signal else f"ended with exit status {event.code}"
+    if not signal and event.code is None:
+        what = "was ended by the agent"
     return f"{what} ({'; '.join(notes)})" if notes else what
 
 

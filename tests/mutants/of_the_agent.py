@@ -10,6 +10,7 @@ FAMILY = "tests/agent/test_agent_family.py"
 HOST = "tests/agent/test_agent_host.py"
 TRANSFER = "tests/agent/test_agent_transfer.py"
 CLOCK = "tests/agent/test_agent_clock.py"
+CROWDING = "tests/agent/test_agent_crowding.py"
 
 OBEYING = (
     Mutant(
@@ -63,6 +64,26 @@ OBEYING = (
         "host.works_in(orphan, self._folder)",
         "False",
         (f"{FAMILY}::test_who_works_in_its_folder_is_of_the_attempt",),
+    ),
+    Mutant(
+        "a trial may fill the machine's table of processes",
+        "who fills a table of processes ends with the reason, and nobody else",
+        "Orders.look",
+        "self._crowding.may_be()",
+        "False",
+        (
+            f"{CROWDING}::test_the_trial_that_fills_its_cgroup_fails_with_the_reason_and_others_go_on",
+        ),
+    ),
+    Mutant(
+        "a trial ends since others fill the table of processes",
+        "who fills a table of processes ends with the reason, and nobody else",
+        "Crowding.culprit",
+        "sum(counts.values()) * 2 >= SHARE * most",
+        "True",
+        (
+            f"{CROWDING}::test_an_attempt_ends_when_a_table_is_full_to_three_quarters_because_of_attempts",
+        ),
     ),
     Mutant(
         "a child that somebody waits for is reaped",
