@@ -139,6 +139,11 @@ class AgentJournal:
         """How many facts the daemon has not acknowledged."""
         return len(self._waiting)
 
+    @property
+    def acknowledged(self) -> int:
+        """Number of the last fact that a daemon has acknowledged as committed; 0: none."""
+        return self._acked
+
     def acknowledge(self, seen: int) -> None:
         """Note that the daemon has committed the facts up to the number `seen`, and drop them from
         memory.

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
 import os
 import signal
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import (
     Any,
     Callable,
+    Collection,
     Coroutine,
     Dict,
     Iterable,
@@ -85,6 +87,7 @@ from seerd.agent.warm_starts import WarmStarts, can_fork
 
 TAIL_LINES = 20
 LONGEST_WHY = 4000
+OTHERS_S = 5.0
 SLOW_S = 2.0
 """Seconds after which a setup command is told of."""
 CROWDED_S = 0.5
@@ -285,6 +288,18 @@ class Orders:
             attempt.stop(cause, kill_at)
         for attempt in attempts:
             await attempt.done.wait()
+
+    async def end_others(self, holds: Collection[str]) -> List[str]:
+        """Kill every attempt that is not among these; return their names once they have ended, or
+        after `OTHERS_S` seconds: what they saved last may take longer to store.
+        """
+        others = [one for key, one in self._attempts.items() if key not in holds]
+        for attempt in others:
+            attempt.stop("asked", -math.inf)
+        if others:
+            ends = [asyncio.ensure_future(attempt.done.wait()) for attempt in others]
+            await asyncio.wait(ends, timeout=OTHERS_S)
+        return [attempt.key for attempt in others]
 
     def close(self) -> None:
         """Begin no more attempts."""

@@ -57,12 +57,15 @@ class Hello:
     version  the protocol's, as the daemon speaks it
     run      the name of its run
     seen     number of the last committed fact; 0: none
+    holds    attempts on this instance, as "trial/attempt"; all others are ended before the answer;
+             None: none is ended
     """
 
     kind: ClassVar[str] = "hello"
     version: int
     run: str
     seen: int
+    holds: Optional[List[str]] = None
 
 
 @record
@@ -380,6 +383,8 @@ class Welcome:
     boot      changes when the machine boots (Linux: its boot id; empty if it has none)
     wall      the machine's wall clock, seconds since 1970; None: `now` is
     answers   whether it answers each `Renew` with `Alive`
+    acked     number of the last fact that a daemon has acknowledged as committed; 0: none
+    ended     attempts that ran and were not among `Hello.holds`
     """
 
     kind: ClassVar[str] = "welcome"
@@ -392,6 +397,8 @@ class Welcome:
     boot: str
     wall: Optional[float] = None
     answers: bool = False
+    acked: int = 0
+    ended: List[str] = field(default_factory=list)
 
 
 @record

@@ -138,13 +138,13 @@ class Agent:
         """Serve one connection; the newest one is the daemon's."""
         talk = Talk(reader, writer, self._here, self._journal)
         try:
-            seen = await talk.hello()
-            if seen is None:
+            hello = await talk.hello()
+            if hello is None:
                 return
             if self._talk is not None:
                 self._talk.close()
             self._talk = talk
-            await talk.listen(seen, self._orders, lambda message: self._obey(talk, message))
+            await talk.listen(hello, self._orders, lambda message: self._obey(talk, message))
         except (ProtocolError, ValueError, OSError) as error:
             log.warning("a connection ended: %s", error)
         except AgentJournalError as error:

@@ -51,8 +51,8 @@ class Talk:
         self._news = asyncio.Event()
         self._sending: Optional[asyncio.Task[None]] = None
 
-    async def hello(self) -> Optional[int]:
-        """Read the daemon's first line; return the number of the last fact that it has.
+    async def hello(self) -> Optional[Hello]:
+        """Read the daemon's first line, and return it.
 
         Returns None if the connection ended without a word: somebody looked whether an agent is
         here. Raises `ProtocolError` if it is not our daemon, and tells it why.
@@ -66,15 +66,17 @@ class Talk:
             self._writer.write(encode(Refused(0, clock.now(), "", str(error))))
             raise
 
-    async def listen(self, seen: int, orders: Orders, obey: Callable[[Message], None]) -> None:
-        """Welcome the daemon, then send facts and take orders until the connection ends."""
-        last, attempts = self._journal.last, orders.attempts
-        now, wall, boot = clock.now(), time.time(), host.boot_id()
-        gpus = self._here.gpus
-        self.say(Welcome(VERSION, AGENT, gpus, last, now, attempts, boot, wall, answers=True))
+    async def listen(self, hello: Hello, orders: Orders, obey: Callable[[Message], None]) -> None:
+        """End what the daemon does not know, welcome it, then send facts and take orders until the
+        connection ends.
+        """
+        ended = [] if hello.holds is None else await orders.end_others(hello.holds)
+        last, acked, attempts = self._journal.last, self._journal.acknowledged, orders.attempts
+        now, wall, boot, gpus = clock.now(), time.time(), host.boot_id(), self._here.gpus
+        self.say(Welcome(VERSION, AGENT, gpus, last, now, attempts, boot, wall, True, acked, ended))
         for question in orders.asks:
             self.say(question)
-        self._sent = seen
+        self._sent = max(0, hello.seen)
         self._sending = asyncio.ensure_future(self._send())
         try:
             while line := await self._reader.readline():
@@ -105,7 +107,7 @@ class Talk:
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), FAREWELL_S)
 
-    def _checked(self, message: Message) -> int:
+    def _checked(self, message: Message) -> Hello:
         if not isinstance(message, Hello):
             raise ProtocolError("the first line has to be hello")
         if message.version != VERSION:
@@ -116,7 +118,7 @@ class Talk:
             raise ProtocolError(
                 f"this is an agent of the run {self._here.run}, not of {message.run:.80}"
             )
-        return max(0, message.seen)
+        return message
 
     async def _send(self) -> None:
         try:

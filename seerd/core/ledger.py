@@ -58,11 +58,13 @@ class Ledger:
     usd_per_gpu_h  price of one GPU for one hour in USD, 0 for machines that are not rented
     closed         charges that have ended
     open           what is charged -> its charge, for those that go on
+    least_s        no charge ends before, in seconds since the run began
     """
 
     usd_per_gpu_h: float = 0.0
     closed: list[Charge] = field(default_factory=list)
     open: dict[str, Charge] = field(default_factory=dict)
+    least_s: float = -math.inf
     _closed_gpu_s: float = 0.0
     _open_gpus: int = 0
     _open_gpu_since: float = 0.0
@@ -87,6 +89,7 @@ class Ledger:
         until `now_s`, when the end became known. Raises `KeyError` if none is open.
         """
         charge = self._take(what)
+        at_s = max(at_s, self.least_s)
         until_s = at_s if at_s >= charge.since_s else max(now_s, charge.since_s)
         ended = replace(charge, until_s=until_s)
         self.closed.append(ended)

@@ -200,7 +200,7 @@ def _start_if_possible(state: State, trial: Trial) -> Iterator[StartTrial]:
     yield StartTrial(
         id=state.next_id,
         trial=trial.id,
-        attempt=trial.attempt + 1,
+        attempt=max(trial.attempt, math.ceil(state.clock.gap_s)) + 1,
         instance=first.node,
         gpus=first.gpus,
         config=dict(trial.config),

@@ -122,6 +122,7 @@ def _(event: RunResumed, state: State) -> None:
         # The new daemon asks it again, with a view of this moment.
         state.plan.asked_s = state.now
     if event.lost is not None:
+        state.clock.gap_s = event.at
         _charge_lost(state, *event.lost)
     for stored in event.stored:
         confirm(state, state.trials[stored.trial], stored)
@@ -137,7 +138,7 @@ def _(event: RunResumed, state: State) -> None:
     for trial in state.trials.values():
         # The order may never have reached an agent, so the attempt counts from now on. If it has,
         # a `TrialStarted` follows and says since when.
-        for slots in trial.left if trial.start_command is not None else ():
+        for slots in trial.left if trial.start_command is not None and event.lost is None else ():
             key = trial.key_on(slots.node)
             if (
                 slots.node not in trial.told
@@ -149,15 +150,17 @@ def _(event: RunResumed, state: State) -> None:
 
 def _charge_lost(state: State, since_s: float, until_s: float) -> None:
     """Charge what nobody knows any more for as much as there can have been: all GPUs that the run
-    may have, but for those that are charged in any case.
+    may have, but for those that are charged in any case, which are until then at least: others may
+    have followed on the same GPUs.
     """
+    until_s = state.ledger.least_s = min(until_s, state.now)
     facts, limits = state.facts.cluster, state.facts.problem.limits
     size = facts.gpus_per_instance
     there = None if facts.max_instances is None else facts.max_instances * size
     bounds = (bound for bound in (limits.max_gpus, there) if bound is not None)
     held = sum(charge.gpus for charge in state.ledger.open.values())
     gpus = min(bounds, default=state.aims.needed * size) - held
-    if gpus > 0:
+    if gpus > 0 and until_s > since_s:
         what = f"{LOST} {since_s:.0f}"
         state.ledger.start(Charge(what, "", gpus, since_s))
         state.ledger.end(what, until_s, state.now)

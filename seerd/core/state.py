@@ -642,13 +642,16 @@ class Agenda:
 class Clock:
     """Where in its journal the run is. Times are in seconds since the run began.
 
-    The id of a command is made of `seq` and `given`.
+    The id of a command is made of `seq` and `given`. After a gap, ids and numbers of attempts are
+    above all that the missing events can have used: there is no event a microsecond, and no attempt
+    of a trial a second.
 
     now       time of the present event; it never goes back
     heard_at  time of the event before that; a daemon that died was alive at least until then
     seq       how many events there were so far
     given     how many commands have followed from the present event so far
     timer     the one timer that is set, None if none is
+    gap_s     when the run was last resumed with events missing; 0: it never was
     """
 
     now: float = 0.0
@@ -656,6 +659,7 @@ class Clock:
     seq: int = 0
     given: int = 0
     timer: SetTimer | None = None
+    gap_s: float = 0.0
 
     def tick(self, at: float) -> None:
         """Count one more event, which came at `at` (seconds since the run began)."""
@@ -779,7 +783,7 @@ class State:
     @property
     def next_id(self) -> str:
         """Id of the next command."""
-        return f"{self.clock.seq}.{self.clock.given}"
+        return f"{self.clock.seq + math.ceil(self.clock.gap_s * 1e6)}.{self.clock.given}"
 
 
 UNKNOWN = Outline((), (), 0.0)

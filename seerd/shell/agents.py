@@ -130,6 +130,7 @@ class Conversation:
     off_s    the same of its wall clock, or compared with the wall clock here if that is nearer: if
              the wall clock was wrong when this process began and is right now, that is no fault of
              the machine
+    welcome  what the agent has answered to the last connection; None: nothing yet
     """
 
     def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
@@ -141,6 +142,7 @@ class Conversation:
         self._tasks = tasks
         self._seen, self.boot = self._core.known(self.instance)
         self.ahead_s = self.off_s = 0.0
+        self.welcome: Welcome | None = None
         self._writer: Writer | None = None
         self._speaking = asyncio.Lock()
         self._starting: Counter[str] = Counter()
@@ -364,7 +366,8 @@ class Conversation:
         reader, writer = await self._environment.provider.connect(self.instance)
         renewing: asyncio.Task[None] | None = None
         try:
-            writer.write(encode(Hello(VERSION, self._environment.run, self._seen)))
+            holds = self._core.holds(self.instance)
+            writer.write(encode(Hello(VERSION, self._environment.run, self._seen, holds)))
             welcome, ahead_s = await self._welcome(reader)
             self._writer = writer
             if self._last_order is not None:
@@ -395,7 +398,8 @@ class Conversation:
                 f"{self.instance} has lost facts that it had told: its agent's journal was "
                 "damaged, or its disk is an older one"
             )
-        self.boot, self.ahead_s = welcome.boot, welcome.now - wall()
+        self.welcome, self.boot = welcome, welcome.boot
+        self.ahead_s = welcome.now - wall()
         shown = welcome.now if welcome.wall is None else welcome.wall
         self.off_s = min(shown - wall(), shown - time.time(), key=abs)
         return welcome, self.ahead_s

@@ -30,6 +30,7 @@ from seerd.core.events import (
     TrialCheckpointed,
     TrialExited,
 )
+from seerd.core.gaps import gap
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import (
     gone_by,
@@ -111,8 +112,6 @@ class Daemon:
 
     async def _take_up(self, note: str, stored: tuple[Checkpoint, ...], *, steady: bool) -> None:
         let_go_s = math.inf if steady else gone_by(self.state)
-        lost_until_s = self._journal.lost_until
-        lost = (self.state.now, lost_until_s) if lost_until_s > self.state.now else None
         known = [
             i.id
             for i in self.state.fleet.instances.values()
@@ -127,6 +126,7 @@ class Daemon:
         # By then all has let go, whatever a clock that was set in between makes of its stamps.
         backlog = [_happened_by(let_go_s, event) for event in self._queue.take()]
         self._queue.is_bounded = True
+        lost = await self._gap(backlog, notes)
         self._queue.put(
             RunResumed(
                 at=self.clock.now(),
@@ -143,6 +143,19 @@ class Daemon:
         for text in filter(None, notes):
             self._queue.put(Remarked(at=self.clock.now(), text=text))
         await self._run()
+
+    async def _gap(self, backlog: list[AnyEvent], notes: list[str]) -> tuple[float, float] | None:
+        """Return from when until when events are missing, and add it to `notes`; None: none."""
+        welcomes = self._dispatch.welcomes()
+        acked = {instance: welcome.acked for instance, welcome in welcomes.items()}
+        ended = [attempt for welcome in welcomes.values() for attempt in welcome.ended]
+        strays = dict.fromkeys(ended, self.clock.now())
+        saved = await self._environment.store.set_aside(self.state.trials)
+        strays |= {trial: self.clock.past(at) for trial, at in saved.items()}
+        lost = gap(self.state, acked, strays, backlog, self._journal.lost_until)
+        if lost is not None:
+            notes.append(_missing(self.state.facts.run, lost, sorted(ended), sorted(saved)))
+        return lost
 
     async def _follow_latest_clock(self) -> list[str]:
         """Go on by the clock that is furthest ahead, of this machine's, the store's and those of
@@ -288,6 +301,11 @@ class Daemon:
             for t in held
         ]
 
+    def holds(self, instance: str) -> list[str]:
+        """Return the attempts that hold GPUs of this instance, as "trial/attempt"."""
+        trials = self.state.trials.values()
+        return [t.key for t in trials if any(slots.node == instance for slots in t.held or ())]
+
     def known(self, instance: str) -> tuple[int, str]:
         """Return the number of the last fact of the instance's agent that was heard, and the boot
         id of its machine.
@@ -354,6 +372,19 @@ def _happened_by(limit_s: float, event: AnyEvent) -> AnyEvent:
     if not isinstance(event, AgentFact) or event.happened <= limit_s:
         return event
     return msgspec.structs.replace(event, happened=limit_s)
+
+
+def _missing(run: str, lost: tuple[float, float], ended: list[str], saved: list[str]) -> str:
+    since, until = (format_duration(round(at)) for at in lost)
+    others = [f"it lacks {name}, which ran and is ended" for name in ended]
+    others += [f"it lacks {name}, whose checkpoints are .{name}-lost-... now" for name in saved]
+    return (
+        f"the journal lacks events from {since} into the run on, which were committed: its end was "
+        f"lost, or an older copy was put back{''.join(f'; {one}' for one in others)}. All GPUs are "
+        f"charged up to {until}, and the run goes on from what the journal and the agents have. If "
+        f"you have the newer journal: seerd stop {run}, put it back with all of its files, seerd "
+        f"resume {run}"
+    )
 
 
 def _saved(trial: Trial) -> int:

@@ -16,7 +16,7 @@ from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any, TypeVar
 
-from seerd.agent.protocol import Job
+from seerd.agent.protocol import Job, Welcome
 from seerd.core.codec import is_kept
 from seerd.core.commands import (
     AnyCommand,
@@ -180,6 +180,10 @@ class Dispatch:
     def clocks(self) -> dict[str, float]:
         """Return by how many seconds the clock of each instance is ahead of this machine's."""
         return self._sessions.clocks()
+
+    def welcomes(self) -> dict[str, Welcome]:
+        """Return what each instance's agent has answered to the last connection."""
+        return self._sessions.welcomes()
 
     def carry_out(self, commands: list[AnyCommand]) -> None:
         """Start carrying out all of these commands; returns at once."""

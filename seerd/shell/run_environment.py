@@ -161,6 +161,9 @@ class Core(Protocol):
     def running(self, instance: str) -> list[Running]:
         """Return the attempts that report and save on this instance."""
 
+    def holds(self, instance: str) -> list[str]:
+        """Return the attempts that hold GPUs of this instance, as "trial/attempt"."""
+
     def known(self, instance: str) -> tuple[int, str]:
         """Return the number of the last fact of the instance's agent that was heard, and the boot
         id of its machine.

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from seerd.agent.protocol import Downloads, Expected, Job, Prepare
+from seerd.agent.protocol import Downloads, Expected, Job, Prepare, Welcome
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
@@ -128,6 +128,10 @@ class Sessions:
     def clocks(self) -> dict[str, float]:
         """Return by how many seconds the clock of each instance is ahead of this machine's."""
         return {one.instance: one.off_s for one in self._open().values()}
+
+    def welcomes(self) -> dict[str, Welcome]:
+        """Return what each instance's agent has answered to the last connection."""
+        return {one.instance: one.welcome for one in self._open().values() if one.welcome}
 
     def instances(self) -> list[str]:
         """Return the instances with an open conversation."""

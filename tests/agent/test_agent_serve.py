@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from bench.testbed.agents import RUN
 from seerd.agent.crash_recovery import PULSE_S
 from seerd.agent.gpu_leases import LeaseFolder, folder_path
 from seerd.agent.protocol import (
@@ -18,6 +19,7 @@ from seerd.agent.protocol import (
     VERSION,
     Ack,
     Checkpointed,
+    Hello,
     Prepare,
     Prepared,
     Refused,
@@ -184,6 +186,22 @@ def test_acknowledged_facts_can_still_be_had_by_a_daemon_that_lost_them(rig):
     again = rig.connect(seen=0)
     again.exit_of()
     assert again.facts == client.facts
+
+
+def test_what_the_daemon_does_not_know_is_ended_first(rig):
+    client = rig.ready(rig.job(WAITS))
+    client.start()
+    client.start("t2", gpus=(1,))
+    for trial in ("t1", "t2"):
+        client.until(Reported, lambda fact, trial=trial: fact.trial == trial)
+    client.say(Ack(4))
+    again = rig.client()
+    again.say(Hello(VERSION, RUN, 0, holds=["t1/1"]))
+    welcome = again.read()
+    assert (welcome.acked, welcome.ended, welcome.attempts) == (4, ["t2/1"], ["t1/1"])
+    assert again.exit_of("t2").cause == "asked"
+    again.stop()
+    assert again.exit_of("t1").cause == "asked"
 
 
 def test_a_newer_connection_replaces_the_older(rig):

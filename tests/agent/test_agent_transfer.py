@@ -80,6 +80,20 @@ def test_the_best_model_is_linked_and_compared_again_if_anybody_has_written_to_i
         asyncio.run(made.fetch("t1", "a", manifest.sha256, to))
 
 
+def test_checkpoints_of_a_trial_that_the_journal_lacks_are_kept_where_no_other_takes_them(tmp_path):
+    for trial in ("t1", "t2"):
+        save(tmp_path / trial, "a")
+    os.utime(tmp_path / "t2" / "a.json", (1000, 2000))
+    made = DirectoryStore(tmp_path)
+    assert asyncio.run(made.set_aside({"t1"})) == {"t2": pytest.approx(2000.0)}
+    assert [one.name for one in asyncio.run(made.newer("t1", 1, ""))] == ["a"]
+    assert asyncio.run(made.newer("t2", 1, "")) == []
+    assert names(tmp_path) == [".t2-lost-2000", "t1"]
+    assert names(tmp_path / ".t2-lost-2000") == ["a.json", "a.pt"]
+    assert asyncio.run(made.set_aside({"t1"})) == {}
+    assert asyncio.run(DirectoryStore(tmp_path / "nowhere").set_aside(())) == {}
+
+
 @pytest.mark.parametrize("can_link", [True, False])
 def test_what_takes_too_long_at_the_end_is_given_up(tmp_path, monkeypatch, can_link):
     if not can_link:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,6 +119,10 @@ class VirtualStore:
             if owner == trial and order(name)[0] == attempt and order(name) > order(newest)
         )
         return [self._stored(name, self._objects.whole[trial, name]) for name in later]
+
+    async def set_aside(self, known: Container[str]) -> dict[str, float]:
+        """Nothing: names are of one attempt."""
+        return {}
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Write it, if it is there and what was confirmed."""

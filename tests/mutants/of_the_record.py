@@ -13,6 +13,7 @@ ANSWERS = "tests/core/test_answers.py"
 LIMITS = "tests/core/test_limits.py"
 PROVISIONING = "tests/core/test_provisioning.py"
 JOURNAL = "tests/shell/test_journal.py"
+GAPS = "tests/core/test_gaps.py"
 DAEMON = "tests/shell/test_daemon.py"
 REPLAY = "tests/explanation/test_replay_command.py"
 FORMAT1 = "tests/core/test_format1.py"
@@ -20,6 +21,9 @@ WITHOUT = f"{FOLD}::test_a_run_is_read_from_the_disk_without_a_rule"
 BESIDE = f"{REPLAY}::test_other_decisions_are_told_once_beside_the_story_that_was_recorded"
 OTHER_RULES = "a version with other rules reads every run as it was"
 OLD_RUN = "a run of format 1 is read as it was"
+
+SAYS = "a journal that lacks what is known to be committed says so"
+ONCE = "after a gap in the journal nothing has a name a second time"
 
 READING = (
     Mutant(
@@ -264,5 +268,61 @@ READING = (
         "self.difference = self._policy.compare(event)",
         "self._policy.compare(event)",
         (f"{REPLAY}::test_another_answer_of_the_policy_is_told_with_its_question",),
+    ),
+    Mutant(
+        "a journal with less than agents were told goes on in silence",
+        SAYS,
+        "gaps.gap",
+        "acked.get(one.id, 0) > one.seen",
+        "False",
+        (f"{GAPS}::test_a_journal_that_has_less_than_is_known_says_so_and_no_other_does",),
+    ),
+    Mutant(
+        "a journal without trials that the store has goes on in silence",
+        SAYS,
+        "gaps.gap",
+        "not ahead and not strays",
+        "not ahead",
+        (f"{GAPS}::test_a_journal_that_has_less_than_is_known_says_so_and_no_other_does",),
+    ),
+    Mutant(
+        "an attempt that the journal lacks trains on",
+        "a coordinator ends what it does not know",
+        "Orders.end_others",
+        "attempt.stop('asked', -math.inf)",
+        "attempt.ask_to_save()",
+        ("tests/agent/test_agent_serve.py::test_what_the_daemon_does_not_know_is_ended_first",),
+    ),
+    Mutant(
+        "checkpoints of a trial that the journal lacks stay where another may take them",
+        "no trial goes on from a checkpoint of another one",
+        "directory._set_aside",
+        "(trial := path.parent.name) not in known",
+        "not (trial := path.parent.name)",
+        ("tests/agent/test_agent_transfer.py",),
+    ),
+    Mutant(
+        "what a gap may have cost ends with what was known to run",
+        "all GPUs are charged over a gap in the journal",
+        "record._charge_lost",
+        "until_s = state.ledger.least_s = min(until_s, state.now)",
+        "until_s = min(until_s, state.now)",
+        (f"{GAPS}::test_all_gpus_cost_until_the_end_of_the_gap_and_none_twice",),
+    ),
+    Mutant(
+        "orders after a gap have ids that were given before it",
+        ONCE,
+        "State.next_id",
+        "self.clock.seq + math.ceil(self.clock.gap_s * 1e6)",
+        "self.clock.seq",
+        (f"{GAPS}::test_after_a_gap_nothing_has_a_name_again",),
+    ),
+    Mutant(
+        "attempts after a gap have numbers that were given before it",
+        ONCE,
+        "reconcile._start_if_possible",
+        "max(trial.attempt, math.ceil(state.clock.gap_s)) + 1",
+        "trial.attempt + 1",
+        (f"{GAPS}::test_after_a_gap_nothing_has_a_name_again",),
     ),
 )

@@ -161,6 +161,9 @@ class Core:
     def running(self, instance: str) -> list[Running]:
         return self.attempts
 
+    def holds(self, instance: str) -> list[str]:
+        return [f"{one.trial}/{one.attempt}" for one in self.attempts]
+
     def known(self, instance: str) -> tuple[int, str]:
         return self.seen, ""
 

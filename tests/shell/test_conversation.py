@@ -201,8 +201,8 @@ def test_on_each_connection_the_agent_is_told_what_was_heard() -> None:
         place.agent.writers[-1].close()
         await place.until(lambda: len(place.agent.heard) == 2 and len(place.agent.heard[1]) >= 1)
         assert [said[0] for said in place.agent.heard] == [
-            Hello(VERSION, "r1", 1),
-            Hello(VERSION, "r1", 3),
+            Hello(VERSION, "r1", 1, []),
+            Hello(VERSION, "r1", 3, []),
         ]
 
     play(scenario, fact(1), fact(2), fact(3), seen=1)

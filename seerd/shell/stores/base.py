@@ -6,7 +6,7 @@ checksum that was confirmed. Failures are `errors.StoreError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -59,6 +59,12 @@ class Store(Protocol):
 
         Each manifest has the name that the checkpoint has in the store. Files that are no
         checkpoints are skipped.
+        """
+
+    async def set_aside(self, known: Container[str]) -> dict[str, float]:
+        """Give checkpoints of trials other than these another place, where a trial of the same name
+        might take them for its own. Return of which trials -> when the last one was made, in
+        seconds since 1970. Raises `StoreError`.
         """
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +70,13 @@ class DirectoryStore:
                 f"newer checkpoints of {trial} cannot be listed: {error.strerror}"
             ) from error
 
+    async def set_aside(self, known: Container[str]) -> dict[str, float]:
+        """Rename the folders of other trials from `TRIAL` to `.TRIAL-lost-SECONDS`."""
+        try:
+            return await asyncio.to_thread(_set_aside, self.folder, known)
+        except OSError as error:
+            raise StoreError(f"{error.filename} cannot be renamed: {error.strerror}") from error
+
     async def manifest(self, trial: str, name: str) -> Manifest:
         """Read `TRIAL/NAME.json`. Raises `StoreError` if it is missing or damaged."""
         path = self.folder / trial / f"{name}.json"
@@ -103,6 +110,16 @@ def _newer(folder: Path, newest: str) -> list[Manifest]:
         if by_number(path.stem) > by_number(newest) and NAME.fullmatch(path.stem)
     )
     return [one for path in later if (one := stored(path.stem, _manifest(path))) is not None]
+
+
+def _set_aside(folder: Path, known: Container[str]) -> dict[str, float]:
+    made: dict[str, float] = {}
+    for path in folder.glob("[!.]*/[!.]*.json"):
+        if (trial := path.parent.name) not in known:
+            made[trial] = max(made.get(trial, 0.0), path.stat().st_mtime)
+    for trial, at in made.items():
+        (folder / trial).rename(folder / f".{trial}-lost-{at:.0f}")
+    return made
 
 
 def _manifest(path: Path) -> bytes:

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -182,6 +182,10 @@ class S3Store:
         if not items:
             raise StoreError(f"there is no data at {source}: no object has a name that begins so")
         return items
+
+    async def set_aside(self, known: Container[str]) -> dict[str, float]:
+        """Do nothing: names are of one attempt, and its number is not used again."""
+        return {}
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Download `TRIAL/NAME.pt` to the file `to`. Raises `StoreError`."""
