@@ -94,8 +94,13 @@ def examine(logs: Path) -> Findings:
 
 
 def error_in(logs: Path) -> str:
-    """Return the last lines of an attempt that goes on, if they have an error; else nothing."""
-    text = "\n".join(_last_words(logs, 0))[-ERROR_CHARS:]
+    """Return the last lines of an attempt that goes on, if they have an error; else nothing. A
+    traceback that is being written is none yet.
+    """
+    lines = _last_words(logs, 0)
+    while lines and lines[-1].startswith((" ", "Traceback (")):
+        lines.pop()
+    text = "\n".join(lines)[-ERROR_CHARS:]
     return text if FRAME in text else ""
 
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
 
 from seerd.agent.record import record
 
-VERSION = 10
+VERSION = 11
 MAX_LINE = 1 << 20
 LARGEST = 1 << 53
 """Larger integers change in some readers of JSON (RFC 8259, section 6), and those beyond 64 bits

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from seerd.agent.postmortem import (
     TAIL_LINES,
     Findings,
+    error_in,
     examine,
     is_closing,
     name_own_module,
@@ -73,6 +76,20 @@ def test_without_torchrun_the_launchers_own_words_are_quoted(tmp_path):
 def test_a_log_of_any_bytes_is_text(tmp_path):
     (tmp_path / "launcher.log").write_bytes(b"\xff\x00boom")
     assert examine(tmp_path).tail[0].endswith("boom")
+
+
+FAILED = ["Traceback (most recent call last):", '  File "x.py", line 1, in <module>', "    f()"]
+FAILED += ["    ^^^", "ValueError: no"]
+
+
+@pytest.mark.parametrize("written", range(1, len(FAILED) + 1))
+def test_an_error_is_quoted_once_it_is_whole(tmp_path: Path, written: int) -> None:
+    """What starts a worker again and again writes one after the other."""
+    for before in ([], FAILED):
+        (tmp_path / "launcher.log").write_text("\n".join([*before, *FAILED[:written]]))
+        is_whole = before or written == len(FAILED)
+        assert error_in(tmp_path).endswith("ValueError: no") is bool(is_whole)
+        assert bool(error_in(tmp_path)) is bool(is_whole)
 
 
 def test_no_log_says_nothing(tmp_path):

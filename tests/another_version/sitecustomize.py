@@ -67,6 +67,7 @@ def known_then(line: bytes) -> bytes:
     """What the older version would have said: without the fields that version 2 did not have."""
     message = json.loads(line)
     message.pop("ends_in_s", None)
+    message.pop("holds", None)
     if message.get("kind") == "prepare":
         message.pop("jobs", None)
         message["job"].pop("id", None)

@@ -321,8 +321,8 @@ CARRYING = (
         "after a lost connection the conversation begins anew",
         "an agent sends what was not heard, and only that",
         "Conversation._talk",
-        "Hello(VERSION, self._environment.run, self._seen)",
-        "Hello(VERSION, self._environment.run, 0)",
+        "Hello(VERSION, self._environment.run, self._seen, holds)",
+        "Hello(VERSION, self._environment.run, 0, holds)",
         (CONVERSATION,),
     ),
     Mutant(

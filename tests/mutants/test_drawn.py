@@ -48,7 +48,7 @@ def test_what_an_agent_runs_is_reached_by_its_test(
     reached = reaching.read().lines
     for file in ("agent/attempts.py", "agent/orders.py", "agent/talk.py"):
         within = [line for line, tests in reached[file].items() if test in tests]
-        assert len(within) > 40, file
+        assert len(within) > 20, file
 
 
 def test_a_constant_is_first_tried_by_the_tests_that_use_it_in_its_own_file() -> None:

@@ -312,8 +312,8 @@ def test_a_run_goes_on_from_its_last_event_at_the_earliest(tmp_path: Path) -> No
         assert journal.is_steady
         journal._set("clock", "another 5.0")
         assert not journal.is_steady
-        assert wall() - journal.origin == pytest.approx(40.0, abs=0.1)
+        assert wall() - journal.origin == pytest.approx(40.0, abs=5.0)
         assert _take_up_clock(journal, 30.0) == ""
-        assert wall() - journal.origin == pytest.approx(40.0, abs=0.1)
+        assert wall() - journal.origin == pytest.approx(40.0, abs=5.0)
         assert "is at least 1m behind" in _take_up_clock(journal, 100.0)
-        assert wall() - journal.origin == pytest.approx(100.0, abs=0.1)
+        assert wall() - journal.origin == pytest.approx(100.0, abs=5.0)
