@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import reaching
-from tests.mutants.at_random import reaching_tests
+from tests.mutants.at_random import reaching_tests, varied
 from tests.mutants.drawing import ROOMS, Drawn, drawn, uses
 from tests.mutants.places import ROOT
 from tests.mutants.reaching import Reached
@@ -32,6 +32,12 @@ def test_a_mistake_is_tried_by_the_tests_that_reach_it_the_quickest_first() -> N
         {"slow": 2.0, "quick": 0.1, "far": 0.1}, {mistake.file: {line: {"slow", "quick"}}}
     )
     assert reaching_tests(mistake, reached) == ["quick", "slow"]
+
+
+def test_a_file_of_many_quick_tests_does_not_keep_others_from_their_turn() -> None:
+    many = {f"one.py::test_{number}": 0.01 for number in range(100)}
+    tests = [*many, "other.py::test"]
+    assert varied(Reached({**many, "other.py::test": 0.3}, {}), tests).index("other.py::test") < 10
 
 
 def test_a_constant_is_tried_by_the_tests_that_use_it() -> None:
