@@ -5,9 +5,9 @@ The one rule: an order is on the disk before anything follows from it. A fact is
 it is told, and soon on a disk: on the daemon's, which acknowledges it then, or flushed to this one.
 If the machine ends before that, its boot id says that nothing here goes on. The file holds nothing
 but lines of the protocol, each with a checksum behind a tab; those of earlier versions have none.
-A last line that a crash tore apart was never told, and is dropped. A journal with a damaged line
-before that is set aside, and an empty one begun: a daemon that knows of facts which this one lacks
-gives the instance up, so that nothing is charged for an agent that never comes.
+A last line that a crash cut short was never told, and is dropped. A journal with a damaged line
+is set aside, and an empty one begun: a daemon that knows of facts which this one lacks gives the
+instance up, so that nothing is charged for an agent that never comes.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from seerd.agent.protocol import (
 from seerd.agent.wire import decode, encode
 
 log = logging.getLogger("agent")
+CHECK = 8
+"""Length of a line's checksum, in bytes."""
 Order = Union[Prepare, Start, Stop]
 Maker = Callable[[int], Fact]
 """A fact that lacks only its number."""
@@ -266,19 +268,20 @@ def _free(path: Path) -> Path:
 
 def _read(path: Path) -> Tuple[List[Message], int, str]:
     """Read the messages in the file; return them, the length in bytes of the part that holds them,
-    and what is wrong with the next line, empty if that is the last, which a crash tore apart.
+    and what is wrong with the next line, empty if there is none but what a crash cut short.
     """
-    lines = path.read_bytes().split(b"\n")[:-1]
+    *lines, rest = path.read_bytes().split(b"\n")
     messages: List[Message] = []
     good = 0
     for number, line in enumerate(lines, 1):
         try:
             messages.append(_message(line))
         except ProtocolError as error:
-            torn = number == len(lines)
-            return messages, good, "" if torn else f"{path}, line {number}: {error}"
+            return messages, good, f"{path}, line {number}: {error}"
         good += len(line) + 1
-    return messages, good, ""
+    # The last line may have been told already, unless it is cut short.
+    cut_short = len(rest.partition(b"\t")[2]) <= CHECK
+    return messages, good, "" if cut_short else f"{path}: the last line does not end"
 
 
 def _flush_folder(folder: Path) -> None:

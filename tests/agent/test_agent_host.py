@@ -52,8 +52,11 @@ def attempt() -> Iterator[list[subprocess.Popen[str]]]:
 
 DOUBLE_FORK = f"""
 import os, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import os, subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}],"
-    "start_new_session=True, stdout=subprocess.DEVNULL).pid, flush=True)"], start_new_session=True, stdout=subprocess.PIPE, text=True)
+alone = dict(start_new_session=True)
+code = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}],"
+code += "start_new_session=True, stdout=subprocess.DEVNULL).pid, flush=True)"
+command = [sys.executable, "-c", code]
+child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **alone)
 print(child.communicate()[0].strip(), flush=True)
 {SLEEP}
 """

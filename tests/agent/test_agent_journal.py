@@ -212,6 +212,20 @@ def test_a_journal_that_is_damaged_before_its_last_line_is_set_aside(opened, tmp
     assert (tmp_path / "j.damaged2").exists()
 
 
+def test_a_last_line_that_may_have_been_told_is_damaged_and_not_torn(opened, tmp_path):
+    """Otherwise another fact would get its number, and a daemon that has read it would miss that
+    one.
+    """
+    path = tmp_path / "j"
+    opened(START, started, reported(1)).close()
+    whole = path.read_bytes()
+    for at in range(whole.rindex(b"\n", 0, -1) + 1, len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        journal = AgentJournal(path)
+        assert journal.last == 0, at
+        journal.close()
+
+
 def test_of_a_damaged_journal_the_facts_before_the_damage_can_be_read(opened, tmp_path):
     path = tmp_path / "j"
     opened(START, started, reported(1), reported(2)).close()

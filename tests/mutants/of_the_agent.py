@@ -24,6 +24,14 @@ OBEYING = (
         ),
     ),
     Mutant(
+        "a last line that was changed counts as cut short",
+        "nothing is taken for known that a damaged journal has lost",
+        "agent.journal._read",
+        'return messages, good, f"{path}, line {number}: {error}"',
+        'return messages, good, "" if number == len(lines) else f"{path}, line {number}: {error}"',
+        (f"{JOURNAL}::test_a_last_line_that_may_have_been_told_is_damaged_and_not_torn",),
+    ),
+    Mutant(
         "an agent with a damaged journal goes on with what is left of it",
         "nothing is taken for known that a damaged journal has lost",
         "AgentJournal._load",

@@ -279,9 +279,9 @@ class Rig:
         hidden_s: float = 0.0,
         address_s: float = 0.0,
     ) -> None:
-        """For launches from now on, by chance never longer: from launch to running, from running to sshd, from sshd until
-        users other than root may log in, how long describes do not know a new id, and from running
-        until the addresses are told.
+        """For launches from now on, by chance never longer: from launch to running, from running to
+        sshd, from sshd until users other than root may log in, how long describes do not know a new
+        id, and from running until the addresses are told.
         """
         self._switch(
             "timing",

@@ -1,5 +1,5 @@
-"""EC2's own limits on how often it may be asked: token buckets, one for each action, for the account
-and region.
+"""EC2's own limits on how often it may be asked: token buckets, one for each action, account and
+region.
 
 The one rule: a call that finds no token is refused before anything else is looked at
 (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html).
