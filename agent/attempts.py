@@ -154,7 +154,7 @@ class LocalAttempt:
         self._tell([self._started(clock.now(), self._process.pid)])
         if speaks(self.start):
             left_s = math.inf if self._ends_at is None else self._ends_at - clock.now()
-            self._quiet_s = min(QUIET_S, max(LEAST_QUIET_S, left_s / 3))
+            self._quiet_s = quiet_s_of(left_s)
             self._output.begin(self._quiet_s)
         self._watch = self._file_events.watch(self._out, self._wake.set)
         self._wake.set()
@@ -524,6 +524,11 @@ class LocalAttempt:
         ):
             return "asked"  # its ranks left because another node's were asked to
         return self.cause or ("finished" if code == 0 else "crashed")
+
+
+def quiet_s_of(left_s: float) -> float:
+    """Return after how many seconds without a report that is told, with so many left to train."""
+    return min(QUIET_S, max(LEAST_QUIET_S, left_s / 3))
 
 
 def _ancestor(process: FirstProcess) -> Ancestor:

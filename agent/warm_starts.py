@@ -212,6 +212,7 @@ class WarmStarts:
         while self._plan is not None and not self._is_off:
             try:
                 if self._process is None or not self._process.lives():
+                    self._drop()
                     self._process = await self._begun(self._plan)
                     self._memory = ImportMemory(self._process.environment)
                     await self._process.preload(self._safe(self._plan), self._memory.odd)
@@ -370,24 +371,24 @@ class _Process:
         """Start it. Raises `OSError` or `ColdError` if it cannot be started."""
         here, there = socket.socketpair()
         here.setblocking(False)
-        with open(log, "ab") as out, there:
-            process = await asyncio.create_subprocess_exec(
-                *(plan.python, "-u", plan.program),
-                *(str(there.fileno()), str(os.getpid()), " " * identity.ARGUMENTS),
-                env={**plan.env, host.MARKER: identity.padded(mark)},
-                cwd=log.parent,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-                pass_fds=[there.fileno()],
-            )
-        begun = cls(process, here, log, plan, mark)
-        try:
+        with contextlib.ExitStack() as unless_begun:
+            unless_begun.enter_context(here)
+            with open(log, "ab") as out, there:
+                process = await asyncio.create_subprocess_exec(
+                    *(plan.python, "-u", plan.program),
+                    *(str(there.fileno()), str(os.getpid()), " " * identity.ARGUMENTS),
+                    env={**plan.env, host.MARKER: identity.padded(mark)},
+                    cwd=log.parent,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                    pass_fds=[there.fileno()],
+                )
+            begun = cls(process, here, log, plan, mark)
+            unless_begun.callback(begun.end)
             await begun.preload([], set())
-        except ColdError:
-            begun.end()
-            raise
+            unless_begun.pop_all()
         return begun
 
     async def forked(self, mark: str) -> "_Process":
