@@ -580,13 +580,13 @@ class Dispatch:
             there = set() if self._readying else set(self._sessions.instances())
             if there and there <= ready:
                 return ""
-            if more := there - ready:
+            if more := sorted(there - ready):
                 # Another one after a crash: an agent that has answered one says nothing more to it.
                 token = f"{name}-{self._clock.now():.3f}"
                 preparing = asyncio.ensure_future(self._sessions.prepare_for(job, more, token))
                 if why := await self._unless_withdrawn(preparing, name, inbox):
                     return why
-                ready |= more
+                ready.update(more)
             else:
                 await asyncio.sleep(INBOX_S)
         return ""
