@@ -106,13 +106,17 @@ def test_fresh_seeds_are_others_each_second_and_each_day() -> None:
     assert f"--first {drawn[0]} --seeds 100;" in again(drawn[0], 100)
 
 
-def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there_are_some() -> None:
-    """Killed at one step or another while its launches are under way."""
-    weather = Weather({}, {"credentials expired": ((4.0, 64.0),)})
-    for step in range(40, 60, 2):
-        assert not play(
-            replace(calm(3), kills=(Kill(step=step, down_s=1.0),), weather=weather)
-        ).wrong
+def test_a_launch_that_is_taken_up_without_credentials_is_looked_for_until_there_are_some(
+    tmp_path: Path,
+) -> None:
+    """Killed while it is under way; the credentials expire just after the run was resumed."""
+    weather = Weather({}, {"credentials expired": ((5.15, 65.15),)})
+    kills = (Kill(step=60, down_s=1.0),)
+    world = Play(replace(calm(3), kills=kills, weather=weather), tmp_path, told=False)
+    assert not world.run().wrong
+    ended = world.ec2.instances["i-00000000000000001"].ended
+    assert ended is not None
+    assert ended < 75.0
 
 
 def calm(seed: int) -> Scenario:
@@ -163,8 +167,8 @@ def test_a_launch_that_is_called_off_while_it_is_given_back_is_still_given_back(
 
 
 def test_a_launch_of_unknown_outcome_is_looked_for_once_there_are_credentials_again() -> None:
-    weather = Weather({"failed after all": 0.5}, {"credentials expired": ((0.5, 60.5),)})
-    assert not play(replace(calm(8), weather=weather)).wrong
+    weather = Weather({"lost answer": 0.7}, {"credentials expired": ((3.5, 63.5),)})
+    assert not play(replace(calm(2), weather=weather)).wrong
 
 
 def test_a_daemon_that_is_killed_at_any_step_leaves_nothing_and_loses_nothing() -> None:
