@@ -593,6 +593,6 @@ def _refused(order: str, why: str, unhealthy: bool = False) -> Maker:
 
 
 def _text(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
     return str(error)

@@ -382,7 +382,8 @@ def _missing(run: str, lost: tuple[float, float], ended: list[str], saved: list[
         f"the journal lacks events from {since} into the run on, which were committed: its end was "
         f"lost, or an older copy was put back{''.join(f'; {one}' for one in others)}. All GPUs are "
         f"charged up to {until}, and the run goes on from what the journal and the agents have. If "
-        f"you have the newer journal: seerd stop {run}, put it back with all of its files, seerd "
+        f"you have the newer journal: seerd stop {run}, put it back with all of its files"
+        f"{', give those folders of checkpoints their names again' if saved else ''}, seerd "
         f"resume {run}"
     )
 

@@ -255,7 +255,8 @@ def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
         raise UsageError(f"the model cannot be copied to {to}: {error}") from error
     except OSError as error:
         raise UsageError(
-            f"the model cannot be copied to {to}: {error.strerror} ({error.filename})"
+            f"the model cannot be copied to {to}: {error.strerror}"
+            f"{f' ({error.filename})' if error.filename else ''}"
         ) from error
     return to / "checkpoint.pt"
 
