@@ -123,6 +123,7 @@ class Agent:
         self._zero = zero(machine)
         self._journal = AgentJournal(machine.folder / "journal.jsonl")
         self._lease = Lease(self._wall() + min(FIRST_LEASE_S, lease_s), 10.0)
+        shared.leases.append(self._lease.ends_at - self._zero)
         self._places: dict[tuple[str, int], Places] = {}
         self._wire: Wire | None = None
         self._sent = 0

@@ -71,7 +71,7 @@ class Shared:
     used      job -> what its attempts have had
     reported  trial and attempt -> what its script has reported, by the number of the report
     ended     instance, trial and attempt -> when the last of its processes was gone
-    leases    until when an instance would run if each renewal of a lease had been the last
+    leases    until when an instance would run if each lease, new or renewed, had been the last
     """
 
     timeline: Timeline

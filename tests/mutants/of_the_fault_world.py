@@ -157,6 +157,6 @@ ENDURING = (
         "Dispatch.open",
         "self._environment.provider.open(lambda: self._core.lease()[0])",
         "self._environment.provider.open()",
-        (f"{SEED}[30008]",),
+        (f"{STRAINED}[30044]",),
     ),
 )
