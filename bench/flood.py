@@ -38,7 +38,9 @@ budget = "{budget}gpu-min"
 gpus = {slots}
 """
 SCRIPT = """
-import pathlib, random, seerd, time
+import pathlib, random, sys, time
+sys.modules["torch"] = None
+import seerd
 trial, began = seerd.trial(), time.monotonic()
 first = trial.epoch
 while trial.running():

@@ -21,17 +21,20 @@ from seerd.shell.journal import Journal
 from tests.clocks import WallClock
 
 TRAIN = """
-import os, time, seerd
+import os, sys, time
+sys.modules["torch"] = None
+import seerd
 born_s = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 trial = seerd.trial()
 note = os.path.join(os.environ["NOTES"], str(os.getpid()))
 while trial.running():
-    time.sleep(0.05)
+    time.sleep(0.1)
     trial.report(accuracy=0.5)
     with open(note + ".part", "w") as file:
         file.write(str(time.clock_gettime(time.CLOCK_BOOTTIME) - born_s))
     os.replace(note + ".part", note)
 """
+"""Without torch, which takes seconds to import."""
 SPEC = """
 metric = { name = "accuracy", mode = "max" }
 [train]
@@ -43,7 +46,7 @@ lr = { low = 0.0, high = 1.0 }
 name = "random"
 t_min = "2s"
 [limits]
-deadline = "20s"
+deadline = "12s"
 budget = "10gpu-min"
 [cluster]
 provider = "local"
@@ -134,7 +137,7 @@ def test_a_run_goes_on_as_if_nobody_had_set_the_clock(machine: Machine, step_s: 
     killed(machine)
     machine.clock.set(step_s)
     assert machine.end(machine.seerd("resume", "last", "--plain")) == 0, "".join(machine.lines)
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 12.0
     assert machine.shown()["gpu_min"] * 60 == pytest.approx(machine.trained_s, rel=0.05, abs=1.0)
     assert "clock" not in "".join(machine.lines)
 
@@ -156,7 +159,7 @@ def test_after_a_boot_the_latest_clock_counts_for_the_deadline_and_none_for_what
     booted(machine)
     machine.end(machine.seerd("resume", "last", "--plain"))
     assert said in re.sub(r"(59m5\d|1h0?m?\d?)s", "1h", "".join(machine.lines))
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 12.0
     assert machine.shown()["gpu_min"] * 60 < machine.trained_s * 1.05 + 1.5
 
 
@@ -164,9 +167,9 @@ def test_after_a_boot_the_latest_clock_counts_for_the_deadline_and_none_for_what
 def test_a_clock_that_is_set_in_mid_run_changes_nothing(machine: Machine, step_s: float) -> None:
     began = time.monotonic()
     run = machine.begin()
-    machine.until("report 20:", run)
+    machine.until("report 10:", run)
     machine.clock.set(step_s)
     assert machine.end(run) == 0, "".join(machine.lines)
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 12.0
     # A start, and the end of the last process, are charged and not trained.
     assert machine.shown()["gpu_min"] * 60 == pytest.approx(machine.trained_s, rel=0.05, abs=1.0)

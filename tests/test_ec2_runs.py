@@ -266,7 +266,8 @@ def test_a_rank_that_fails_ends_the_attempt_on_both_instances_and_is_named(
         lambda: not search.in_processes(other, ["two_nodes.py"]), "ended on the other node", SOON_S
     )
     coordinator.says("goes on after report", times=2)
-    coordinator.ends(run, 0, 90)
+    coordinator.interrupt(run)
+    coordinator.ends(run, 130)
     assert_accounted(coordinator)
 
 

@@ -32,8 +32,8 @@ t_min = "1s"
 p_max = 1
 max_reports = 8
 [limits]
-deadline = "45s"
-budget = "90gpu-s"
+deadline = "20s"
+budget = "40gpu-s"
 [cluster]
 gpus = 2
 """
@@ -64,7 +64,7 @@ def test_a_run_goes_on_from_an_older_copy_of_its_journal_and_says_so(seerd: Seer
     assert "the journal lacks events from" in seerd("replay", "last")
     assert any("the journal lacks events from" in note for note in state["notes"])
     assert state["elapsed_s"] <= state["deadline_s"]
-    assert trained_s(seerd) <= state["gpu_min"] * 60 <= 90
+    assert trained_s(seerd) <= state["gpu_min"] * 60 <= 40
     aside = {path.name.split("-")[0][1:] for path in store(seerd).glob(".*-lost-*")}
     assert lost <= aside
     starts = orders(seerd)
