@@ -11,8 +11,10 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -176,17 +178,34 @@ SHOWS_ITS_END = {
 }
 
 
+@pytest.fixture(scope="module")
+def both_ways(bundle: Path) -> Iterator[list[tuple[Rig, Client]]]:
+    """An agent that starts everything in the usual way, and one that forks."""
+    with ExitStack() as stack:
+        made = []
+        for preload in ([], None):
+            top = Path(stack.enter_context(TemporaryDirectory(prefix="agent-")))
+            rig = Rig(bundle, top / "i", top / "source", top / "store")
+            rig.source.mkdir()
+            rig.env["XDG_CACHE_HOME"] = str(top / "cache")
+            stack.callback(rig.end)
+            made.append((rig, rig.ready(rig.job(preload=preload))))
+        assert [len(warm_processes(rig)) for rig, _ in made] == [0, 1]
+        yield made
+
+
 @pytest.mark.parametrize("kind", SHOWS_ITS_END)
-def test_a_script_ends_the_same_however_it_was_started(rig: Rig, kind: str) -> None:
-    ends = []
-    for preload in ([], None):
-        client = rig.ready(rig.job(SHOWS_ITS_END[kind], preload=preload))
-        client.start()
-        end = client.exit_of()
-        ends.append((end.cause, end.code, (rig.attempt() / "logs" / "launcher.log").read_text()))
-        assert bool(warm_processes(rig)) == (preload is None)
-        rig.end()
-        rig.folder.rename(rig.folder.with_name(f"before-{len(ends)}"))
+def test_a_script_ends_the_same_however_it_was_started(
+    both_ways: list[tuple[Rig, Client]], kind: str
+) -> None:
+    trial, ends = f"t{list(SHOWS_ITS_END).index(kind)}", []
+    for rig, client in both_ways:
+        (rig.source / "train.py").write_text(SHOWS_ITS_END[kind])
+        client.start(trial)
+        end = client.exit_of(trial)
+        log = (rig.attempt(trial) / "logs" / "launcher.log").read_text()
+        ends.append((end.cause, end.code, log.replace(str(rig.folder.parent), "")))
+    assert warm_process(both_ways[1][0])
     assert ends[0] == ends[1]
 
 
@@ -512,7 +531,8 @@ def test_variables_that_a_script_sets_before_it_imports_count(rig: Rig) -> None:
     rig.end()
     rig.folder.rename(rig.folder.with_name("before"))
     script = (
-        "import os\nos.environ['READS_THIS'] = 'what was set'\nimport reads, seerd\n"
+        "import os, sys\nsys.modules['torch'] = None\n"
+        "os.environ['READS_THIS'] = 'what was set'\nimport reads, seerd\n"
         "trial = seerd.trial()\nprint('up', reads.VALUE, flush=True)\n"
         "while trial.running():\n    trial.report(accuracy=1.0)\n    break\n"
     )
@@ -531,7 +551,7 @@ def test_what_the_first_attempt_has_imported_is_imported_for_the_next(rig: Rig) 
     (library / "late.py").write_text("import os\nPID = os.getpid()\n")
     (rig.source / "part.py").write_text("PID = __import__('late').PID\n")
     script = (
-        "import os, seerd\nimport part\ntrial = seerd.trial()\n"
+        "import os, sys\nsys.modules['torch'] = None\nimport seerd, part\ntrial = seerd.trial()\n"
         "while trial.running():\n    print(part.PID == os.getpid(), flush=True)\n"
         "    trial.report(accuracy=1.0)\n    break\n"
     )
