@@ -38,6 +38,7 @@ FASTEST = (
     "tests/agent/test_agent_record.py",
     "tests/agent/test_agent_transfer.py",
     "tests/agent/test_agent_hang_detection.py",
+    "tests/aws/test_aws_answers.py",
     "tests/aws/test_aws_lanes.py",
     "tests/aws/test_aws_sessions.py",
     "tests/aws/test_ec2_pace.py",
