@@ -104,4 +104,5 @@ def retiring(state: State) -> Iterator[Retired]:
         if instance.until is None or instance.phase is not InstancePhase.READY:
             continue
         if state.now >= instance.until - lead_s and instance.until - lead_s < limit_at(state):
+            state.agenda.because = "replacement"
             yield Retired(instance=instance.id, by_s=instance.until)

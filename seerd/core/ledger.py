@@ -142,11 +142,8 @@ class Ledger:
         This is as exact as `spent_gpu_s`, and fast where the answer is clear.
         """
         linear = self._linear_gpu_s(at_s)
-        if at_s >= self._grown_by:
-            return linear <= budget_gpu_s
-        if linear + self._floor_gpu_s <= budget_gpu_s:
-            return True
-        return linear + self._shortfall(at_s) <= budget_gpu_s
+        surely = linear + self._floor_gpu_s <= budget_gpu_s
+        return surely or linear + self._shortfall(at_s) <= budget_gpu_s
 
     def exhausted_at(self, budget_gpu_s: float, release_s: float) -> float:
         """Return the last moment at which giving everything back still keeps the budget.

@@ -8,10 +8,12 @@ read, so every version of seerd reads an event alike.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import singledispatch
 
 import msgspec
 
+from seerd.core.aiming import instances_needed
 from seerd.core.attempts import (
     current,
     node_exited,
@@ -159,7 +161,8 @@ def _charge_lost(state: State, since_s: float, until_s: float) -> None:
     there = None if facts.max_instances is None else facts.max_instances * size
     bounds = (bound for bound in (limits.max_gpus, there) if bound is not None)
     held = sum(charge.gpus for charge in state.ledger.open.values())
-    gpus = min(bounds, default=state.aims.needed * size) - held
+    wanted = Counter(allocation.gpus for allocation in state.plan.wanted.values())
+    gpus = min(bounds, default=instances_needed(wanted, facts) * size) - held
     if gpus > 0 and until_s > since_s:
         what = f"{LOST} {since_s:.0f}"
         state.ledger.start(Charge(what, "", gpus, since_s))

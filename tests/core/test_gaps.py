@@ -101,3 +101,19 @@ def test_all_gpus_cost_until_the_end_of_the_gap_and_none_twice() -> None:
         if state.ledger.open[what].since_s <= since_s:
             state.ledger.end(what, since_s + 1.0, until_s)
     assert state.ledger.spent_gpu_s(until_s) == pytest.approx(spent + 100.0 * gpus)
+
+
+def test_where_there_may_be_any_number_of_instances_those_that_the_plan_wants_cost() -> None:
+    facts = small_facts(billing="rented", gpus=2, deadline_s=300.0, budget_gpu_s=2400.0)
+    world = World(facts, Behaviour(metric=lambda config, epoch: 0.5))
+    world.begin()
+    while not any(trial.history for trial in world.state.trials.values()):
+        world.turn()
+    state = world.read()
+    wanted = sum(allocation.gpus for allocation in state.plan.wanted.values())
+    assert wanted == sum(charge.gpus for charge in state.ledger.open.values())
+    gone, *alive = state.ledger.open
+    gpus, lost = state.ledger.open.pop(gone).gpus, (state.now, state.now + 10.0)
+    step(state, RunResumed(at=lost[1], alive=tuple(alive), lost=lost))
+    (unknown,) = [charge for charge in state.ledger.closed if charge.what.startswith(LOST)]
+    assert (unknown.gpus, unknown.since_s, unknown.until_s) == (gpus, *lost)
