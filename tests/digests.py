@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import chain
+from types import FunctionType
 
 import msgspec
 from msgspec import structs
@@ -28,6 +29,8 @@ def plain(value: object) -> str:
     match value:
         case Enum() | None | bool() | str() | int():
             return repr(value)
+        case type() | FunctionType():
+            return value.__name__
         case float():
             return f"{value + 0.0:.6g}"
         case Mapping():

@@ -70,6 +70,7 @@ FASTEST = (
     "tests/test_cloud_times.py",
     "tests/test_docs.py",
     "tests/test_elastic.py",
+    "tests/test_figures.py",
     "tests/test_giving_back.py",
     "tests/test_group_spec.py",
     "tests/test_imports.py",
