@@ -395,14 +395,8 @@ def test_what_had_ended_below_those_that_are_killed_is_reaped() -> None:
         child = int(parent.stdout.readline())
         while host.is_there(child):
             time.sleep(0.001)
-        gone = False
-
-        def find() -> list[int]:
-            nonlocal gone
-            gone, was = True, gone
-            return [] if was else [parent.pid]
-
-        assert host.kill(find, {parent.pid}, looks=1) == set()
+        left = (parent.pid,)
+        assert host.kill(lambda: filter(host.is_there, left), {parent.pid}, looks=1) == set()
         assert host.seen(child) is None
         assert parent.wait() == -9
     finally:
