@@ -133,11 +133,10 @@ async def _let_in(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
 
 
 def _status(name: str, ended: asyncssh.SSHCompletedProcess) -> int:
+    if ended.exit_signal:
+        raise _lost(name, f"the program was ended by SIG{ended.exit_signal[0]}")
     if ended.exit_status is None:
-        signal = ended.exit_signal[0] if ended.exit_signal else ""
-        raise _lost(
-            name, f"the program was ended by SIG{signal}" if signal else "it closed the connection"
-        )
+        raise _lost(name, "it closed the connection")
     return ended.exit_status
 
 
