@@ -57,6 +57,7 @@ FASTEST = (
     "tests/shell/test_collecting.py",
     "tests/shell/test_conversation.py",
     "tests/shell/test_daemon.py",
+    "tests/shell/test_dispatch.py",
     "tests/shell/test_journal.py",
     "tests/shell/test_local_provider.py",
     "tests/shell/test_run_folders.py",
