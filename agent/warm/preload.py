@@ -265,6 +265,6 @@ def _being_imported() -> List[str]:
 def _caller() -> str:
     """Return the package that asks for a variable."""
     frame: Any = sys._getframe(2)  # noqa: SLF001
-    while frame is not None and frame.f_globals.get("__name__") in {"os", "_collections_abc"}:
+    while frame is not None and frame.f_globals.get("__name__") in {"os", "collections.abc"}:
         frame = frame.f_back
     return "" if frame is None else str(frame.f_globals.get("__name__")).partition(".")[0]

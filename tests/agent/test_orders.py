@@ -18,11 +18,15 @@ from typing import Any
 import pytest
 
 from seerd.agent import clock, host, orders
+from seerd.agent.crowding import Crowding, ProcessTable
+from seerd.agent.gpu_leases import LeaseFolder
 from seerd.agent.journal import AgentJournal
 from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import (
     Ask,
     Complained,
+    Download,
+    Downloads,
     Exited,
     Expected,
     Grant,
@@ -38,6 +42,7 @@ from seerd.agent.protocol import (
     Started,
     Stop,
 )
+from tests.agent.forks import forked, status_of
 from tests.agent.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -104,6 +109,7 @@ class Stage:
             ends = asyncio.ensure_future(script())
             try:
                 while not ends.done():
+                    assert self.failures == []
                     self.orders.look()
                     await asyncio.wait({ends}, timeout=0.02)
                 await ends
@@ -579,25 +585,16 @@ def test_gpus_that_are_shared_come_with_the_run_and_go_with_it(
 
     stage.plays(script)
 
+    folder = LeaseFolder(str(tmp_path / "leases"))
+    assert folder.runs() == [], "nothing of this machine is used any more"
+    folder.close()
+
     async def again() -> None:
         stage.orders.come()
         registered = [path for path in (tmp_path / "leases").iterdir() if "run-" in path.name]
         assert {json.loads(path.read_text())["least"] for path in registered} == {2}
 
     stage.plays(again)
-
-
-def forked(does: Callable[[], None]) -> int:
-    """Do this in a fork, which has no children but its own; its exit status."""
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            does()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_when_all_is_killed_nothing_is_left_however_it_hides(stage: Stage) -> None:
@@ -613,7 +610,42 @@ def test_when_all_is_killed_nothing_is_left_however_it_hides(stage: Stage) -> No
         await asyncio.to_thread(stage.orders.kill_all)
         assert not any(map(host.is_there, [*members, other.pid]))
 
-    assert forked(lambda: stage.plays(script)) == 0
+    # A fork has no children but its own.
+    assert status_of(forked(lambda: stage.plays(script))) == 0
+
+
+def test_the_attempt_that_fills_the_table_of_processes_is_ended_and_later_ones_too(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, "CROWDED_S", 0.1)
+    many = "for i in 1 2 3 4; do sleep 60 & done; touch $SEERD_DIR/up; wait"
+
+    async def script() -> None:
+        await stage.prepare(**SCRIPTED)
+        stage.orders._crowding = Crowding([ProcessTable("pids", 8, lambda: 8)])
+        for trial in ("t1", "t2"):
+            stage.start(many, trial, 0)
+            stage.start(WAITS, "few", 1, attempt=int(trial[1]))
+            end = await stage.end(trial)
+            assert (end.cause, end.code) == ("crashed", None)
+            assert end.tail[0].startswith("it had ")
+            assert "of the 8 that pids allows" in end.tail[0]
+            stage.order(Stop(f"x{trial}", "few", int(trial[1]), True, 60.0))
+            assert (await stage.end("few", int(trial[1]))).cause == "asked"
+
+    stage.plays(script)
+
+
+def test_data_that_cannot_be_fetched_is_refused_and_nothing_is_set_up(stage: Stage) -> None:
+    async def script() -> None:
+        item = Download("ftp://nowhere/x", "data/x", 3)
+        stage.orders.hand(Downloads(True, [item]))
+        refused = await stage.prepare(setup=["touch ran"])
+        assert refused.why.startswith("data for data/x cannot be fetched: ")
+        assert refused.unhealthy is False
+        assert not (stage.source / "ran").exists()
+
+    stage.plays(script)
 
 
 def test_moments_of_ends_are_kept_as_they_are(stage: Stage) -> None:

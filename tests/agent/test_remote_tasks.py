@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import io
 import json
-import logging
 import os
 import shutil
 import signal
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +27,13 @@ from seerd.agent.library import FOLDER
 from seerd.agent.protocol import VERSION, Hello, Welcome
 from seerd.agent.wire import decode, encode
 from seerd.shell.bundle import build_agent
+from tests.agent.forks import Say, in_a_fork
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
 RUN = f"afar-{os.getpid()}"
 OPTIONS = ("--run", RUN, "--lease-s", "600", "--grace-s", "5")
 SHAPE = ["--slots", "--gpus", "3"]
-
-
-def in_a_fork(does: Callable[[Callable[[Any], None]], None]) -> list[Any]:
-    """Do this in a fork, and return what it has said."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            os.close(reading)
-            logging.getLogger().handlers.clear()
-            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-            does(lambda answer: os.write(writing, json.dumps(answer).encode() + b"\n"))
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writing)
-    assert os.waitpid(child, 0)[1] == 0
-    with os.fdopen(reading, "rb") as said:
-        os.set_blocking(said.fileno(), False)
-        return [json.loads(line) for line in (said.read() or b"").splitlines()]
 
 
 class Machine:
@@ -70,7 +49,7 @@ class Machine:
     def does(self, task: dict[str, Any], sent: bytes = b"") -> list[Any]:
         """The answers to a task, with what is sent behind it."""
 
-        def carry_out(say: Callable[[Any], None]) -> None:
+        def carry_out(say: Say) -> None:
             os.environ["HOME"] = str(self.home)
             stream = io.BytesIO(sent)
             remote_tasks.carry_out({"run": RUN, **task}, str(self.program), stream, say)
