@@ -132,8 +132,8 @@ class _Bounds:
             float(stage.work_s.max()) for stage in stages
         )
         broad = max(scale, 1e-12) * np.geomspace(1e-3, 1e5, 400)
-        value = _rest(stages, broad)[0] - broad * min(aim.limits.time_s, FAR)
         if np.isfinite(aim.limits.time_s) and not aim.minimise_time:
+            value = _rest(stages, broad)[0] - broad * aim.limits.time_s
             best = broad[int(np.argmax(value))]
             rates = np.concatenate([[0.0, broad[-1] * 1e3], best * np.geomspace(0.2, 5, 15)])
         else:

@@ -232,7 +232,7 @@ class Parameter:
 
     def _on_grid(self, value: float) -> Value:
         """Return the nearest value of the grid."""
-        return self._of_grid(min(self._last(), max(0, round((value - self.low) / self._step()))))
+        return self._of_grid(min(self._last(), round((value - self.low) / self._step())))
 
     def _of_grid(self, number: int) -> Value:
         """Return value number `number` of the grid, as a person would write it: 0.15, not

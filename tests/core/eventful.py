@@ -28,6 +28,10 @@ from tests.by_hand import begun
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import some_facts, some_group, some_job
 
+CALM, BLOCKED, CRASHING, REFUSED, WIDE = range(5)
+"""What goes on in a run more than elsewhere: something is in the way of its trials, they crash, no
+instances are to be had, or trials span several of them.
+"""
 POLICIES = ("asha", "grid", "hyperband", "random", "seer", "sha")
 TAILS = (
     (),
@@ -42,6 +46,8 @@ COMPLAINTS = (
 )
 METRICS = (None, 0.1, 0.25, 0.5, 0.5, 0.75, 0.8125)
 MOST_TRIALS = 9
+MOODS = 1000
+"""Runs with this seed or a larger one have moods."""
 END_S = 30.0
 """People end runs later than this, mostly."""
 
@@ -74,6 +80,7 @@ class Eventful:
     state: State = field(init=False)
     at: float = 0.0
     happened: list[AnyEvent] = field(default_factory=list)
+    mood: int = CALM
     requests: int = 0
     instances: int = 0
     saves: int = 0
@@ -81,6 +88,7 @@ class Eventful:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"eventful {self.seed}")
         self.state = begun(facts_of(self.seed))
+        self.mood = self.seed % 5 if self.seed >= MOODS else CALM
 
     def play(self, events: int) -> Iterator[tuple[AnyEvent, list[AnyDecision]]]:
         """Let so many things happen, or fewer if the run is over before."""
@@ -202,6 +210,8 @@ class Eventful:
         left = limits.max_gpus or 3 * size
         for name in names:
             gpus = self.rng.choice([1, 1, 1, 2, size, 2 * size])
+            if self.mood == WIDE:
+                gpus = self.rng.choice([1, size, 2 * size, 3 * size])
             gpus = gpus if gpus <= size or gpus % size == 0 else size
             if gpus <= left:
                 left -= gpus
@@ -242,7 +252,7 @@ class Eventful:
 
     def _of_launch(self, command: Launch) -> AnyEvent:
         fate = self.rng.random()
-        if fate < 0.3:
+        if fate < (0.75 if self.mood == REFUSED else 0.3):
             ran = self.rng.choice([None, None, self.at - 1.0])
             return told.LaunchRefused(
                 at=self.at,
@@ -306,6 +316,9 @@ class Eventful:
         trial = self.rng.choice(running)
         node = trial.left[0].node
         fate = self.rng.random()
+        if self.mood in (BLOCKED, CRASHING) and fate < (0.7 if not trial.training else 0.2):
+            self.at += self.rng.choice([0.0, 1.0])
+            return self._end(trial)
         if not trial.training and fate < 0.6:
             reports = trial.checkpoints[0].reports if trial.checkpoints else 0
             return self._of(trial, told.TrialTraining, node, reports=reports)  # type: ignore[no-any-return]
@@ -347,6 +360,11 @@ class Eventful:
 
     def _end(self, trial: Trial) -> AnyEvent | None:
         cause = self.rng.choice(["crashed", "crashed", "crashed", "finished", "lost", "lease"])
+        in_the_way = self.rng.choice(OBSTACLES)
+        if self.mood == BLOCKED:
+            cause, in_the_way = "crashed", self.rng.choice(["address", "address", "device", None])
+        if self.mood == CRASHING:
+            cause, in_the_way = "crashed", None
         if cause != "crashed":
             return self._exited(trial, cause, 0 if cause == "finished" else None)
         return self._exited(
@@ -358,7 +376,7 @@ class Eventful:
             silent=self.rng.choice([None, self.at - 1.0, self.at - 2.0]),
             signal=self.rng.choice([None, None, 9]),
             waited_s=self.rng.choice([None, None, None, 40.0]),
-            obstacle=self.rng.choice(OBSTACLES),
+            obstacle=in_the_way,
         )
 
     def _aside(self, trial: Trial, node: str) -> AnyEvent:

@@ -368,6 +368,15 @@ def test_optuna_s_settings_are_as_before() -> None:
         optuna.logging.set_verbosity(optuna.logging.INFO)
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_what_is_suggested_lies_where_results_are_better(mode: Mode) -> None:
+    space = Space((Parameter("x", low=0.0, high=1.0),))
+    known = Observed([({"x": n / 20}, n / 20) for n in range(21)])
+    made = [suggest(space, known, mode, seed) for seed in range(5)]
+    x = mean(one["x"] for one in made if one is not None)
+    assert x > 0.6 if mode == "max" else x < 0.4
+
+
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     taught(FromModel(problem(space=SPACE)), 8)
     assert capfd.readouterr() == ("", "")

@@ -27,7 +27,7 @@ WORLDS = {
     "jobs": partial(faulty_world, policies=POLICIES, several=True),
     "shared": partial(shared_world, policies=POLICIES),
 }
-SEEDS = range(48)
+SEEDS = range(36)
 AT_ONCE = 4
 
 
