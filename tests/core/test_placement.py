@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from seerd.core.packing import Before, Home, choose
+import pytest
+
+from seerd.core.packing import CANDIDATES, Before, Home, _Rooms, choose
 from seerd.core.placement import Assignment, Demand, PackingNode, Slots, place
 
 
@@ -181,3 +183,26 @@ def test_a_displaced_trial_chooses_as_if_it_had_waited_all_the_time() -> None:
     before = Before({"y": ("b",)}, {})
     placed = chosen(before, nodes(2, 4, 2), w=4, x=2, y=2)
     assert placed == {"w": ("b",), "x": ("a",), "y": ("c",)}
+
+
+def test_a_move_counts_more_than_a_resized_trial_away_from_its_files() -> None:
+    before = Before({"stays": ("a",)}, {"grows": "a"})
+    assert before.step("stays", ("a",)) == (0, 0)
+    assert before.step("stays", ("b",)) == (1, 0)
+    assert before.step("grows", ("a", "b")) == (0, 0)
+    assert before.step("grows", ("b",)) == (0, 1)
+    homes = {"stays": ("b",), "grows": ("b", "c"), "new": ("c",)}
+    assert before.cost(homes, pack=True) == (2, 1, 1)
+    assert before.cost(homes, pack=False) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(("others", "home"), [(CANDIDATES - 1, "z"), (CANDIDATES, "n00")])
+def test_only_so_many_instances_are_compared_for_whom_fewest_leave(others: int, home: str) -> None:
+    """The roomiest come first; one trial leaves the last one, and two any of the others."""
+    rooms = _Rooms([PackingNode(f"n{n:02d}", 8) for n in range(others)] + [PackingNode("z", 8)])
+    for node in range(others):
+        for number in range(6):
+            rooms.put(Demand(f"{node}-{number}", 1), (f"n{node:02d}",))
+    for number, gpus in enumerate((3, 1, 1, 1, 1)):
+        rooms.put(Demand(f"z-{number}", gpus), ("z",))
+    assert rooms.cheapest(4) == (home,)
