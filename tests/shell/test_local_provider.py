@@ -17,6 +17,7 @@ from seerd.agent import host
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
 from seerd.shell.providers import local
+from seerd.shell.providers.base import Span
 from seerd.shell.providers.local import LocalProvider
 
 INSTANCE = "local-1"
@@ -122,3 +123,77 @@ def test_an_agent_that_is_stopped_is_ended_with_its_trials_in_the_time_that_is_l
         assert (await provider.leftovers()).costing == []
 
     asyncio.run(given_back())
+
+
+def test_an_agent_of_another_version_is_ended_and_its_instance_stays(
+    provider: LocalProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked to end, and killed if it does not."""
+    monkeypatch.setattr(local, "END_S", 0.5)
+
+    async def ended() -> None:
+        launched = await provider.launch("1.0")
+        assert (launched.instance, launched.gpus) == (INSTANCE, 1)
+        assert abs(launched.since - time.time()) < 60.0
+        (first,) = provider.spawned[INSTANCE]
+        assert (await provider.leftovers()).costing == [f"{INSTANCE}: its agent still runs"]
+        await provider.end_agent(INSTANCE, 5.0)
+        assert first.poll() is not None
+        assert first.returncode != -signal.SIGKILL
+        assert (await provider.leftovers()).costing == []
+        _, writer = await provider.connect(INSTANCE)
+        writer.close()
+        stopped = provider.spawned[INSTANCE][-1]
+        stopped.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        await provider.end_agent(INSTANCE, 0.2)
+        assert time.monotonic() - began >= 0.7
+        assert stopped.wait() == -signal.SIGKILL
+        assert (await provider.leftovers()).costing == []
+        assert await provider.adopt([INSTANCE, "local-9"], []) == [INSTANCE]
+        await provider.terminate(INSTANCE)
+        for process in provider.spawned[INSTANCE]:
+            process.wait(10.0)
+
+    asyncio.run(ended())
+
+
+def test_what_is_not_there_is_told_and_where_everything_is(
+    provider: LocalProvider, tmp_path: Path
+) -> None:
+    async def looked_at() -> None:
+        await provider.open()
+        assert (await provider.leftovers()).costing == []
+        assert await provider.adopt([INSTANCE], []) == []
+        with pytest.raises(ProviderError, match="local-1 has been removed"):
+            await provider.connect(INSTANCE)
+        assert await provider.terminate("1.0") == Span()
+        assert provider.spawned == {}
+        assert provider.given_back == {INSTANCE}
+        assert provider.address(INSTANCE) == "127.0.0.1"
+        where = tmp_path / "instances" / INSTANCE / "journal.jsonl"
+        assert provider.journal(INSTANCE) == where
+
+    asyncio.run(looked_at())
+
+
+def test_an_agent_that_does_not_start_is_told_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "START_S", 1.0)
+    bundle = tmp_path / "agent.py"
+    bundle.write_text("import sys\nfor n in range(30): print(f'line {n}')\nsys.exit(3)")
+    broken = LocalProvider(
+        tmp_path / "instances", "run", bundle, 1, cuda=False, lease_s=60.0, grace_s=1.0
+    )
+
+    async def launched() -> str:
+        with pytest.raises(ProviderError) as error:
+            await broken.launch("1.0")
+        return str(error.value)
+
+    told = asyncio.run(launched())
+    assert [process.wait(10.0) for process in broken.spawned[INSTANCE]] == [3]
+    assert "line 29" in told
+    assert "line 10" in told
+    assert "line 9\n" not in told
