@@ -230,9 +230,13 @@ class Provider:
 
 
 class Store(DirectoryStore):
-    """Notes what is to be kept."""
+    """Notes what is to be kept. `ahead_s`: how far its clock is ahead; None: it has none."""
 
     kept: list[tuple[str, list[str]]]
+    ahead_s: float | None
+
+    async def time(self) -> float | None:
+        return None if self.ahead_s is None else time.time() + self.ahead_s
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
         self.kept.append((trial, list(names)))
@@ -245,6 +249,7 @@ class Place:
     shown   the events that people were shown
     policy  see `seerd.shell.policy_wire.Opening.plan`
     uploads  see `RunEnvironment`
+    steady  whether a run that is taken up is on the same boot
     """
 
     facts: RunFacts
@@ -256,6 +261,7 @@ class Place:
     first: bool = True
     policy: str = ""
     uploads: Callable[[], str] | None = None
+    steady: bool = True
 
     async def run(self, until: Callable[[Daemon], bool] = lambda daemon: False) -> None:
         """A daemon, the first one or a later one, until something is so; then it is killed. Raises
@@ -273,7 +279,7 @@ class Place:
             work = (
                 daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts))
                 if self.first
-                else daemon.resume()
+                else daemon.resume(steady=self.steady)
             )
             self.first = False
             running = asyncio.ensure_future(work)
@@ -325,6 +331,7 @@ def play(
             Journal.create(folder / "journal.db", time.time()).close()
             provider, store = Provider(agent), Store(folder / "store")
             object.__setattr__(store, "kept", [])
+            object.__setattr__(store, "ahead_s", 0.0)
             provider.gate.set()
             try:
                 await scenario(

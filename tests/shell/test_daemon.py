@@ -5,6 +5,8 @@ crash, what was found comes first.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,9 +24,11 @@ from seerd.core.events import (
     RunResumed,
     StopAsked,
 )
-from seerd.errors import JournalError
+from seerd.errors import AbandonedError, JournalError, RunRemovedError
 from seerd.shell import dispatch
 from seerd.shell.daemon import Daemon
+from seerd.shell.journal import Journal
+from seerd.shell.providers.base import Span
 from tests.shell.place import Place, play
 
 MakeFacts = Callable[..., RunFacts]
@@ -294,3 +298,87 @@ def test_the_policy_sees_the_run_as_it_was_when_it_was_asked(
         assert told[:3] == ["reports: []", "reports: [1]", "reports: [3]"]
 
     play(facts(), tmp_path, scenario, saves=3)
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "later_s", "told"),
+    [
+        (500.0, 500.0, "behind"),
+        (59.0, 59.0, ""),
+        (-500.0, 0.0, "ahead of"),
+        (-59.0, 0.0, ""),
+        (None, 0.0, ""),
+    ],
+)
+def test_a_run_that_is_taken_up_after_a_boot_goes_by_the_clock_that_is_furthest_ahead(
+    facts: MakeFacts, tmp_path: Path, ahead_s: float | None, later_s: float, told: str
+) -> None:
+    async def scenario(place: Place) -> None:
+        await place.run(lambda daemon: bool(daemon.state.fleet.holding))
+        before = len(place.events())
+        origin = origin_of(place)
+        object.__setattr__(place.store, "ahead_s", ahead_s)
+        place.steady = False
+        await place.run(lambda daemon: len(place.events()) > before + bool(told))
+        resumed = place.events()[before]
+        assert isinstance(resumed, RunResumed)
+        assert later_s <= resumed.at < later_s + 25.0
+        assert origin - origin_of(place) == pytest.approx(later_s, abs=0.5)
+        remarks = [event.text for event in place.shown if isinstance(event, Remarked)]
+        text = (
+            f"this machine's clock is 8m20s {told} the store's: the run goes by the later, since "
+            "so much time may have passed; set the clock (timedatectl)"
+        )
+        assert remarks == [text] * bool(told)
+
+    play(facts(deadline_s=3600.0), tmp_path, scenario)
+
+
+def origin_of(place: Place) -> float:
+    """When the run began, as its journal says."""
+    with Journal.open(place.journal, read_only=True) as journal:
+        return journal.origin
+
+
+def test_a_run_whose_folder_was_removed_ends_at_once(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        def removed(daemon: Daemon) -> bool:
+            if place.agent.of(Start):
+                place.journal.unlink(missing_ok=True)
+            return False
+
+        with pytest.raises(RunRemovedError, match="small"):
+            await place.run(removed)
+        stops = [event for event in place.shown if isinstance(event, StopAsked)]
+        assert [stop.hard for stop in stops] == [True]
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_the_third_stop_leaves_everything_as_it_is(facts: MakeFacts, tmp_path: Path) -> None:
+    """The first is in order, the second at once; signals ask for them."""
+
+    async def scenario(place: Place) -> None:
+        async def endless(name: str, spare_s: float = 0.0) -> Span:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        place.provider.gate.clear()
+        place.provider.terminate = endless  # type: ignore[method-assign]
+        sent = 0
+
+        def interrupted(daemon: Daemon) -> bool:
+            nonlocal sent
+            taken = sum(isinstance(event, StopAsked) for event in place.shown)
+            if place.provider.asked and taken == sent < 3:
+                sent += 1
+                os.kill(os.getpid(), signal.SIGINT)
+            return False
+
+        with pytest.raises(AbandonedError):
+            await place.run(interrupted)
+        stops = [event.hard for event in place.shown if isinstance(event, StopAsked)]
+        assert stops == [False, True]
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+    play(facts(), tmp_path, scenario)
