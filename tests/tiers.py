@@ -42,6 +42,7 @@ FASTEST = (
     "tests/aws/test_aws_lanes.py",
     "tests/aws/test_aws_sessions.py",
     "tests/aws/test_ec2_fleet.py",
+    "tests/aws/test_ec2_launches.py",
     "tests/aws/test_ec2_pace.py",
     "tests/aws/test_ec2_places.py",
     "tests/aws/test_ec2_register.py",
