@@ -80,9 +80,9 @@ def _fetch(wires: Wires, item: Download, root: Path) -> None:
     part = path.with_name(f".part-{hashlib.sha256(item.to.encode()).hexdigest()[:16]}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        download(wires, item.url, item.size, part)
         if path.is_dir():
             raise DataError(f"data for {item.to} is refused: there is a folder of this name")
+        download(wires, item.url, item.size, part)
         name_file(part, path)
     except WebError as error:
         _remove(part)

@@ -106,3 +106,59 @@ def test_without_a_folder_nothing_is_told(tmp_path):
         events.forget(watch)
 
     play(scenario)
+
+
+def watches(events: FileEvents) -> int:
+    """How many the system keeps for it (proc(5), fdinfo)."""
+    lines = Path(f"/proc/self/fdinfo/{events._queue}").read_text().splitlines()
+    return sum(line.startswith("inotify ") for line in lines)
+
+
+def test_a_watch_that_has_ended_costs_the_system_nothing(tmp_path: Path) -> None:
+    async def scenario(events: FileEvents, told: Told) -> None:
+        events.forget(7)
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+        first = events.watch(tmp_path / "a/out", told.of("a"))
+        second = events.watch(tmp_path / "b/out", told.of("b"))
+        assert (watches(events), first != second) == (2, True)
+        events.forget(first)
+        events.forget(first)
+        assert watches(events) == 1
+        write(tmp_path / "b/out")
+        await told.until(lambda: told == ["b"])
+
+    play(scenario)
+
+
+def test_where_nothing_can_be_watched_no_watch_has_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(events: FileEvents, told: Told) -> None:
+        assert events.watch(tmp_path / "nowhere" / "out", told.of("out")) < 0
+        monkeypatch.setattr(sys, "platform", "darwin")
+        elsewhere = FileEvents()
+        assert elsewhere.watch(tmp_path / "out", told.of("out")) == -1
+        elsewhere.forget(-1)
+
+    play(scenario)
+
+
+def test_the_next_word_comes_the_later_the_more_the_last_one_was_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(file_events.time, "monotonic", lambda: now)
+
+    async def scenario(events: FileEvents, told: Told) -> None:
+        for count, until in ((1, 100.02), (3, 100.06), (9, 100.1)):
+            for name in map(str, range(count)):
+                (tmp_path / name).mkdir(exist_ok=True)
+                events.watch(tmp_path / name / "out", told.of(name))
+                write(tmp_path / name / "out")
+            told.clear()
+            events._next_at = 0.0
+            await told.until(lambda count=count: len(told) == count)
+            assert events._next_at == pytest.approx(until)
+
+    play(scenario)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from seerd.agent import spot
 from seerd.agent.protocol import Noticed, Reported
 from seerd.agent.spot import ACTION, ENDPOINT, REBALANCE, TOKENS, Metadata, Notice
 
@@ -45,6 +46,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.pages: dict[str, bytes] = {}
         self.tokens = 0
+        self.ttl: str | None = None
         self.asked = threading.Semaphore(0)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -54,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Service
 
     def do_PUT(self) -> None:
-        ttl = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
+        self.server.ttl = ttl = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds")
         good = self.path == TOKENS and ttl is not None
         self.server.tokens += good
         self._say(200 if good else 400, f"token-{self.server.tokens}".encode())
@@ -99,6 +101,46 @@ def test_what_the_service_says_becomes_notices(service):
     service.pages[ACTION] = TAKEN
     assert metadata.look() == [Notice("interruption", TAKEN_BY), Notice("rebalance")]
     assert service.tokens == 1
+
+
+def test_each_kind_of_notice_is_told_once_until_nobody_listens(service, monkeypatch):
+    monkeypatch.setattr(spot, "EVERY_S", 0.01)
+    monkeypatch.setenv(ENDPOINT, service.url)
+    told: list[Notice] = []
+
+    def tell(notice: Notice) -> None:
+        told.append(notice)
+        if notice.what == "rebalance":
+            raise RuntimeError("nobody listens any more")
+
+    service.pages[ACTION] = TAKEN
+    spot.watch(tell)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "spot"]
+    assert thread.daemon
+    for _ in range(4):
+        assert service.asked.acquire(timeout=30)
+    service.pages[REBALANCE] = b'{"noticeTime": "2026-11-20T08:00:00Z"}'
+    thread.join(30)
+    assert not thread.is_alive()
+    assert told == [Notice("interruption", TAKEN_BY), Notice("rebalance")]
+
+
+@pytest.mark.parametrize(("token_s", "tokens"), [(21600, 1), (60, 4), (61, 1)])
+def test_a_token_is_used_until_shortly_before_its_end(service, monkeypatch, token_s, tokens):
+    monkeypatch.setattr(spot, "TOKEN_S", token_s)
+    metadata = Metadata(service.url)
+    for _ in range(2):
+        metadata.look()
+    assert service.tokens == tokens
+    assert service.ttl == str(token_s)
+
+
+def test_an_answer_that_is_too_long_is_none(service):
+    pad = b" " * ((1 << 16) - len(TAKEN))
+    service.pages[ACTION] = TAKEN + pad
+    assert Metadata(service.url).look() == [Notice("interruption", TAKEN_BY)]
+    service.pages[ACTION] = pad + b" " + TAKEN
+    assert Metadata(service.url).look() == []
 
 
 def test_a_token_that_is_not_good_any_more_is_replaced(service):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from seerd.agent import copying
 from seerd.agent.copying import copy_file
 
 
@@ -58,3 +59,41 @@ def test_data_between_holes_is_copied_and_on_linux_they_stay_holes(tmp_path: Pat
     if sys.platform == "linux":
         assert sum(copied) < 4 << 20
         assert to.stat().st_blocks * 512 < 4 << 20
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 25])
+@pytest.mark.parametrize("how", ["by the system", "by reading", "refused", "nothing moved"])
+def test_a_file_is_copied_piece_by_piece_and_flushed_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, how: str
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(errno.EXDEV, "not here")
+
+    if how == "by reading":
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
+    elif how != "by the system":
+        moves = refused if how == "refused" else (lambda *_: 0)
+        monkeypatch.setattr(os, "copy_file_range", moves, raising=False)
+    flushed: list[int] = []
+    monkeypatch.setattr(copying, "PIECE", 10)
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    data = bytes(range(size))
+    (tmp_path / "source").write_bytes(data)
+    (tmp_path / "to").write_bytes(b"what was there before, and longer than the new one")
+    pieces: list[int] = []
+    copy_file(
+        tmp_path / "source", tmp_path / "to", lambda moved: pieces.append(moved) or size == 25
+    )  # type: ignore[func-returns-value]
+    assert (tmp_path / "to").read_bytes() == data
+    assert pieces == [min(10, size - at) for at in range(0, size, 10)]
+    assert len(flushed) == (3 if size == 25 else 0)
+
+
+def test_a_file_that_becomes_shorter_is_copied_as_far_as_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "PIECE", 10)
+    (tmp_path / "source").write_bytes(b"x" * 25)
+    shorten = lambda _: bool(os.truncate(tmp_path / "source", 12))  # noqa: E731
+    copy_file(tmp_path / "source", tmp_path / "to", shorten)
+    assert (tmp_path / "to").read_bytes() == b"x" * 12
