@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 from tests.mutants.at_random import at_random
-from tests.mutants.bench import Outcome, check_unmutated, outcome
+from tests.mutants.bench import Outcome, check_unmutated, copied, outcome
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.drawing import ROOMS
 from tests.mutants.mutant import Mutant
@@ -42,23 +45,27 @@ def main() -> int:
     jobs: int = given.jobs
     began = time.monotonic()
     chosen = [m for m in MUTANTS if all(word in f"{m.place} {m.name}" for word in words)]
-    with ThreadPoolExecutor(jobs) as pool:
+    mine = threading.local()
+    with ExitStack() as stack:
+        pool = stack.enter_context(
+            ThreadPoolExecutor(
+                jobs, initializer=lambda: setattr(mine, "copy", stack.enter_context(copied()))
+            )
+        )
         # pytest without any test would run all
         shares = filter(None, (chosen[part::jobs] for part in range(jobs)))
-        clean = [pool.submit(check_unmutated, share) for share in shares]
-        for check in clean:
-            check.result()
+        [*pool.map(lambda share: check_unmutated(share, mine.copy), shares)]
         print(f"without any mistake their tests pass ({time.monotonic() - began:.0f}s)", flush=True)
-        bad = sum(pool.map(told, chosen))
+        bad = sum(pool.map(lambda mutant: told(mutant, mine.copy), chosen))
     print(f"{len(chosen) - bad} of {len(chosen)} mutants caught in {time.monotonic() - began:.0f}s")
     return 1 if bad else 0
 
 
-def told(mutant: Mutant) -> bool:
-    """Whether it has survived, or could not be tried."""
+def told(mutant: Mutant, copy: Path) -> bool:
+    """Whether it has survived there, or could not be tried."""
     began = time.monotonic()
     try:
-        found = outcome(mutant)
+        found = outcome(mutant, copy)
     except ListError as error:
         print(f"ERROR     {error}", flush=True)
         return True

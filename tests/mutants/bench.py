@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from tests.mutants.mutant import Mutant
@@ -54,16 +55,20 @@ def mutated(mutant: Mutant) -> tuple[Path, str]:
     return file, text
 
 
-def outcome(mutant: Mutant) -> Outcome:
-    """Try it. Raises `ListError`."""
+def outcome(mutant: Mutant, copy: Path) -> Outcome:
+    """Try it in a copy of the project, which is as before then. Raises `ListError`."""
     file, changed_text = mutated(mutant)
-    with copied() as copy:
-        path = copy / file
-        shutil.rmtree(
-            path.parent / "__pycache__", ignore_errors=True
-        )  # its old bytecode may look as new as the new text
+    path = copy / file
+    before, status_before = path.read_bytes(), path.stat()
+    bytecode = Path(cache_from_source(str(path)))
+    try:
+        bytecode.unlink(missing_ok=True)  # it may look as new as the new text
         path.write_text(changed_text, encoding="utf-8")
         status, output = run(copy, mutant.tests)
+    finally:
+        bytecode.unlink(missing_ok=True)
+        path.write_bytes(before)
+        os.utime(path, ns=(status_before.st_atime_ns, status_before.st_mtime_ns))
     failed = FAILED.search(output)
     if status not in (0, 1) or (status == 1 and failed is None):
         raise ListError(
@@ -72,11 +77,10 @@ def outcome(mutant: Mutant) -> Outcome:
     return Outcome(failed[1] if failed else "", output)
 
 
-def check_unmutated(mutants: Iterable[Mutant]) -> None:
+def check_unmutated(mutants: Iterable[Mutant], copy: Path) -> None:
     """In a copy without any mistake all these tests pass. Raises `ListError`."""
     ids = sorted({test for mutant in mutants for test in mutant.tests})
-    with copied() as copy:
-        status, output = run(copy, ids)
+    status, output = run(copy, ids)
     if status:
         raise ListError(f"without any mistake these tests do not pass:\n{output}")
 

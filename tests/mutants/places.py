@@ -7,6 +7,7 @@ wrapped, nor a comment is part of the list.
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -38,7 +39,8 @@ class Named:
 
 def where(place: str) -> Named:
     """Find what has this name in the product. Raises `ListError`: nothing, or more than one."""
-    found = {one for one in _product() if one.is_called(tuple(place.split(".")))}
+    parts = tuple(place.split("."))
+    found = {one for one in _product().get(parts[-1], ()) if one.is_called(parts)}
     if len(found) != 1:
         full = sorted(".".join((*one.module, *one.name)) for one in found)
         said = f"is any of {', '.join(full)}: put the module before it" if full else "is not there"
@@ -64,15 +66,17 @@ def changed(place: Named, old: str, new: str) -> str:
 
 
 @cache
-def _product() -> frozenset[Named]:
-    found = set()
+def _product() -> dict[str, set[Named]]:
+    """All of them, by the last word of their names."""
+    found = defaultdict(set)
     tops = [top for top in ROOT.iterdir() if top.name not in NO_PRODUCT and top.name[0] != "."]
     for path in (path for top in tops for path in (top, *top.rglob("*")) if path.suffix == ".py"):
         parts = path.relative_to(ROOT).with_suffix("").parts
         module = parts[:-1] if parts[-1] == "__init__" else parts
         body = ast.parse(path.read_text(encoding="utf-8")).body
-        found |= {Named(path, module, name) for name, _ in _names(body, ())}
-    return frozenset(found)
+        for name, _ in _names(body, ()):
+            found[name[-1]].add(Named(path, module, name))
+    return found
 
 
 def _names(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.bench import mutated, outcome
+from tests.mutants.bench import copied, mutated, outcome
 from tests.mutants.catalogue import AMONG_FAULTS, AREAS, MUTANTS, QUICK, QUICK_NAMES
 from tests.mutants.mutant import Mutant
 from tests.mutants.places import ROOT, ListError, Named, changed, where
@@ -22,13 +24,20 @@ from tests.mutants.table import FIGURES, PAGE, RELIABILITY, page, rewrite
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_mistake_can_be_made_and_its_tests_are_there(mutant: Mutant) -> None:
     file, text = mutated(mutant)
-    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse((ROOT / file).read_text("utf-8")))
+    assert text != unparsed(ROOT / file)
     assert mutant.tests
     for test in mutant.tests:
         file, _, name = test.partition("::")
         assert name.partition("[")[0] in {"", *functions(ROOT / file)}, test
 
 
+@cache
+def unparsed(path: Path) -> str:
+    """A file's code as mutants have it: without comments, wrapped alike."""
+    return ast.unparse(ast.parse(path.read_text("utf-8"))) + "\n"
+
+
+@cache
 def functions(path: Path) -> set[str]:
     return {
         node.name
@@ -55,9 +64,15 @@ def test_the_page_shows_the_list(request: pytest.FixtureRequest) -> None:
 LEASE = next(mutant for mutant in MUTANTS if mutant.place == "Lease.ended")
 
 
-def test_a_mistake_that_its_tests_do_not_notice_survives() -> None:
+@pytest.fixture(scope="module")
+def copy() -> Iterator[Path]:
+    with copied() as copy:
+        yield copy
+
+
+def test_a_mistake_that_its_tests_do_not_notice_survives(copy: Path) -> None:
     blind = ("tests/agent/test_agent_lease.py::test_the_newest_word_counts_even_if_it_is_shorter",)
-    assert outcome(replace(LEASE, new=f"({LEASE.old})", tests=blind)).caught_by == ""
+    assert outcome(replace(LEASE, new=f"({LEASE.old})", tests=blind), copy).caught_by == ""
 
 
 @pytest.mark.parametrize(
@@ -72,12 +87,12 @@ def test_a_mistake_that_its_tests_do_not_notice_survives() -> None:
         ({"place": "Lease.last_s", "old": "120.0", "new": "nothing_of_this_name"}, "cannot be run"),
     ],
 )
-def test_what_proves_nothing_is_an_error(change: dict[str, str], why: str) -> None:
+def test_what_proves_nothing_is_an_error(change: dict[str, str], why: str, copy: Path) -> None:
     """Code that has changed, a test that is not there, a module that cannot be imported: none of
     it is a mistake that was caught.
     """
     with pytest.raises(ListError, match=why):
-        outcome(replace(LEASE, **change))
+        outcome(replace(LEASE, **change), copy)
 
 
 CODE = """
