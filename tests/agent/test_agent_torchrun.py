@@ -58,7 +58,9 @@ def test_two_ranks_train_together_and_each_has_its_log(rig):
 
 
 def test_the_guilty_rank_is_named_and_quoted(rig):
-    client = rig.ready(rig.job(SUMS_RANKS, launcher="torchrun", env={"FAIL": "1"}))
+    client = rig.ready(
+        rig.job(SUMS_RANKS, launcher="torchrun", preload=["torch"], env={"FAIL": "1"})
+    )
     client.start(gpus=(0, 1))
     end = client.exit_of()
     assert (end.cause, end.code, end.rank) == ("crashed", 1, 1)
@@ -66,7 +68,7 @@ def test_the_guilty_rank_is_named_and_quoted(rig):
 
 
 def test_attempts_that_start_together_have_ports_of_their_own_and_die_alone(rig):
-    client = rig.ready(rig.job(TELLS_ITS_PORT, launcher="torchrun"))
+    client = rig.ready(rig.job(TELLS_ITS_PORT, launcher="torchrun", preload=["torch"]))
     trials = ("t1", "t2", "t3")
     for gpu, trial in enumerate(trials):
         client.start(trial, gpus=(gpu,))
@@ -95,7 +97,7 @@ def test_ranks_that_ended_before_torchrun_was_killed_leave_no_zombie(rig):
         "import seerd, time\ntrial = seerd.trial()\n"
         "while trial.running():\n    time.sleep(0.02)\n    trial.report(accuracy=0.5)\n"
     )
-    client = rig.ready(rig.job(script, launcher="torchrun"))
+    client = rig.ready(rig.job(script, launcher="torchrun", preload=["torch"]))
     (agent,) = rig.processes
     for trial in ("t1", "t2", "t3"):
         client.start(trial)
@@ -120,7 +122,7 @@ while trial.running():
 
 
 def test_a_trial_that_takes_more_samples_at_a_step_on_more_gpus_is_told(rig):
-    client = rig.ready(rig.job(LOADS, launcher="torchrun"))
+    client = rig.ready(rig.job(LOADS, launcher="torchrun", preload=["torch"]))
     client.start()
     saved = client.until(Checkpointed)
     client.stop(grace_s=60.0)

@@ -26,7 +26,7 @@ from tests.faults.weather import Weather
 from tests.faults.world import Play, Report, play
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = int(os.environ.get("SEERD_FAULT_SEEDS", "12"))
+SEEDS = int(os.environ.get("SEERD_FAULT_SEEDS", "4"))
 STEPS = int(os.environ.get("SEERD_FAULT_STEPS", "20"))
 pytestmark = [
     pytest.mark.timeout(900),

@@ -32,7 +32,7 @@ SHARED = (
         "jobs._within",
         "one.gpus <= left",
         "True",
-        (f"{FUNCTIONS}::test_another_process_gives_the_same_plans[jobs-0-False]",),
+        (f"{FUNCTIONS}::test_another_process_gives_the_same_plans[jobs-0-True]",),
     ),
     Mutant(
         "extended limits are those of every job",

@@ -17,7 +17,7 @@ from seerd.planner.model import Limits, Plan, PlannedJob, PolicyParams, Problem,
 from seerd.planner.policy import INTERNAL, POLICIES, policy_of
 from seerd.planner.space import Parameter, Space
 
-DEADLINE_S = 60.0
+DEADLINE_S = 48.0
 END_S = DEADLINE_S + 5
 GPUS = 8
 SPACE = Space(

@@ -8,7 +8,7 @@ from tests.violence.eyes import Eyes
 from tests.violence.local import SHORT
 from tests.violence.soak import LocalSoak
 
-KILLS = 3
+KILLS = 2
 SEED = 7
 
 
