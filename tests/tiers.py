@@ -64,6 +64,7 @@ FASTEST = (
     "tests/shell/test_local_provider.py",
     "tests/shell/test_run_folders.py",
     "tests/shell/test_run_transcripts.py",
+    "tests/shell/test_ssh_options.py",
     "tests/shell/test_translate.py",
     "tests/sim/",
     "tests/explanation/",
