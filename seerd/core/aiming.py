@@ -136,7 +136,6 @@ def drop(state: State, trial: Trial, gpus: int) -> None:
         for gpu in slots.gpus:
             claims.pop(gpu, None)
         state.agenda.roomy[slots.node] = None
-        state.agenda.idle[slots.node] = None
     trial.target = None
     state.aims.aimed.pop(trial.id, None)
     state.aims.needed = _needed(state)

@@ -38,6 +38,12 @@ TAILS = (
     ("Traceback (most recent call last):", '  File "train.py", line 7', "ValueError: no"),
     ("Traceback (most recent call last):", '  File "train.py", line 7', "KeyError: 'lr'"),
     ("RuntimeError: CUDA out of memory",),
+    (
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "a.py", line 7, in main',
+        "[rank1]: ImportError: No module named 'x'",
+        "seerd: rank 1 ended",
+    ),
 )
 OBSTACLES = (None, None, None, "address", "device", "lock", "network")
 COMPLAINTS = (
@@ -67,6 +73,8 @@ def facts_of(seed: int) -> RunFacts:
         smooth=rng.choice([1, 1, 3]),
         target=rng.choice([None, None, 0.85]) if mode == "max" else None,
         constraints=rng.choice([(), (), (latency,)]),
+        patterns={"accuracy": "acc=(.*)"} if seed % 4 == 3 else {},
+        saves_to="best.pt" if seed % 8 == 3 else "",
         cluster=replace(facts.cluster, hints_move=rng.random() < 0.5),
     )
 

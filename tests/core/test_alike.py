@@ -441,6 +441,7 @@ def test_trials_of_different_configurations_that_report_the_same_are_pointed_out
         (LRS, (0.1, 0.1, 0.1, 0.1), (0.1, 0.1, 0.1, 0.1)),
         (LRS, (0.48, 0.49, 0.52), (0.48, 0.49, 0.52)),
         (LRS, (None, None, None), (None, None, None)),
+        (LRS, (0.51234, 0.63456), (0.51234, 0.63456)),
     ],
 )
 def test_chance_and_trials_that_learn_nothing_are_not_pointed_out(
@@ -458,6 +459,7 @@ def test_of_single_numbers_it_takes_four_trials_that_are_all_the_same() -> None:
         ([0.91], [0.92], 0),
         ([0.1], [0.1], 0),
         ([0.1, 0.12], [0.1, 0.12], 1),
+        ([0.91, 0.5], [0.91, 0.5], 1),
     )
     for first, last, count in cases:
         run = Run(small_facts())

@@ -12,11 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from seerd.core import alike, diagnosis, incumbent, jobs, limits, metrics, obstacles, provisioning
+from seerd.core import (
+    alike,
+    complaints,
+    diagnosis,
+    incumbent,
+    jobs,
+    limits,
+    metrics,
+    obstacles,
+    provisioning,
+)
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.invariants import violations
 from seerd.core.ledger import Ledger
+from seerd.core.lifecycle import RunPhase
 from seerd.core.outcomes import outcomes
 from seerd.core.state import State, new_state
 from seerd.core.step import follow
@@ -55,6 +66,7 @@ OF_A_TRIAL = (
     *(diagnosis.fate, diagnosis.hint_of, incumbent.best_checkpoint, incumbent.best_saved),
     *(metrics.best_value, metrics.violations_of, obstacles.has_to_wait, alike.again_is_useless),
 )
+WARNINGS = alike.still_quiet, complaints.identical_warning, complaints.disk_warning
 
 
 def answers(state: State) -> Iterator[object]:
@@ -67,7 +79,19 @@ def answers(state: State) -> Iterator[object]:
         yield from (limits.affordable_for_job(state, job, gpus) for gpus in (1, 40))
     for trial in state.trials.values():
         yield from (ask(state, trial) for ask in OF_A_TRIAL)
+        yield from (warn(state, trial.id) for warn in WARNINGS)
         yield metrics.last_value(state, trial, "latency")
+    yield from as_if_over(state)
+
+
+def as_if_over(state: State) -> Iterator[object]:
+    """Yield what would be said of the run if it were over now."""
+    phase, state.end.phase = state.end.phase, RunPhase.OVER
+    yield diagnosis.diagnose(state)
+    yield diagnosis.complaints(state)
+    yield outcomes(state)
+    yield diagnosis.failure_groups(state)
+    state.end.phase = phase
 
 
 def costs(ledger: Ledger, now: float) -> Iterator[object]:
