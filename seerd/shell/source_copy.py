@@ -158,7 +158,6 @@ class _SourceCopy:
         self._first: dict[tuple[int, int], str] = {}
         self._began = time.monotonic()
         self._size = self._copied = self._cost = 0
-        self._writing_since = math.inf
         self._is_slow = False
 
     # ------------------------------------------------------------ what is to be copied

@@ -244,6 +244,30 @@ def test_a_copy_that_takes_much_of_a_short_deadline_is_told_with_what_is_large(
     assert [("data/" in line, ".seerdignore" in line) for line in said[:1]] == [(True, True)] * told
 
 
+@pytest.mark.parametrize(
+    ("step_s", "told"),
+    [
+        (0.1, []),
+        (0.3, ["copying the source: 33% of 300KB in 3 files in 2.1s.", "3.6s"]),
+    ],
+)
+def test_a_copy_that_takes_long_is_told_once_and_its_end(
+    to: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float, told: list[str]
+) -> None:
+    data = tmp_path / "slow" / "data"
+    data.mkdir(parents=True)
+    for number in range(3):
+        (data / str(number)).write_bytes(bytes(range(250)) * 400)
+    said: list[str] = []
+    looks = count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(looks) * step_s)
+    copy_source(tmp_path / "slow", to, set(), CopyTerms(said.append, most_s=60.0, deadline_s=9.0))
+    assert [line.partition(" The largest")[0] for line in said] == [
+        *told[:1],
+        *(f"the source was copied in {took}" for took in told[1:]),
+    ]
+
+
 def test_what_cannot_be_read_is_named(source: Path, to: Path, tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "half")
     (to.parent / "source").write_text("in the way")
