@@ -12,7 +12,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -123,10 +123,12 @@ class Daemon:
             known, launches, lambda: off_in_s(self.state, self.clock.now())
         )
         notes = [note, *([] if steady else await self._follow_latest_clock())]
-        # By then all has let go, whatever a clock that was set in between makes of its stamps.
+        saved = await self._environment.store.set_aside(self.state.trials)
+        # Nothing is awaited from here on: what agents tell next comes after what they have told. By
+        # `let_go_s` all has let go, whatever a clock that was set in between makes of its stamps.
         backlog = [_happened_by(let_go_s, event) for event in self._queue.take()]
         self._queue.is_bounded = True
-        lost = await self._gap(backlog, notes)
+        lost = self._gap(backlog, saved, notes)
         self._queue.put(
             RunResumed(
                 at=self.clock.now(),
@@ -144,13 +146,17 @@ class Daemon:
             self._queue.put(Remarked(at=self.clock.now(), text=text))
         await self._run()
 
-    async def _gap(self, backlog: list[AnyEvent], notes: list[str]) -> tuple[float, float] | None:
-        """Return from when until when events are missing, and add it to `notes`; None: none."""
+    def _gap(
+        self, backlog: list[AnyEvent], saved: Mapping[str, float], notes: list[str]
+    ) -> tuple[float, float] | None:
+        """Return from when until when events are missing, and add it to `notes`; None: none.
+
+        saved   when trials that the journal lacks last stored a checkpoint, since 1970
+        """
         welcomes = self._dispatch.welcomes()
         acked = {instance: welcome.acked for instance, welcome in welcomes.items()}
         ended = [attempt for welcome in welcomes.values() for attempt in welcome.ended]
         strays = dict.fromkeys(ended, self.clock.now())
-        saved = await self._environment.store.set_aside(self.state.trials)
         strays |= {trial: self.clock.past(at) for trial, at in saved.items()}
         lost = gap(self.state, acked, strays, backlog, self._journal.lost_until)
         if lost is not None:

@@ -121,7 +121,8 @@ class VirtualStore:
         return [self._stored(name, self._objects.whole[trial, name]) for name in later]
 
     async def set_aside(self, known: Container[str]) -> dict[str, float]:
-        """Nothing: names are of one attempt."""
+        """Nothing: names are of one attempt. To look takes its time."""
+        await asyncio.sleep(self._chance.lasts("look for others", 0.02, 3.0))
         return {}
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
 
 
 STRAINED = (
-    *(30044, 31000006, 31000015, 31000018, 31000035, 44100070),
+    *(30044, 31000006, 31000015, 31000018, 31000035, 31000056, 44100070),
     *(73994708787, 73994708790),
 )
 """Seeds that notice mistakes in leases, orphan timeouts, limits of added jobs, notices, order and

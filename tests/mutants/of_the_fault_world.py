@@ -152,6 +152,14 @@ ENDURING = (
         (f"{SEED}[20]",),
     ),
     Mutant(
+        "at a resume newer facts overtake what agents had told",
+        "what agents know to be committed is in the journal, in order, once",
+        "Daemon._take_up",
+        "self._queue.is_bounded = True",
+        "self._queue.is_bounded = True\nawait asyncio.sleep(2)",
+        (f"{STRAINED}[31000056]",),
+    ),
+    Mutant(
         "a new agent has a whole lease before the daemon has spoken to it",
         "the budget is kept, with what is committed",
         "Dispatch.open",
