@@ -214,7 +214,8 @@ def _resume(folder: RunFolder, watcher: Watcher) -> Ended:
     _raise_files()
     with folder.locked(), Journal.open(folder.journal) as journal:
         state = replay(journal)
-        steady, note = journal.is_steady, _take_up_clock(journal, state.now)
+        latest_s = max(state.now, journal.lost_until)
+        steady, note = journal.is_steady, _take_up_clock(journal, latest_s)
         better: unstored.Better = {}
         if state.phase is RunPhase.OVER and not lacks_its_model(state):
             better = {} if can_go_on(state) else unstored.unstored(folder, state)
@@ -290,8 +291,8 @@ def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
 
 
 def _take_up_clock(journal: Journal, last_s: float) -> str:
-    """Have the run go on from its last event at the earliest, whatever the clock shows. Return what
-    people should know of that, or nothing. On the same boot the wall clock of now does not count.
+    """Move the clock forward to the run's last event, if it shows less. Return what people should
+    know of that, or nothing. On the same boot the wall clock of now does not count.
     """
     journal.take_up_wall()
     behind_s = last_s - (wall() - journal.origin)

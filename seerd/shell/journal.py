@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import shutil
 import sqlite3
 import time
 import warnings
@@ -132,6 +133,8 @@ class Journal:
             else:
                 converted = journal._converted()  # noqa: SLF001
         if journal.format != FORMAT:
+            with cls(_connect(path, "rw"), path) as copied:
+                copied._into_one_file()  # noqa: SLF001
             _put(converted, path)
         journal = cls(_connect(path, "rw"), path)
         journal._check()
@@ -176,11 +179,11 @@ class Journal:
         self._summed_after = int(after)
 
     def _begin_sums(self) -> None:
-        """Have every row that is written from now on carry a checksum."""
+        """Begin checksums: every row that is written from now on carries one."""
         if self._summed_after is None:
             with self._writing() as connection:
                 connection.execute("ALTER TABLE events ADD COLUMN sum BLOB")
-            self._set("summed after", str(self._last()[0]))
+                _note(connection, "summed after", str(self._last()[0]))
             self._check()
 
     def _converted(self) -> Path:
@@ -316,7 +319,7 @@ class Journal:
         with contextlib.suppress(OSError, sqlite3.Error):  # the journal itself has it
             meta = dict(self._connection.execute("SELECT key, value FROM meta"))
             meta.pop("sum", None)
-            Tip(*self._last(), meta).write(self.path)
+            Tip(*self._last()[:2], meta).write(self.path)
 
     def _unwritable(self, error: sqlite3.Error) -> JournalError:
         run = self.path.parent.name
@@ -460,11 +463,14 @@ class Journal:
         notes = {"converted": f"cut after event {after}", "lost until": repr(lost_until)}
         new_path = self._written_anew(entries, notes)
         kept = damaged(self.path)
-        for suffix in ("", "-wal"):
-            with contextlib.suppress(FileNotFoundError):
-                self.path.with_name(self.path.name + suffix).rename(
-                    kept.with_name(kept.name + suffix)
-                )
+        try:
+            for suffix in ("", "-wal"):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copy2(f"{self.path}{suffix}", f"{kept}{suffix}")
+        except OSError as error:
+            raise JournalError(
+                f"the journal {self.path} cannot be copied to {kept}: {error.strerror}"
+            ) from error
         _put(new_path, self.path)
 
     @property
@@ -506,11 +512,16 @@ class Journal:
 
     def _set(self, key: str, value: str) -> None:
         with self._writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-            meta = dict(connection.execute("SELECT key, value FROM meta WHERE key <> 'sum'"))
-            if "summed after" in meta:
-                row = ("sum", sum_of(meta))
-                connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
+            _note(connection, key, value)
+
+
+def _note(connection: sqlite3.Connection, key: str, value: str) -> None:
+    """Write what a journal says of itself, with its checksum if the journal has checksums."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key <> 'sum'"))
+    if "summed after" in meta:
+        row = ("sum", sum_of(meta))
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
 
 def older(path: Path, form: int) -> Path:
@@ -526,14 +537,13 @@ def damaged(path: Path) -> Path:
 
 
 def _put(new_path: Path, path: Path) -> None:
-    """Put a journal of one file in the place of the one that was copied or moved."""
-    if path.exists():
-        with Journal(_connect(path, "rw"), path) as copied:
-            copied._into_one_file()  # noqa: SLF001
+    """Put a journal of one file in the place of the one that was copied. There is one at each
+    moment, and no tip that goes further.
+    """
     _remove(path, "-wal", "-shm")
     try:
-        new_path.replace(path)
         tip_path(new_path).replace(tip_path(path))
+        new_path.replace(path)
     except OSError as error:
         raise JournalError(f"the journal {path} cannot be replaced: {error.strerror}") from error
 

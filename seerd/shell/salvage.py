@@ -22,6 +22,8 @@ SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
 """Bytes of a value, by the type that a record has for it."""
 MOST_VERSIONS = 4
 """The most versions of a page, in file and log, that are tried for the rest of a row."""
+MOST_TRIED = 20_000
+"""The most pages that are tried for the rest of a row."""
 
 
 class StoredRow(NamedTuple):
@@ -89,13 +91,17 @@ class Salvage:
         yield from self._longer(page[start : start + here], page[start + here :][:4], length)
 
     def _longer(self, begun: bytes, following: bytes, length: int) -> Iterator[bytes]:
-        """Yield `begun` with what follows on other pages, in each of their versions."""
-        if len(begun) >= length:
-            yield begun[:length]
-            return
-        versions = self._by_number.get(int.from_bytes(following, "big"), [])
-        for page in list(dict.fromkeys(reversed(versions)))[:MOST_VERSIONS]:
-            yield from self._longer(begun + page[4:], page[:4], length)
+        """Yield `begun` with what follows on other pages, in their versions, the newest first."""
+        tried, waiting = 0, [(begun, following)]
+        while waiting and tried < MOST_TRIED:
+            begun, following = waiting.pop()
+            tried += 1
+            if len(begun) >= length:
+                yield begun[:length]
+                continue
+            versions = self._by_number.get(int.from_bytes(following, "big"), [])
+            newest = list(dict.fromkeys(reversed(versions)))[:MOST_VERSIONS]
+            waiting += [(begun + page[4:], page[:4]) for page in reversed(newest)]
 
 
 def _bytes(path: Path) -> bytes:

@@ -24,13 +24,12 @@ class Tip(msgspec.Struct, frozen=True):
     """How far a journal goes, in a file beside it that is written after each commit. A power cut
     may leave an older one, never a newer one.
 
-    seq, at, sum  of the last row
-    meta          what the journal says of itself, but for its checksum
+    seq, at  of the last row
+    meta     what the journal says of itself, but for its checksum
     """
 
     seq: int
     at: float
-    sum: bytes
     meta: dict[str, str]
 
     @classmethod

@@ -221,6 +221,18 @@ def test_a_run_goes_on_from_what_is_whole_and_keeps_the_damaged_journal(over: Pa
         assert journal.lost_until > 0
 
 
+def test_a_cut_that_is_broken_off_leaves_the_damaged_journal(over: Path) -> None:
+    whole, _ = rows(over)
+    _change(over, 9)
+    tip = over.with_suffix(".tip")
+    tip.unlink()
+    (tip / "in the way").mkdir(parents=True)
+    with pytest.raises(JournalError, match="cannot be replaced"), pytest.warns(DamagedWarning):
+        runs.cut(RunFolder(over.parent), 8)
+    with pytest.warns(DamagedWarning, match="first 8 events"):
+        assert rows(over)[0] == whole[:8]
+
+
 def test_what_may_have_been_spent_in_the_lost_part_counts(facts: MakeFacts) -> None:
     """All GPUs that the run may have, but for those that are charged in any case."""
     world = World(facts(), Behaviour(metric=lambda config, epoch: float(epoch)))
@@ -257,7 +269,7 @@ def test_whatever_lies_there_is_read_or_said(
     path = tmp_path_factory.mktemp("any") / "journal.db"
     path.write_bytes(file)
     path.with_name("journal.db-wal").write_bytes(log)
-    Tip(3, 1.0, b"x" * 16, {"format": "2", "summed after": "0"}).write(path)
+    Tip(3, 1.0, {"format": "2", "summed after": "0"}).write(path)
     with pytest.raises(JournalError), Journal.open(path, read_only=True) as journal:
         list(journal.entries())
 
@@ -265,7 +277,7 @@ def test_whatever_lies_there_is_read_or_said(
 def test_long_rows_are_salvaged_from_all_their_pages(tmp_path: Path) -> None:
     """A row of many pages, among short ones."""
     path = tmp_path / "journal.db"
-    job = JobStopAsked(at=0.0, request="r", job="x" * 30_000)
+    job = JobStopAsked(at=0.0, request="r", job="x" * 5_000_000)
     with Journal.create(path, ORIGIN) as journal:
         journal.append([Entry(1, StopAsked(at=0.0), []), Entry(2, job, [])])
         journal.append([Entry(3, StopAsked(at=0.0), [])])
