@@ -85,7 +85,7 @@ def test_what_a_store_has_no_room_for_is_handed_back_later(
     )
     assert "Traceback" not in ran.stdout + ran.stderr
     end, best, parts, shown, full, resumed, better, shown_later, again = ran.stdout.split("==\n")
-    lost = "accuracy 0.6, 6 reports) is better, and could not be stored"
+    lost = "accuracy 0.6, 6 reports) is better, and was not stored"
     assert lost in end
     assert why in end
     assert "then: seerd resume full-" in end

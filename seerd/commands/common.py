@@ -46,7 +46,6 @@ REFUSALS = {
     errno.ENOMEM: "The machine has no memory left: end what uses it",
 }
 """What the machine may refuse to any command, and what the user can do about it."""
-"""The errors of a disk that is full or write-protected."""
 KEYS = {
     "deadline": "limits.deadline",
     "budget": "limits.budget",

@@ -47,7 +47,8 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
     _settle_start(state, trial)
     key = trial.key_on(node)
     if key in state.ledger.open:
-        state.ledger.begin_at(key, at)
+        waited = state.ledger.open[key].since_s > trial.ordered_s
+        _begins(state, trial, key, at, of_job=waited)
     if node == trial.held[0].node:
         trial.pid, trial.began_s = pid, at
         if trial.phase is TrialPhase.STARTING:
@@ -60,11 +61,21 @@ def node_waits(state: State, trial: Trial, event: TrialComplained) -> None:
     """
     key = trial.key_on(event.instance)
     if event.instance not in trial.told and key in state.ledger.open:
-        state.ledger.begin_at(key, event.happened)
+        _begins(state, trial, key, event.happened)
         state.signs.complaints["waits"] = text = complaint_text(event)
         if "waits" not in state.signs.warned:
             state.signs.warned["waits"] = event.at
             state.result.notes.append(text)
+
+
+def _begins(state: State, trial: Trial, key: str, at: float, *, of_job: bool = True) -> None:
+    """Correct when an attempt's GPUs on a node begin to cost, for the run and, if `of_job`, for the
+    limits of its job: what they have waited for costs neither.
+    """
+    charge = state.ledger.open[key]
+    if of_job:
+        state.jobs[job_of(trial.id)].gpu_s -= charge.gpus * (at - charge.since_s)
+    state.ledger.begin_at(key, at)
 
 
 def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
@@ -76,6 +87,7 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
     elif event.cause == "lost":
         why = "its agent had to be started again"
     if not event.started and (key := trial.key_on(event.instance)) in state.ledger.open:
+        _begins(state, trial, key, event.happened)
         state.ledger.void(key)
     told = (event.tail, event.silent, event.obstacle)
     end = AttemptEnd(event.cause, _alone(trial), why, *told)

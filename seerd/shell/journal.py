@@ -134,7 +134,7 @@ class Journal:
                 converted = journal._converted()  # noqa: SLF001
         if journal.format != FORMAT:
             with cls(_connect(path, "rw"), path) as copied:
-                copied._into_one_file()  # noqa: SLF001
+                copied._into_one_file()
             _put(converted, path)
         journal = cls(_connect(path, "rw"), path)
         journal._check()

@@ -261,3 +261,24 @@ def test_that_a_trial_waits_is_shown_once_and_over_when_it_has_begun(facts: Make
     assert [bool(line) for line in shown] == [True, False]
     machine.fact(TrialStarted, trial=first, attempt=1, pid=1)
     assert machine.state.signs.complaints == {}
+
+
+def test_what_a_trial_waits_for_costs_its_job_no_more_than_the_run(facts: MakeFacts) -> None:
+    machine = Crowded(facts, p_min=4, p_max=4)
+    first, second = starts(machine.ready())
+    (job,) = machine.state.jobs.values()
+
+    def both() -> tuple[float, float]:
+        now = machine.state.now
+        return job.spent_gpu_s(now), machine.state.ledger.spent_gpu_s(now)
+
+    for _ in range(20):
+        machine.wait(first)
+    machine.wait(second)
+    machine.fact(TrialStarted, trial=first, attempt=1, pid=1)
+    for _ in range(10):
+        machine.wait(second)
+    machine.fact(TrialExited, trial=second, attempt=1, cause="asked", code=None, started=False)
+    of_job, of_run = both()
+    assert of_job == of_run
+    assert 40.0 < of_job < 60.0

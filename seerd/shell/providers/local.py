@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seerd.agent.host import below, each_of_run, is_there, kill
+from seerd.agent.host import attempt_of, below, each_of_run, is_there, keeper_mark, kill, seen
 from seerd.errors import ProviderError
 from seerd.shell.clock import unlimited, wall
 from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
@@ -132,6 +132,7 @@ class LocalProvider:
 
     async def _end(self, instance: str, spare_s: float) -> None:
         folder = self.folder / instance
+        spare_until = asyncio.get_running_loop().time() + spare_s
         patience_s = min(END_S, max(LEAST_S, spare_s / 2))
         orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), patience_s)
         if orderly:
@@ -139,14 +140,15 @@ class LocalProvider:
         started = self._kill(instance)
 
         def there() -> Iterator[int]:
-            yield from filter(is_there, below(started))
+            same = [pid for pid, born in started.items() if _born(pid) == born]
+            yield from filter(is_there, below(same))
             yield from each_of_run(self.run)
 
         left = await asyncio.to_thread(kill, there, set())
         if left:
             raise ProviderError(f"the processes {sorted(left)} of the run cannot be killed")
         await _wait(lambda: not self._runs(instance), END_S)
-        if spare_s < END_S:
+        if spare_until - asyncio.get_running_loop().time() < END_S:
             return
         await self._ensure_agent(instance)
         _signal(folder, signal.SIGTERM)
@@ -162,10 +164,16 @@ class LocalProvider:
             one.poll() is None for one in self.spawned.get(instance, ())
         )
 
-    def _kill(self, instance: str) -> list[int]:
-        """Kill the agent; return what it had started, whatever environment that has."""
+    def _kill(self, instance: str) -> dict[int, int]:
+        """Kill the agent; return what it had started, whatever environment that has: when each
+        process began, by its id. What keeps leases of GPUs ends last, and not by this.
+        """
         alive = [one.pid for one in self.spawned.get(instance, ()) if one.poll() is None]
-        started = [pid for pid in below(alive) if pid not in alive]
+        started = {
+            pid: _born(pid)
+            for pid in below(alive)
+            if pid not in alive and attempt_of(pid) != keeper_mark(self.run)
+        }
         if _locked(self.folder / instance):
             _signal(self.folder / instance, signal.SIGKILL)
         for process in self.spawned.get(instance, ()):
@@ -269,6 +277,12 @@ def _tail(folder: Path) -> str:
         return "\n".join((folder / "agent.out").read_text(errors="replace").splitlines()[-20:])
     except FileNotFoundError:
         return "(nothing)"
+
+
+def _born(pid: int) -> int:
+    """Return when a process began, in ticks since boot; -1 if it is gone."""
+    process = seen(pid)
+    return -1 if process is None else process.born
 
 
 async def _wait(condition: Callable[[], bool], for_s: float) -> bool:

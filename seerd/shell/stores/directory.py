@@ -40,9 +40,7 @@ class DirectoryStore:
     async def time(self) -> float | None:
         """Return the time of a file that is made now: another machine's may have the directory."""
         try:
-            there = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
-            with tempfile.TemporaryFile(dir=there) as file:
-                return os.fstat(file.fileno()).st_mtime
+            return await asyncio.to_thread(_time, self.folder)
         except OSError:
             return None
 
@@ -110,6 +108,12 @@ def _newer(folder: Path, newest: str) -> list[Manifest]:
         if by_number(path.stem) > by_number(newest) and NAME.fullmatch(path.stem)
     )
     return [one for path in later if (one := stored(path.stem, _manifest(path))) is not None]
+
+
+def _time(folder: Path) -> float:
+    there = next(path for path in (folder, *folder.parents) if path.is_dir())
+    with tempfile.TemporaryFile(dir=there) as file:
+        return os.fstat(file.fileno()).st_mtime
 
 
 def _set_aside(folder: Path, known: Container[str]) -> dict[str, float]:
