@@ -72,7 +72,7 @@ def note(folder: RunFolder, state: State) -> list[str]:
     """Write which better models could not be stored, and what to do; no lines if there is none."""
     return [
         f"a model of {saved.trial} ({state.facts.goal_of(saved.trial).metric} {saved.metric:.6g}, "
-        f"{saved.reports} reports) is better, and was not stored: it is in {local}; if the store is "
-        f"full or cannot be written, mend that, then: seerd resume {folder.run}"
+        f"{saved.reports} reports) is better, and was not stored: it is in {local}; if the store "
+        f"is full or cannot be written, mend that, then: seerd resume {folder.run}"
         for local, saved in unstored(folder, state).values()
     ]
