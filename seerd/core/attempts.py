@@ -47,7 +47,7 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
     _settle_start(state, trial)
     key = trial.key_on(node)
     if key in state.ledger.open:
-        waited = state.ledger.open[key].since_s > trial.ordered_s
+        waited = state.ledger.open[key].since_s > (trial.ordered_s or 0.0)
         _begins(state, trial, key, at, of_job=waited)
     if node == trial.held[0].node:
         trial.pid, trial.began_s = pid, at
