@@ -40,8 +40,6 @@ FASTEST = (
     "tests/agent/test_agent_hang_detection.py",
     "tests/agent/test_manifests.py",
     "tests/agent/test_output_bounds.py",
-    "tests/agent/test_processes.py",
-    "tests/agent/test_watching.py",
     "tests/aws/test_aws_answers.py",
     "tests/aws/test_aws_lanes.py",
     "tests/aws/test_aws_sessions.py",
