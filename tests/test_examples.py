@@ -58,8 +58,9 @@ def few_images(folder: Path) -> Path:
 def test_it_trains_and_its_model_is_evaluated(name: str, tmp_path: Path) -> None:
     environment = {"SEERD_HOME": str(tmp_path), "FASHION_MNIST": str(few_images(tmp_path))}
     mode = load_spec(ROOT / "examples" / name / "spec.toml").metric.mode
-    run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL)
-    told = json.loads(output_of(name, environment, *run, "--set", f"metric.target={WORST[mode]}"))
+    first = ("--set", f"metric.target={WORST[mode]}", "--set", "limits.max_gpus=1")
+    run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL, *first)
+    told = json.loads(output_of(name, environment, *run))
     assert told["status"] == "target"
     model = str(tmp_path / "model")
     output_of(name, environment, "-m", "seerd.cli", "best", "last", "--to", model)
@@ -97,7 +98,8 @@ def test_hyperparameters_reach_a_script_that_knows_nothing_of_seerd(
     name: str, model: str, optim: str, tmp_path: Path
 ) -> None:
     guess = f'"{model}layers" = [64, 32], "{model}activation" = "tanh", "{optim}lr" = 1e-5'
-    run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL, "--set", "metric.target=0.0")
+    first = ("--set", "metric.target=0.0", "--set", "cluster.gpus=1")
+    run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL, *first)
     told = output_of(
         name, {"SEERD_HOME": str(tmp_path)}, *run, "--set", f"policy.start=[{{ {guess} }}]"
     )
