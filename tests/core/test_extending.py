@@ -17,6 +17,7 @@ from seerd.core.commands import AskPolicy, Launch, Terminate
 from seerd.core.enact import enact
 from seerd.core.events import ExtendAsked, InstanceReady, RunFacts, RunStarted, StopAsked
 from seerd.core.lifecycle import InstancePhase, RunPhase
+from seerd.core.plans import New, PlanChange, Put
 from seerd.core.state import State, new_state
 from seerd.core.step import follow, step
 from seerd.core.verdicts import Adopted, Denied, Granted, Retired
@@ -27,6 +28,7 @@ from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from tests.by_hand import begun
 from tests.conftest import small_facts
+from tests.core.test_answers import LR, Run
 
 NAMES = [name for name in POLICIES if name != "bohb" or find_spec("optuna")]
 TRAINS = Behaviour(metric=lambda config, epoch: config["lr"] - 0.5 / epoch, unit_s=lambda *_: 1.0)
@@ -331,3 +333,17 @@ def test_jobs_have_the_new_limits_but_for_those_that_are_their_own() -> None:
         "short": replace(more, deadline_s=own["short"].deadline_s),
         "poor": replace(more, budget_gpu_s=own["poor"].budget_gpu_s),
     }
+
+
+def test_an_instance_that_the_budget_could_not_pay_is_asked_for_once_it_can() -> None:
+    """The policy wants what it wanted before."""
+    facts = small_facts(billing="rented", gpus=2, deadline_s=300.0, budget_gpu_s=200.0)
+    run = Run(facts)
+    put = (Put("a", 2, 0, None, 0), Put("b", 2, 0, None, 1))
+    decided = run.answer(PlanChange(new=(New("a", LR), New("b", LR)), put=put))
+    assert sum(isinstance(one, Launch) for one in [*decided, *run.come()]) == 1
+    limits = replace(facts.problem.limits, budget_gpu_s=4000.0)
+    problem = replace(run.state.facts.problem, limits=limits)
+    run.tell(ExtendAsked(at=run.at, request="r", problem=problem))
+    (launch,) = [one for one in run.answer(PlanChange()) if isinstance(one, Launch)]
+    assert launch.gpus == 2

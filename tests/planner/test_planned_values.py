@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,14 +35,16 @@ from seerd.planner.forecast import (
     forecast_stages,
 )
 from seerd.planner.model import ClusterFacts, Group, Mode, Outline, Report, Stage
-from seerd.planner.parameter import Parameter
+from seerd.planner.parameter import Parameter, ends
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.ranking import compared, metric_at, rank, seconds_per_report, standing_at
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest, sha_stages
 from seerd.planner.scaling import BUNDLED
 from seerd.planner.stages import WorkStage
+from tests.digests import plain
 from tests.planner.spaces import MIXED
 
+LOGS = False, True
 FILE = Path(__file__).with_name("values.txt")
 CLUSTERS = {
     "rented 4": ClusterFacts("rented", 4, usd_per_gpu_h=3.06),
@@ -192,6 +195,45 @@ def parameters() -> Iterator[str]:
         yield f"  {[one.may_be(value) for value in (one.low, one.high, one.high + 1, 'x', True, 2)]}"
 
 
+def refusals() -> Iterator[str]:
+    """Ranges and normals at the border of what there may be."""
+    some: tuple[dict[str, Any], ...] = (
+        *(
+            {"low": low, "high": 1.0, "log": log}
+            for low in (-1.0, 0.0, 0.5, 1.0, 2.0)
+            for log in LOGS
+        ),
+        *({"low": 1, "high": high, "integer": True, "step": 1} for high in (0, 1, 2)),
+        *({"low": 0.0, "high": 1.0, "step": step} for step in (-1.0, 0.0, 1e-12, 0.5, 1.0, 1.5)),
+        *({"low": 0, "high": 4, "integer": True, "step": step} for step in (0, 1, 4, 5)),
+        *({"low": low, "high": 1.0} for low in (float("-inf"), float("nan"), -1e308)),
+        *(
+            {"mean": mean, "std": 2.0, "low": 0.5, "high": 9.0, "log": log}
+            for mean in (0.0, 1.0)
+            for log in LOGS
+        ),
+        *(
+            {"mean": 1.0, "std": std, "low": 0.5, "high": 9.0, "log": log}
+            for std in (0.0, 1.0, 1.1)
+            for log in LOGS
+        ),
+        *({"mean": mean, "std": 1.0, "low": 0.0, "high": 1.0} for mean in (-9.0, 7.0, 20.0)),
+        *({"choices": choices} for choices in ((), (1,), (1, 1), (1, True), (1, 1.0), ("a", "a"))),
+    )
+    for one in some:
+        try:
+            made = Parameter("x", **one)
+        except ValueError as error:
+            yield f"{one}: {error}"
+        else:
+            yield f"{one}: {plain(made.default())} {made.stepped}"
+    for mean, std, step, log in product((0.0, 1.0), (0.0, 1.0, 1e17, 2.0), (None, 0.3), LOGS):
+        try:
+            yield f"{mean} {std} {step} {log}: {plain(ends(mean, std, step, log=log))}"
+        except ValueError as error:
+            yield f"{mean} {std} {step} {log}: {error}"
+
+
 def assumptions() -> Iterator[str]:
     for name in (*INSTANCE_TYPES, *UNPRICED_GPUS):
         yield f"{name}: {boot_limit_s([name]):g}s"
@@ -207,7 +249,7 @@ def assumptions() -> Iterator[str]:
         yield f"{name}: {' '.join(f'{scaling.speed(n):.5g}' for n in (1, 2, 3, 5, 8, 16, 40))}"
 
 
-PARTS = (forecasts, alone, searched, chosen, standings, parameters, assumptions)
+PARTS = (forecasts, alone, searched, chosen, standings, parameters, refusals, assumptions)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
