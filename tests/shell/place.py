@@ -41,6 +41,7 @@ from seerd.core.events import AgentFact, AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
 from seerd.runs.reading import replay
 from seerd.shell.clock import RunClock, unlimited
+from seerd.shell.collecting import Collector
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
@@ -248,7 +249,7 @@ class Place:
 
     shown   the events that people were shown
     policy  see `seerd.shell.policy_wire.Opening.plan`
-    uploads  see `RunEnvironment`
+    uploads, collector  see `RunEnvironment`
     steady  whether a run that is taken up is on the same boot
     """
 
@@ -262,6 +263,7 @@ class Place:
     policy: str = ""
     uploads: Callable[[], str] | None = None
     steady: bool = True
+    collector: Collector | None = None
 
     async def run(self, until: Callable[[Daemon], bool] = lambda daemon: False) -> None:
         """A daemon, the first one or a later one, until something is so; then it is killed. Raises
@@ -274,7 +276,7 @@ class Place:
             environment = RunEnvironment(
                 self.provider, self.store, policy, JOB, "small", "accuracy", best
             )
-            environment = replace(environment, uploads=self.uploads)
+            environment = replace(environment, uploads=self.uploads, collector=self.collector)
             daemon = Daemon(state, journal, environment, self._watch)
             work = (
                 daemon.begin(RunStarted(at=daemon.clock.now(), facts=self.facts))

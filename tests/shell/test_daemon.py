@@ -7,13 +7,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from seerd.agent.protocol import Renew, Start, Started, Stop
+from seerd.agent.protocol import Exited, Renew, Start, Started, Stop
 from seerd.core.asking import outlined
 from seerd.core.commands import Launch
 from seerd.core.events import (
@@ -26,6 +27,7 @@ from seerd.core.events import (
 )
 from seerd.errors import AbandonedError, JournalError, RunRemovedError
 from seerd.shell import dispatch
+from seerd.shell.collecting import Collector
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Journal
 from seerd.shell.providers.base import Span
@@ -380,5 +382,30 @@ def test_the_third_stop_leaves_everything_as_it_is(facts: MakeFacts, tmp_path: P
         stops = [event.hard for event in place.shown if isinstance(event, StopAsked)]
         assert stops == [False, True]
         assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+    play(facts(), tmp_path, scenario)
+
+
+def test_logs_are_brought_when_an_attempt_has_ended(facts: MakeFacts, tmp_path: Path) -> None:
+    async def scenario(place: Place) -> None:
+        looks: list[str] = []
+        ended: list[Start] = []
+
+        async def source(instance: str, after: float) -> None:
+            looks.append(instance)
+
+        def one_has_ended(daemon: Daemon) -> bool:
+            agent = place.agent
+            starts = agent.of(Start)
+            if len(starts) == 6 and agent.acknowledged == len(agent.facts) and not ended:
+                assert looks == []
+                ended.append(starts[0])
+                attempt = starts[0].trial, starts[0].attempt
+                agent._tell(agent.writers[-1], Exited, time.time(), *attempt, "asked", 0)
+            return bool(looks)
+
+        place.collector = Collector(source, tmp_path / "logs")
+        await place.run(one_has_ended)
+        assert looks == ["i-1"]
 
     play(facts(), tmp_path, scenario)
