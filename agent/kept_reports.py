@@ -94,9 +94,10 @@ class KeptReports(Generic[R]):
     def may_tell(self) -> bool:
         """Return whether there are reports that may be told now."""
         now = self._limit.clock()
+        price = self._limit.price(self._told)
         self._left += (now - self._at) * self._limit.a_second()
-        self._left, self._at = min(self._most, self._left), now
-        return bool(self._held) and self._left >= self._limit.price(self._told)
+        self._left, self._at = min(max(self._most, price), self._left), now
+        return bool(self._held) and self._left >= price
 
     def before_save(self) -> List[R]:
         """Return the reports that are told before a checkpoint of the attempt. One that saves all

@@ -81,6 +81,17 @@ def test_slow_reports_are_all_told():
     assert not reports.has_dropped
 
 
+def test_slow_reports_of_many_long_attempts_are_all_told_and_no_more_at_once_afterwards():
+    world = World(running=64)
+    trials = [KeptReports[int](world.limit) for _ in range(64)]
+    assert world.flood(trials, 3600.0, 10.0) == 64 * 360
+    assert not any(trial.has_dropped for trial in trials)
+    world.waiting = 10**6
+    assert world.flood(trials, 100.0, 10.0) == 0
+    world.waiting = 0
+    assert [bool(trials[-1].add(n, None)) for n in range(3)] == [True, False, False]
+
+
 @given(st.lists(st.one_of(st.none(), st.integers(0, 20)), min_size=1, max_size=400))
 @settings(deadline=None)
 def test_the_best_and_the_last_are_told_in_order(worths):

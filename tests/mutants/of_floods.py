@@ -21,8 +21,16 @@ FLOODS = (
         "every report is told",
         FLOOD,
         "KeptReports.may_tell",
-        "bool(self._held) and self._left >= self._limit.price(self._told)",
+        "bool(self._held) and self._left >= price",
         "bool(self._held)",
+        (KEPT,),
+    ),
+    Mutant(
+        "slow reports of an attempt that began among many stop in the end",
+        FLOOD,
+        "KeptReports.may_tell",
+        "min(max(self._most, price), self._left)",
+        "min(self._most, self._left)",
         (KEPT,),
     ),
     Mutant(
