@@ -26,7 +26,7 @@ from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.observing import END_FILE, Observing
 from seerd.agent.protocol import Exited, Noticed, Start, Started
 from seerd.agent.standstill import Standstill
-from seerd.agent.threads import in_thread
+from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
 from seerd.agent.trial_output import QUIET_S, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import Watchdog
@@ -36,6 +36,8 @@ LAST_PLACE_S = 30.0
 before.
 """
 POLL_S = 0.1
+AGAIN_S = 1.0
+"""Seconds until storing is tried again after the system has had no thread or file for it."""
 LEAST_QUIET_S, STILL_S = 5.0, 10.0
 """Seconds without a report that are told at the earliest, in short runs; and seconds in which an
 attempt must do nothing at all to be said to stand still.
@@ -120,6 +122,7 @@ class LocalAttempt:
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
         self._storing: Optional[asyncio.Task[None]] = None
+        self._store_at = 0.0
 
     @property
     def key(self) -> str:
@@ -135,11 +138,17 @@ class LocalAttempt:
         if self.cause is not None:
             return
         self._make_ready(plan)
-        self._process = await warm.start(plan, self.stopped)
-        if self._process is None and self.cause is None:
-            self._process = await self._spawned(plan.argv, plan.cwd, plan)
-        if plan.observer is not None and self._process is not None:
-            await self._begin_observing(plan, plan.observer, self._process)
+        try:
+            self._process = await warm.start(plan, self.stopped)
+            if self._process is None and self.cause is None:
+                self._process = await self._spawned(plan.argv, plan.cwd, plan)
+            if plan.observer is not None and self._process is not None:
+                argv = [*plan.observer, str(self._process.pid)]
+                folder = str(self._places.attempt)
+                await self._observing.begin(partial(self._spawned, argv, folder, plan))
+        except OSError:
+            await self._kill()  # also a process that was started before that was raised
+            raise
 
     async def follow(self) -> None:
         """Tell the facts of the attempt until its end: that it has started, what it writes, and at
@@ -231,7 +240,7 @@ class LocalAttempt:
             # After a lease nobody waits, so a checkpoint under way may still get there.
             self._output.checkpoint_store.cut()
         self._output.look(partial(postmortem.error_in, self._places.logs))
-        if self._has_grown() or (self._storing is None and self._output.can_store()):
+        if self._has_grown() or (self._storing is None and self._can_store()):
             self._wake.set()
 
     def _has_grown(self) -> bool:
@@ -341,19 +350,6 @@ class LocalAttempt:
         self._marker = plan.env[host.MARKER]
         self._by_torchrun = "torch.distributed.run" in plan.argv
 
-    async def _begin_observing(
-        self, plan: LaunchPlan, command: List[str], process: FirstProcess
-    ) -> None:
-        """Start what observes the script. Raises `OSError`, with nothing left, if that fails."""
-        argv = [*command, str(process.pid)]
-        try:
-            await self._observing.begin(
-                partial(self._spawned, argv, str(self._places.attempt), plan)
-            )
-        except OSError:
-            await self._kill()
-            raise
-
     def _end_unobserved(self) -> None:
         alive = self._process is not None and self._process.returncode is None
         if alive and self._killing is None:
@@ -362,7 +358,7 @@ class LocalAttempt:
     async def _spawned(
         self, argv: List[str], cwd: str, plan: LaunchPlan
     ) -> asyncio.subprocess.Process:
-        with open(plan.log, "ab") as out:
+        with open(plan.log, "ab") as out, thread_needed():
             return await asyncio.create_subprocess_exec(
                 *argv,
                 env=plan.env,
@@ -402,7 +398,7 @@ class LocalAttempt:
     async def _drained(self) -> List[Maker]:
         """Return facts of what has been written, read in a thread if it is much."""
         is_little = self._output.behind() <= LITTLE
-        return self._output.drain() if is_little else await asyncio.to_thread(self._output.drain)
+        return self._output.drain() if is_little else await in_thread_or_here(self._output.drain)
 
     async def _proved_free(self) -> Tuple[float, str]:
         held = await self._why_held(self.gpus)
@@ -410,30 +406,41 @@ class LocalAttempt:
 
     def _store_beside(self) -> None:
         """Begin to put the newest checkpoint into the store, while the trial goes on."""
-        if self._storing is None and self._output.can_store():
+        if self._storing is not None and self._storing.done():
+            self._storing.result()
+            self._storing = None
+        if self._storing is None and self._can_store():
             self._storing = asyncio.ensure_future(self._store())
             self._storing.add_done_callback(lambda _: self._wake.set())
 
+    def _can_store(self) -> bool:
+        return self._output.can_store() and time.monotonic() >= self._store_at
+
     async def _store(self) -> None:
         """Put checkpoints into the store until none is left, or no place for one."""
-        while self._output.can_store():
-            self._tell(await in_thread(self._output.store))
-        self._storing = None
+        try:
+            while self._output.can_store():
+                self._tell(await in_thread(self._output.store))
+        except OSError as error:
+            self._store_at = time.monotonic() + AGAIN_S
+            self._tell(self._output.put_off(error))
 
     async def _store_last(self) -> None:
         """Put what still waits into the store. Give up when there has been no place for
         `LAST_PLACE_S` seconds, or none by the end of the grace period.
         """
         self._output.checkpoint_store.last_call()
+        self._store_at = 0.0  # threads and files that the trial had are free now
         give_up_at = clock.now() + LAST_PLACE_S
+        self._store_beside()
         while self._output.waits() or self._storing is not None:
-            self._store_beside()
             if self._storing is not None:
-                await self._storing
+                await asyncio.wait({self._storing})
             elif clock.now() >= min(give_up_at, self._kill_at or give_up_at):
                 return
             else:
                 await asyncio.sleep(POLL_S)
+            self._store_beside()
 
     async def _clear(self, process: FirstProcess) -> None:
         """End an attempt of which a rank has failed: kill the other ranks after `CLOSING_S`
@@ -441,18 +448,18 @@ class LocalAttempt:
         """
         await asyncio.sleep(CLOSING_S)
         spared = self._launched()
-        await asyncio.to_thread(self._family.end, spared, spared)
+        await in_thread_or_here(self._family.end, spared, spared)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
         # What observes the script still has to see its last words and its last checkpoint.
-        await asyncio.to_thread(self._family.end, self._observing.pids, spared)
+        await in_thread_or_here(self._family.end, self._observing.pids, spared)
 
     async def _kill_hung(self, stall: Stall) -> None:
         """Kill an attempt that hangs, once the hung rank has written its Python stack to its log.
 
         Nothing can be saved, since all ranks save together.
         """
-        await asyncio.to_thread(self._have_stack_written, stall)
+        await in_thread_or_here(self._have_stack_written, stall)
         await self._kill()
 
     def _have_stack_written(self, stall: Stall) -> None:
@@ -477,7 +484,7 @@ class LocalAttempt:
             await self._kill()
 
     async def _kill(self) -> None:
-        left = await asyncio.to_thread(self._family.end, (), self._launched())
+        left = await in_thread_or_here(self._family.end, (), self._launched())
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
 

@@ -80,7 +80,7 @@ def _tables() -> Iterator[ProcessTable]:
 
 def _cgroups() -> Iterator[Path]:
     """Yield the folders of our cgroup and of those above it that bound processes (cgroups(7))."""
-    for line in (host.PROC / "self/cgroup").read_text().splitlines():
+    for line in _text(host.PROC / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if "pids" in controllers.split(",") or not controllers:
             own = Path(path)
@@ -88,14 +88,23 @@ def _cgroups() -> Iterator[Path]:
                 yield CGROUPS / controllers / str(above).lstrip("/")
 
 
+def _text(path: Path) -> str:
+    """Read a file; return nothing if it cannot be read: the table of open files may be full."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 def _number(path: Path) -> int:
     """Read a number; 0 if there is none."""
     try:
-        return int(path.read_text())
-    except (OSError, ValueError):
+        return int(_text(path))
+    except ValueError:
         return 0
 
 
 def _of_machine() -> int:
-    """Count the processes and threads of this machine (proc_loadavg(5))."""
-    return int((host.PROC / "loadavg").read_text().split()[3].partition("/")[2])
+    """Count the processes and threads of this machine (proc_loadavg(5)); 0 if that is unknown."""
+    counts = _text(host.PROC / "loadavg").split()
+    return int(counts[3].partition("/")[2]) if counts else 0

@@ -12,6 +12,7 @@ numbers if they are free, and others if they are not.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -189,7 +190,8 @@ class SharedGpus:
         """See who else is here, how many GPUs may be used, and whether who waits can have some."""
         if self._now() - self._looked_at >= LOOK_S:
             self._looked_at = self._now()
-            self._see_others()
+            with contextlib.suppress(OSError):  # of a full table of files: the next look sees them
+                self._see_others()
             self._say()
         if self._waiting:
             self._serve()

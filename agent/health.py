@@ -21,6 +21,7 @@ from seerd.agent.arguments import fixed_environment
 from seerd.agent.needs import needs_torch
 from seerd.agent.protocol import Expected, Job
 from seerd.agent.record import record
+from seerd.agent.threads import in_thread_or_here, thread_needed
 
 CARDS = (
     "nvidia-smi",
@@ -221,20 +222,21 @@ class Look:
 
         Raises `OSError` if it cannot be started, `UnhealthyError` if it does not end in time.
         """
-        process = await asyncio.create_subprocess_exec(
-            *self.argv,
-            env=self.env,
-            cwd=self.cwd,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        with thread_needed():
+            process = await asyncio.create_subprocess_exec(
+                *self.argv,
+                env=self.env,
+                cwd=self.cwd,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
         ends = asyncio.ensure_future(process.communicate())
         took_s = await self._patience(ends, process.pid)
         if not ends.done():
             marker, pid = self.env[host.MARKER], process.pid
-            await asyncio.to_thread(host.kill, lambda: host.each_member(marker, pid), {pid})
+            await in_thread_or_here(host.kill, lambda: host.each_member(marker, pid), {pid})
             await asyncio.gather(ends, return_exceptions=True)
             raise UnhealthyError(f"{name} did not answer within {took_s:.0f} s")
         output, errors = ends.result()
@@ -253,7 +255,7 @@ class Look:
             if now >= until:
                 break
             await asyncio.wait({ends}, timeout=min(LOOK_S, until - now))
-            before, moved = moved, await asyncio.to_thread(self._moved, pid)
+            before, moved = moved, await in_thread_or_here(self._moved, pid)
             if moved > before:
                 reads_on = min(time.monotonic() + self.reads_on_s, began + self.most_s)
                 until = max(until, reads_on)

@@ -80,7 +80,7 @@ from seerd.agent.protocol import (
 from seerd.agent.reaping import Reaper
 from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
-from seerd.agent.threads import in_thread
+from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
 from seerd.agent.transfer import CheckpointStore, Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts, can_fork
@@ -270,9 +270,11 @@ class Orders:
                 self._beside(self._warm[name].learn(written))
 
     async def _end_crowd(self) -> None:
-        """End the attempt that fills a table of processes, if one does."""
+        """End the attempt that fills a table of processes, if one is seen to."""
         members = {key: attempt.members for key, attempt in self._attempts.items()}
-        culprit = await asyncio.to_thread(self._crowding.culprit, members)
+        culprit = None
+        with contextlib.suppress(OSError):  # of a full table of files
+            culprit = await in_thread_or_here(self._crowding.culprit, members)
         if culprit is not None and culprit[0] in self._attempts:
             key, why = culprit
             self._attempts[key].end_as_failed(why)
@@ -413,7 +415,7 @@ class Orders:
         output = self._here.output(job.store, goal, urls, self._limit)
         attempt = LocalAttempt(
             *(self._here.run, order, places, output, self._tell, self._gpus.why_held),
-            others=lambda: [one for one in self._attempts.values() if one is not attempt],
+            others=lambda: [one for one in list(self._attempts.values()) if one is not attempt],
             file_events=self._file_events,
         )
         attempt.expect_end(self._ends_at)
@@ -468,7 +470,7 @@ class Orders:
         del self._attempts[attempt.key]
         attempt.done.set()
         if laid is not None:  # afterwards, since its GPUs are free as soon as it has ended
-            changed = await in_thread(_tidied, job, places, laid)
+            changed = await in_thread_or_here(_tidied, job, places, laid)
             if changed:
                 at, why = clock.now(), _shared(changed)
                 self._tell(
@@ -513,7 +515,7 @@ class Orders:
         for number, command in enumerate(job.setup, 1):
             why = f"train.setup runs {command!r} (command {number} of {len(job.setup)})"
             slow = asyncio.get_running_loop().call_later(SLOW_S, self._note_cold, why, clock.now())
-            with open(output, "ab") as out:
+            with open(output, "ab") as out, thread_needed():
                 begins = out.tell()
                 process = await asyncio.create_subprocess_shell(
                     command,

@@ -44,6 +44,7 @@ from seerd.agent.protocol import (
     Stop,
 )
 from seerd.agent.talk import Talk
+from seerd.agent.threads import in_thread_or_here
 
 if TYPE_CHECKING:
     from seerd.agent.spot import Notice
@@ -100,7 +101,7 @@ class Agent:
         Raises whatever went wrong that was not foreseen, with nothing left running.
         """
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(recover, self._here, self._journal)
+        await in_thread_or_here(recover, self._here, self._journal)
         self._orders.come()
         server = await asyncio.start_unix_server(
             self._converse, sock=private_socket(), limit=MAX_LINE
@@ -123,7 +124,7 @@ class Agent:
         await self._ended.wait()
         server.close()
         self._orders.close()
-        await asyncio.to_thread(self._orders.kill_all)
+        await in_thread_or_here(self._orders.kill_all)
         self._orders.leave()
         if self._failure is None:
             self._keep_soon()

@@ -1,23 +1,52 @@
-"""Work in threads of its own. What takes long must not occupy the pool of threads that reads what
-trials report.
+"""Work in threads of its own.
 
-The one rule: no thread here keeps the agent from ending.
+The one rule: no thread here keeps the agent from ending, and neither does one that the system
+refuses: trials may have filled a table of processes and threads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import threading
 from collections import deque
-from typing import Any, Callable, Iterable, List, TypeVar
+from typing import Any, Callable, Iterable, Iterator, List, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@contextlib.contextmanager
+def thread_needed() -> Iterator[None]:
+    """Raise `OSError` if no thread can be started: Python raises `RuntimeError`. asyncio may start
+    one for each process, and raises when it has started the process.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        why = "this machine has as many processes and threads as it allows"
+        raise OSError(errno.EAGAIN, why) from error
+
+
 async def in_thread(work: Callable[..., Result], *args: Any) -> Result:
-    """Call `work` in a thread of its own; return its result, or raise what it raises."""
+    """Call `work` in a thread of its own; return its result, or raise what it raises.
+
+    Raises `OSError` if no thread can be started.
+    """
+    return await _begun(work, *args)
+
+
+async def in_thread_or_here(work: Callable[..., Result], *args: Any) -> Result:
+    """Do as `in_thread`, but if no thread can be started, call `work` in the caller's."""
+    try:
+        begun = _begun(work, *args)
+    except OSError:
+        return work(*args)
+    return await begun
+
+
+def _begun(work: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
@@ -33,12 +62,14 @@ async def in_thread(work: Callable[..., Result], *args: Any) -> Result:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, *outcome)
 
-    threading.Thread(target=run, daemon=True).start()
-    return await done
+    with thread_needed():
+        threading.Thread(target=run, daemon=True).start()
+    return done
 
 
 def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
-    """Call `work` with every item, in at most `threads` threads.
+    """Call `work` with every item, in at most `threads` threads: in as many as can be started, or
+    in the caller's.
 
     After a failure nothing new is begun. The first failure is raised when all threads have ended.
     """
@@ -56,9 +87,14 @@ def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) 
             except BaseException as error:  # noqa: BLE001 (it is raised below)
                 failures.append(error)
 
-    crew = [threading.Thread(target=serve, daemon=True) for _ in range(min(threads, len(waiting)))]
-    for thread in crew:
-        thread.start()
+    crew: List[threading.Thread] = []
+    with contextlib.suppress(RuntimeError):
+        for _ in range(min(threads, len(waiting))):
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            crew.append(thread)
+    if not crew:
+        serve()
     for thread in crew:
         thread.join()
     if failures:

@@ -193,13 +193,7 @@ class TrialOutput:
         try:
             maker = self._checkpoint(name, waiting[name])
         except NotNowError as error:
-            log.info(
-                "%s/%s: checkpoint %s has to wait: %s", self._trial, self._attempt, name, error
-            )
-            self._failures += 1
-            if self._failures >= FAILURES_TOLD:
-                self.tell_once("not-stored", str(error))
-            return self._complaints_to_tell()
+            return self.put_off(error)
         except CheckpointError as error:
             self._complain("not-stored", error)
             self._wait_only_for(lambda other: other != name)
@@ -210,6 +204,14 @@ class TrialOutput:
         overtaken = list(waiting)[: list(waiting).index(name) + 1]
         self._wait_only_for(lambda other: other not in overtaken)
         return [maker]
+
+    def put_off(self, error: Exception) -> List[Maker]:
+        """Note that checkpoints have to wait; return what is to be said of it, or nothing."""
+        log.info("%s/%s: checkpoints have to wait: %s", self._trial, self._attempt, error)
+        self._failures += 1
+        if self._failures >= FAILURES_TOLD:
+            self.tell_once("not-stored", str(error))
+        return self._complaints_to_tell()
 
     def _next(self, worths: Dict[str, Optional[float]]) -> str:
         """Choose what is stored next: the newest, or before it one that is better."""

@@ -23,6 +23,7 @@ from seerd.agent import host
 from seerd.agent.import_memory import ImportMemory
 from seerd.agent.launch import LaunchPlan, WarmPlan
 from seerd.agent.needs import imported_by, imports_of, statements
+from seerd.agent.threads import in_thread_or_here, thread_needed
 from seerd.agent.warm import identity, preload
 
 PATIENCE_S = 300.0
@@ -299,7 +300,7 @@ class WarmStarts:
         if fork is None and self._process is None:
             # Whether there is a fork is not known; and it is marked only when it has begun.
             mark, attempt = process.mark, plan.env[host.MARKER]
-            await asyncio.to_thread(host.kill, lambda: _marked(mark, attempt), {process.pid})
+            await in_thread_or_here(host.kill, lambda: _marked(mark, attempt), {process.pid})
         return fork
 
     async def _tried(self, fork: "Awaitable[_Fork]") -> "Optional[_Fork]":
@@ -373,7 +374,7 @@ class _Process:
         here.setblocking(False)
         with contextlib.ExitStack() as unless_begun:
             unless_begun.enter_context(here)
-            with open(log, "ab") as out, there:
+            with open(log, "ab") as out, there, thread_needed():
                 process = await asyncio.create_subprocess_exec(
                     *(plan.python, "-u", plan.program),
                     *(str(there.fileno()), str(os.getpid()), " " * identity.ARGUMENTS),

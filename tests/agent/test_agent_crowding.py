@@ -12,6 +12,7 @@ from bench.testbed.agents import Rig
 from seerd.agent import host
 from seerd.agent.crowding import Crowding, ProcessTable
 from seerd.agent.protocol import Exited, Reported
+from tests.agent.waiting import no_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 
@@ -60,6 +61,13 @@ def test_an_attempt_ends_when_a_table_is_full_to_three_quarters_because_of_attem
     if culprit:
         assert culprit[0] in members
         assert "ulimit -u" in culprit[1]
+
+
+def test_while_no_file_can_be_opened_nothing_is_known_of_any_table() -> None:
+    before = Crowding()
+    with no_files():
+        assert not before.may_be()
+        assert Crowding().culprit({"t1/1": mine}) is None
 
 
 def test_the_trial_that_fills_its_cgroup_fails_with_the_reason_and_others_go_on(

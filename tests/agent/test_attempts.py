@@ -26,12 +26,21 @@ from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import LaunchPlan, Places
 from seerd.agent.manifest import Goal
 from seerd.agent.progress_marks import WORKING, ProgressMark
-from seerd.agent.protocol import Checkpointed, Exited, Node, Noticed, Reported, Start, Started
+from seerd.agent.protocol import (
+    Checkpointed,
+    Complained,
+    Exited,
+    Node,
+    Noticed,
+    Reported,
+    Start,
+    Started,
+)
 from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts
 from tests.agent.test_agent_transfer import save
-from tests.agent.waiting import until
+from tests.agent.waiting import no_threads, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -419,6 +428,49 @@ def test_no_checkpoint_waits_for_a_place_longer_than_its_attempt_may_live(stage:
     end = stage.plays(stage.plan(f"{says_saved('1')}; touch up; {WAITS}"), stage.stops(0.5))
     assert (end.cause, stored(stage)) == ("asked", [])
     assert 0.4 < time.monotonic() - began < 20
+
+
+def test_while_no_thread_starts_a_checkpoint_waits_and_an_attempt_can_be_killed(
+    stage: Stage,
+) -> None:
+    async def kills() -> None:
+        await stage.wrote("up")
+        with no_threads():
+            (stage.places.attempt / "go").touch()
+            await until(lambda: any(isinstance(fact, Complained) for fact in stage.facts))
+            stage.attempt.stop("asked", clock.now())
+            await asyncio.sleep(0)
+            assert stage.attempt.members() == set(), "it was killed without a thread"
+
+    save(stage.places.checkpoints, "1", metrics={"accuracy": 0.5})
+    goes = f"touch up; while ! test -e go; do sleep 0.02; done; {says_saved('1')}; sleep 60"
+    end = stage.plays(stage.plan(goes), kills())
+    assert (end.cause, end.code, stored(stage)) == ("asked", -9, ["1"])
+    (why,) = [fact for fact in stage.facts if isinstance(fact, Complained)]
+    assert (why.what, "as many processes" in why.why) == ("not-stored", True)
+
+
+def test_no_checkpoint_waits_for_a_thread_longer_than_its_attempt_may_live(stage: Stage) -> None:
+    async def stops() -> None:
+        await stage.wrote("up")
+        with no_threads():
+            stage.attempt.stop("asked", clock.now() + 0.5)
+            await until(lambda: isinstance(stage.facts[-1], Exited))
+
+    save(stage.places.checkpoints, "1", metrics={"accuracy": 0.5})
+    end = stage.plays(stage.plan(f"touch up; {WAITS}; {says_saved('1')}"), stops())
+    assert (end.cause, stored(stage)) == ("asked", [])
+
+
+def test_an_attempt_whose_end_nothing_can_wait_for_fails_and_leaves_nothing(stage: Stage) -> None:
+    async def begins() -> None:
+        with no_threads(), pytest.raises(OSError, match="as many processes and threads"):
+            await stage.attempt.begin(
+                stage.plan("sleep 60"), WarmStarts("w", stage.places.attempt, print)
+            )
+        assert host.marked_with(f"{RUN}/") == set()
+
+    asyncio.run(begins())
 
 
 @pytest.mark.parametrize(

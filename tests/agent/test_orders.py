@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from seerd.agent import clock, host, orders
+from seerd.agent import clock, gpu_sharing, host, orders
 from seerd.agent.crowding import Crowding, ProcessTable
 from seerd.agent.gpu_leases import LeaseFolder
 from seerd.agent.journal import AgentJournal
@@ -43,7 +43,7 @@ from seerd.agent.protocol import (
     Stop,
 )
 from tests.agent.forks import forked, status_of
-from tests.agent.waiting import until
+from tests.agent.waiting import no_files, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -210,6 +210,30 @@ def test_an_attempt_goes_from_its_order_to_its_end(stage: Stage) -> None:
     assert (about["gpus"], about["trial"], about["attempt"]) == (2, "t1", 1)
     assert about["run"] == RUN
     assert about["learns"] is False
+
+
+@pytest.mark.parametrize("weight", [None, 1.0], ids=["alone", "shared"])
+def test_while_no_file_can_be_opened_all_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float | None
+) -> None:
+    monkeypatch.setenv("SEERD_GPU_LEASES", str(tmp_path / "leases"))
+    stage = Stage(tmp_path, weight=weight)
+
+    async def script() -> None:
+        stage.orders.come()
+        await stage.prepare(**SCRIPTED)
+        stage.start(
+            f"until test -e go; do sleep 0.02; done; echo '{REPORT}' >>$SEERD_DIR/out.jsonl"
+        )
+        await stage.outcome("s-t1-1")
+        with no_files():
+            ends_at = time.monotonic() + 2 * gpu_sharing.LOOK_S
+            await until(lambda: time.monotonic() > ends_at)
+        (stage.attempt() / "work" / "go").touch()
+        assert (await stage.end()).cause == "finished"
+
+    stage.plays(script)
+    assert len(stage.of(Reported)) == 1
 
 
 @pytest.mark.parametrize(

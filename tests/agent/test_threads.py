@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import threading
 
 import pytest
 
-from seerd.agent.threads import parallel
+from seerd.agent.threads import in_thread, in_thread_or_here, parallel
 from seerd.agent.upload import pieces_of
 from seerd.agent.web import Piece, WebError
+from tests.agent.waiting import no_threads
 
 
 def test_as_many_threads_work_as_are_allowed_and_no_more() -> None:
@@ -33,6 +36,21 @@ def test_after_a_failure_nothing_is_begun_and_it_is_raised() -> None:
     with pytest.raises(ValueError, match="2"):
         parallel(work, range(9), 1)
     assert begun == [0, 1, 2]
+
+
+def test_without_a_thread_work_fails_as_any_work_of_the_system_does_or_is_done_here() -> None:
+    async def works() -> threading.Thread:
+        with pytest.raises(OSError, match="as many processes and threads") as failed:
+            await in_thread(threading.current_thread)
+        assert failed.value.errno == errno.EAGAIN
+        return await in_thread_or_here(threading.current_thread)
+
+    names = []
+    with no_threads():
+        assert asyncio.run(works()) is threading.current_thread()
+        parallel(names.append, "abc", 2)
+    assert names == ["a", "b", "c"]
+    assert asyncio.run(in_thread_or_here(threading.current_thread)) != threading.current_thread()
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ WARM_STARTS = (
         "a fork whose outcome is not known is left beside its second start",
         "an attempt is started once",
         "WarmStarts._forked",
-        "await asyncio.to_thread(host.kill, lambda: _marked(mark, attempt), {process.pid})",
+        "await in_thread_or_here(host.kill, lambda: _marked(mark, attempt), {process.pid})",
         "",
         (f"{WARM}::test_one_that_was_forked_and_not_told_is_ended",),
     ),
