@@ -34,8 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite",
         action="store_true",
-        help="rewrite the transcripts in tests/scenarios and tests/planner, and the worked "
-        "example in docs/simulate.md",
+        help="rewrite the transcripts and pages that tests compare with, and the worked example in "
+        "docs/simulate.md",
     )
 
 

@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.testbed.policy_world import FakeTrial
@@ -34,7 +35,19 @@ from seerd.planner.forecast import (
     forecast_outline,
     forecast_stages,
 )
-from seerd.planner.model import ClusterFacts, Group, Mode, Outline, Report, Stage
+from seerd.planner.likeness import from_configurations, from_quality_vectors, from_rows
+from seerd.planner.model import (
+    ClusterFacts,
+    Group,
+    Limits,
+    Mode,
+    Outline,
+    PolicyParams,
+    Problem,
+    Report,
+    Stage,
+)
+from seerd.planner.narrowing import rounds_of
 from seerd.planner.parameter import Parameter, ends
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.ranking import compared, metric_at, rank, seconds_per_report, standing_at
@@ -234,6 +247,38 @@ def refusals() -> Iterator[str]:
             yield f"{mean} {std} {step} {log}: {error}"
 
 
+def rounds() -> Iterator[str]:
+    """How the time on rented machines is divided."""
+    for deadline_s, gpus, eta, trials in product(
+        (240.0, 900.0, 2000.0), (5, 12), (2, 4), (None, 6)
+    ):
+        params = PolicyParams("seer+", eta=eta, p_min=1 if gpus > 5 else 2, trials=trials)
+        limits = Limits(deadline_s, gpus * deadline_s, 40 if eta == 2 else None)
+        made = Problem(limits, MIXED, params, gpus_per_instance=4, whole=True, start_s=50.0)
+        shown_rounds = [(one.start_s, one.end_s, one.gpus, one.trials) for one in rounds_of(made)]
+        yield f"{deadline_s:g}s {gpus} {eta} {trials}: {plain(shown_rounds)}"
+
+
+def priors() -> Iterator[str]:
+    """What is believed of candidates before any result."""
+    rng = np.random.default_rng(4)
+    for jobs, gaps in product((2, 3, 4, 7), (False, True)):
+        rows = rng.standard_normal((jobs, 4)).cumsum(axis=0)
+        if gaps:
+            rows[0, 1] = rows[-1, 2] = np.nan
+        for made in (from_rows(rows), from_quality_vectors(rows)):
+            values = [*made.mean, *made.covariance.ravel(), made.noise]
+            yield f"{jobs} {gaps}: {' '.join(f'{value:.3g}' for value in values)}"
+    configs = [
+        {"lr": 0.1, "net": "a"},
+        {"lr": 0.2},
+        {"lr": 0.9, "net": "b"},
+        {"lr": 0.2, "net": "a"},
+    ]
+    guessed = from_configurations(configs, 0.5, 0.2, 3.0)
+    yield " ".join(f"{value:.3g}" for value in (*guessed.mean, *guessed.covariance.ravel()))
+
+
 def assumptions() -> Iterator[str]:
     for name in (*INSTANCE_TYPES, *UNPRICED_GPUS):
         yield f"{name}: {boot_limit_s([name]):g}s"
@@ -249,7 +294,18 @@ def assumptions() -> Iterator[str]:
         yield f"{name}: {' '.join(f'{scaling.speed(n):.5g}' for n in (1, 2, 3, 5, 8, 16, 40))}"
 
 
-PARTS = (forecasts, alone, searched, chosen, standings, parameters, refusals, assumptions)
+PARTS = (
+    forecasts,
+    alone,
+    searched,
+    chosen,
+    standings,
+    parameters,
+    refusals,
+    rounds,
+    priors,
+    assumptions,
+)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
