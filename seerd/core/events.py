@@ -172,6 +172,8 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
              there are any, the run does no more than hand them back
     lost     from when until when events were recorded that a damaged journal has lost, in seconds
              since the run began; None: none were
+    strays   instance -> since when and until when it ran, in seconds since the run began (None: it
+             never did), for those whose launch was among these events; all have ended
     """
 
     alive: tuple[str, ...]
@@ -180,6 +182,7 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     stored: tuple[Checkpoint, ...] = ()
     outline: Outline | None = None
     lost: tuple[float, float] | None = None
+    strays: dict[str, tuple[float | None, float | None]] = {}
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):

@@ -13,6 +13,12 @@ from seerd.core.events import AgentFact, AnyEvent
 from seerd.core.state import State
 
 
+def lacks(state: State, instance: str, launch: str) -> bool:
+    """Return whether the journal lacks an instance and its launch, given by their ids."""
+    number, last = launch.partition(".")[0], state.next_id.partition(".")[0]
+    return instance not in state.fleet.instances and number.isdecimal() and int(number) > int(last)
+
+
 def gap(
     state: State,
     acked: Mapping[str, int],
@@ -25,8 +31,8 @@ def gap(
     Args:
         state: as the journal has it.
         acked: instance -> number of the last fact that was acknowledged to its agent.
-        strays: what the journal has never started -> when it was last at work, in seconds since
-            the run began.
+        strays: what the journal has never started or launched -> when it was last at work, in
+            seconds since the run began.
         facts: what agents have reported since.
         known_until_s: until when events are known to be missing for another reason.
 

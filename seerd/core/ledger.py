@@ -89,8 +89,8 @@ class Ledger:
         until `now_s`, when the end became known. Raises `KeyError` if none is open.
         """
         charge = self._take(what)
-        at_s = max(at_s, self.least_s)
-        until_s = at_s if at_s >= charge.since_s else max(now_s, charge.since_s)
+        ended_s = at_s if at_s >= charge.since_s else max(now_s, charge.since_s)
+        until_s = max(ended_s, self.least_s)
         ended = replace(charge, until_s=until_s)
         self.closed.append(ended)
         self._closed_gpu_s += ended.gpu_s(until_s)
@@ -124,6 +124,15 @@ class Ledger:
         """Return every charge, ended ones first."""
         yield from self.closed
         yield from self.open.values()
+
+    def between_gpu_s(self, since_s: float, until_s: float) -> float:
+        """Return the GPU-seconds that are charged from `since_s` until `until_s`; open charges are
+        until then.
+        """
+        ends = (
+            (c, until_s if c.until_s is None else min(c.until_s, until_s)) for c in self.charges()
+        )
+        return sum(c.gpus * max(0.0, end_s - max(c.since_s, since_s)) for c, end_s in ends)
 
     def spent_gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds billed up to `now_s`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from functools import singledispatch
 
 import msgspec
@@ -78,8 +79,11 @@ def record(state: State, event: AnyEvent) -> None:
     kept until it is. A late report of an instance that is gone only completes the trial's history.
     """
     if isinstance(event, AgentFact):
+        if isinstance(event, TrialStarted | TrialExited):
+            _note_gap(state, event)
         instance = state.fleet.instances.get(event.instance)
         if instance is None:
+            state.fleet.early[event.instance] = event.fact
             if isinstance(event, InstanceNoticed) and not _is_hint(state, event):
                 before = state.fleet.noticed.get(event.instance)
                 state.fleet.noticed[event.instance] = _sooner(before, event.by)
@@ -124,7 +128,7 @@ def _(event: RunResumed, state: State) -> None:
         # The new daemon asks it again, with a view of this moment.
         state.plan.asked_s = state.now
     if event.lost is not None:
-        state.clock.gap_s = event.at
+        _add_strays(state, event.strays)
         _charge_lost(state, *event.lost)
     for stored in event.stored:
         confirm(state, state.trials[stored.trial], stored)
@@ -150,22 +154,47 @@ def _(event: RunResumed, state: State) -> None:
                 state.ledger.begin_at(key, event.at)
 
 
+def _note_gap(state: State, event: TrialStarted | TrialExited) -> None:
+    """Note that events are missing, if an agent tells of an attempt that was never begun."""
+    trial = state.trials.get(event.trial)
+    if (trial is None or event.attempt > trial.attempt) and event.happened > state.ledger.least_s:
+        _charge_lost(state, event.happened, event.at)
+        state.result.notes.append(
+            f"the journal lacks {event.trial}/{event.attempt}, of which {event.instance} tells"
+        )
+
+
+def _add_strays(state: State, strays: Mapping[str, tuple[float | None, float | None]]) -> None:
+    """Add instances that have ended, and of which the journal has lost all, see `RunResumed`."""
+    gpus, minimum_s = state.facts.cluster.gpus_per_instance, state.facts.cluster.minimum_s
+    for name, (since_s, until_s) in strays.items():
+        instance = Instance(name, gpus, InstancePhase.TERMINATED, ended_at=until_s)
+        instance.why = "the journal lacks its launch"
+        state.fleet.instances[name] = instance
+        if since_s is not None:
+            state.ledger.start(Charge(name, name, gpus, since_s, minimum_s=minimum_s))
+            state.ledger.end(name, until_s or state.now, state.now)
+
+
 def _charge_lost(state: State, since_s: float, until_s: float) -> None:
     """Charge what nobody knows any more for as much as there can have been: all GPUs that the run
     may have, but for those that are charged in any case, which are until then at least: others may
-    have followed on the same GPUs.
+    have followed on the same GPUs. From now on no name is given that the lost events may have.
     """
+    state.clock.gap_s = state.now
     until_s = state.ledger.least_s = min(until_s, state.now)
     facts, limits = state.facts.cluster, state.facts.problem.limits
     size = facts.gpus_per_instance
     there = None if facts.max_instances is None else facts.max_instances * size
     bounds = (bound for bound in (limits.max_gpus, there) if bound is not None)
-    held = sum(charge.gpus for charge in state.ledger.open.values())
     wanted = Counter(allocation.gpus for allocation in state.plan.wanted.values())
-    gpus = min(bounds, default=instances_needed(wanted, facts) * size) - held
-    if gpus > 0 and until_s > since_s:
+    gpus = min(bounds, default=instances_needed(wanted, facts) * size)
+    for job in state.jobs.values():
+        job.gpu_s += max(0, gpus - job.gpus) * max(0.0, until_s - since_s)
+    rest_gpu_s = gpus * (until_s - since_s) - state.ledger.between_gpu_s(since_s, until_s)
+    if rest_gpu_s > 0:
         what = f"{LOST} {since_s:.0f}"
-        state.ledger.start(Charge(what, "", gpus, since_s))
+        state.ledger.start(Charge(what, "", gpus, until_s - rest_gpu_s / gpus))
         state.ledger.end(what, until_s, state.now)
 
 
@@ -258,6 +287,7 @@ def _(event: InstanceReady, state: State) -> None:
     requested_gpus, instance.id, instance.gpus = instance.gpus, event.instance, event.gpus
     state.fleet.go(instance, InstancePhase.READY)
     instance.ready_at = event.at
+    instance.seen = state.fleet.early.pop(instance.id, 0)
     instance.boot = event.boot
     state.fleet.instances[event.instance] = instance
     state.agenda.came = True

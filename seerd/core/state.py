@@ -455,6 +455,7 @@ class Fleet:
     noticed        instance -> when the cloud takes it away, for notices that came before it was
                    ready
     shared         instance -> how many GPUs may be used there, told before it was ready
+    early          instance -> number of the last fact of its agent that came before it was ready
     slow           instance -> what makes it start slowly, text for people, and since when, told
                    before it was ready
     refusals       how many batches of launches in a row were refused
@@ -472,6 +473,7 @@ class Fleet:
     holding: int = 0
     noticed: dict[str, float | None] = field(default_factory=dict)
     shared: dict[str, InstanceShared] = field(default_factory=dict)
+    early: dict[str, int] = field(default_factory=dict)
     slow: dict[str, tuple[str, float]] = field(default_factory=dict)
     refusals: int = 0
     refused: int = 0

@@ -30,7 +30,7 @@ from seerd.core.events import (
     TrialCheckpointed,
     TrialExited,
 )
-from seerd.core.gaps import gap
+from seerd.core.gaps import gap, lacks
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import (
     gone_by,
@@ -124,11 +124,20 @@ class Daemon:
         )
         notes = [note, *([] if steady else await self._follow_latest_clock())]
         saved = await self._environment.store.set_aside(self.state.trials)
-        # Nothing is awaited from here on: what agents tell next comes after what they have told. By
-        # `let_go_s` all has let go, whatever a clock that was set in between makes of its stamps.
+        # By then all has let go, whatever a clock that was set in between makes of its stamps.
         backlog = [_happened_by(let_go_s, event) for event in self._queue.take()]
+        others = {
+            one.instance: (self.clock.past(one.span.since), self.clock.past(one.span.until))
+            for one in found.others
+            if lacks(self.state, one.instance, one.launch)
+        }
+        ends = {name: until or self.clock.now() for name, (_, until) in others.items()}
+        lost = self._gap(backlog, saved, ends, notes)
+        if lost is not None:
+            await self._dispatch.call_off(launches)
+        # Nothing is awaited from here on: what agents tell next comes after what they have told.
+        backlog += [_happened_by(let_go_s, event) for event in self._queue.take()]
         self._queue.is_bounded = True
-        lost = self._gap(backlog, saved, notes)
         self._queue.put(
             RunResumed(
                 at=self.clock.now(),
@@ -138,6 +147,7 @@ class Daemon:
                 stored=stored,
                 outline=lacking(self.state.facts),
                 lost=lost,
+                strays=others,
             )
         )
         for event in backlog:
@@ -147,20 +157,26 @@ class Daemon:
         await self._run()
 
     def _gap(
-        self, backlog: list[AnyEvent], saved: Mapping[str, float], notes: list[str]
+        self,
+        backlog: list[AnyEvent],
+        saved: Mapping[str, float],
+        others: dict[str, float],
+        notes: list[str],
     ) -> tuple[float, float] | None:
         """Return from when until when events are missing, and add it to `notes`; None: none.
 
         saved   when trials that the journal lacks last stored a checkpoint, since 1970
+        others  when instances that it lacks ended
         """
         welcomes = self._dispatch.welcomes()
         acked = {instance: welcome.acked for instance, welcome in welcomes.items()}
-        ended = [attempt for welcome in welcomes.values() for attempt in welcome.ended]
-        strays = dict.fromkeys(ended, self.clock.now())
+        attempts = [attempt for welcome in welcomes.values() for attempt in welcome.ended]
+        strays = others | dict.fromkeys(attempts, self.clock.now())
+        ended = sorted(strays)
         strays |= {trial: self.clock.past(at) for trial, at in saved.items()}
         lost = gap(self.state, acked, strays, backlog, self._journal.lost_until)
         if lost is not None:
-            notes.append(_missing(self.state.facts.run, lost, sorted(ended), sorted(saved)))
+            notes.append(_missing(self.state.facts.run, lost, ended, sorted(saved)))
         return lost
 
     async def _follow_latest_clock(self) -> list[str]:

@@ -95,11 +95,13 @@ class Reattached:
     alive  instances that are still there
     ended  when the others ended, as far as their cloud tells: seconds since the run began
     saved  checkpoints in the store that the journal may not know yet
+    others rented instances that nobody had asked for, as far as was known; all have ended
     """
 
     alive: tuple[str, ...]
     ended: dict[str, float]
     saved: tuple[Checkpoint, ...]
+    others: tuple[Loss, ...]
 
 
 class Dispatch:
@@ -158,7 +160,7 @@ class Dispatch:
     async def _reattached(
         self, instances: Sequence[str], launches: Sequence[str], off_in_s: Callable[[], float]
     ) -> Reattached:
-        there = await self._environment.provider.adopt(instances, launches)
+        there, others = await self._environment.provider.adopt(instances, launches)
         answers = {one: self._tasks.create_task(self._reattach(one)) for one in there}
         if answers:
             patience_s = min(REATTACH_S, max(OVERDUE_S, off_in_s()))
@@ -175,7 +177,14 @@ class Dispatch:
             one for instance in (*gone, *silent) for one in await self._losses.saved_on(instance)
         ]
         ends = {instance: at for instance, at in zip(gone, ended, strict=True) if at is not None}
-        return Reattached(tuple(alive), ends, tuple(saved))
+        return Reattached(tuple(alive), ends, tuple(saved), tuple(others))
+
+    async def call_off(self, launches: Sequence[str]) -> None:
+        """End all that these launches have brought: nobody knows what it may have begun."""
+        ends = map(self._environment.provider.terminate, launches)
+        for end in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(end, BaseException) and not isinstance(end, ProviderError):
+                raise end
 
     def clocks(self) -> dict[str, float]:
         """Return by how many seconds the clock of each instance is ahead of this machine's."""

@@ -457,6 +457,7 @@ class Journal:
         """Put in the place of this damaged journal its events up to number `after`, and keep it
         beside them (`damaged`). Raises `JournalError`.
         """
+        self.take_up_wall()
         entries = [entry for entry in self.entries() if entry.seq <= after]
         tip = Tip.read(self.path)
         lost_until = max(tip.at if tip else 0.0, float(self._maybe("lost until") or 0.0))

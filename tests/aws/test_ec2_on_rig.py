@@ -191,7 +191,7 @@ def test_a_second_life_reaches_the_instances_of_the_first(aws: Rig, tmp_path: Pa
         )
 
     async def second(provider: Ec2Provider) -> None:
-        assert await provider.adopt(known[:1], []) == known[:1]
+        assert (await provider.adopt(known[:1], []))[0] == known[:1]
         assert {i.id for i in aws.instances()} == set(known[:1])
         _, writer = await provider.connect(known[0])
         writer.close()
@@ -301,7 +301,7 @@ def test_what_ended_and_lost_its_tags_while_nobody_watched_is_accounted_for(
         client.delete_tags(Resources=ids)
         second = Ec2Provider(settings(aws, tmp_path), remote(tmp_path))
         await second.open()
-        assert await second.adopt([known.instance], ["1.1"]) == []
+        assert await second.adopt([known.instance], ["1.1"]) == ([], [])
         for name in (known.instance, "1.1"):
             span = await second.terminate(name)
             assert span.since is not None

@@ -457,7 +457,11 @@ def test_a_second_life_takes_up_what_it_knows_leaves_what_is_under_way_and_ends_
 
             second = Ec2Provider(settings(there, tmp_path), door)  # type: ignore[arg-type]
             await second.open()
-            assert await second.adopt([known.instance, lost.instance], ["4.0"]) == [known.instance]
+            alive, others = await second.adopt([known.instance, lost.instance], ["4.0"])
+            assert alive == [known.instance]
+            assert [(one.instance, one.launch) for one in others] == [(forgotten.instance, "2.0")]
+            assert others[0].span.since is not None
+            assert others[0].span.until is not None
             assert forgotten.instance not in there.alive()
             assert len(there.alive()) == 2
             again = await second.launch("4.0")

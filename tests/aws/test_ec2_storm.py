@@ -127,7 +127,7 @@ async def one_life(
 
 async def take_up(provider: Ec2Provider, journal: Journal) -> None:
     """As the shell does after a start: look what is there, and end again what was to be ended."""
-    kept = await provider.adopt(list(journal.known.values()), sorted(journal.under_way))
+    kept, _ = await provider.adopt(list(journal.known.values()), sorted(journal.under_way))
     assert set(kept) >= set(journal.wanted.values())
     for token in sorted(journal.called_off):
         await provider.terminate(token)

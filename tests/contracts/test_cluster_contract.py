@@ -175,7 +175,7 @@ def test_its_instances_can_be_had_and_none_is_left(made: Made) -> None:
     async def live() -> None:
         try:
             await site.provider.open()
-            assert await site.provider.adopt([], []) == []
+            assert await site.provider.adopt([], []) == ([], [])
             assert (await site.provider.leftovers()).costing == []
             await site.provider.terminate("1.0")
         finally:

@@ -9,14 +9,24 @@ import functools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from seerd.core.asking import outlined
-from seerd.core.commands import Command, StartTrial
+from seerd.core.commands import Command, Launch, StartTrial
 from seerd.core.enact import AnyDecision
-from seerd.core.events import AgentFact, AnyEvent, RunResumed
-from seerd.core.gaps import gap
-from seerd.core.ledger import LOST
-from seerd.core.state import State, new_state
+from seerd.core.events import (
+    AgentFact,
+    AnyEvent,
+    InstanceNoticed,
+    InstanceReady,
+    RunResumed,
+    TrialStarted,
+)
+from seerd.core.gaps import gap, lacks
+from seerd.core.invariants import violations
+from seerd.core.ledger import LOST, Charge
+from seerd.core.lifecycle import InstancePhase
+from seerd.core.state import Instance, State, new_state
 from seerd.core.step import follow, step
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
@@ -116,4 +126,109 @@ def test_where_there_may_be_any_number_of_instances_those_that_the_plan_wants_co
     gpus, lost = state.ledger.open.pop(gone).gpus, (state.now, state.now + 10.0)
     step(state, RunResumed(at=lost[1], alive=tuple(alive), lost=lost))
     (unknown,) = [charge for charge in state.ledger.closed if charge.what.startswith(LOST)]
-    assert (unknown.gpus, unknown.since_s, unknown.until_s) == (gpus, *lost)
+    assert unknown.gpu_s(lost[1]) == pytest.approx(gpus * 10.0)
+    assert unknown.until_s == lost[1]
+
+
+def test_launches_that_the_journal_lacks_are_those_of_events_after_it() -> None:
+    launches = [
+        (number(one), one.id) for _, decided in rows() for one in decided if isinstance(one, Launch)
+    ]
+    assert launches
+    for has in range(1, len(rows())):
+        state = after(has)
+        for seq, launch in launches:
+            assert lacks(state, "i-new", launch) == (seq > has)
+            assert not any(lacks(state, name, launch) for name in state.fleet.instances)
+    assert not lacks(after(1), "i-new", "")
+
+
+def test_an_instance_that_the_journal_lacks_is_charged_from_its_launch() -> None:
+    state = rented()
+    since_s, spent = state.now, state.ledger.spent_gpu_s(state.now)
+    lost, strays = (since_s, since_s + 100.0), {"i-lost": (since_s + 10.0, since_s + 90.0)}
+    step(state, RunResumed(at=since_s + 120.0, alive=("i-1",), lost=lost, strays=strays))
+    charge = next(one for one in state.ledger.closed if one.what == "i-lost")
+    assert (charge.gpus, charge.since_s, charge.until_s) == (4, since_s + 10.0, since_s + 90.0)
+    assert not lacks(state, "i-lost", "999.0")
+    assert violations(state) == []
+    gpus = 8  # may be there at once; one of the two instances is known to be
+    assert state.ledger.spent_gpu_s(since_s + 100.0) == pytest.approx(spent + 100.0 * gpus)
+
+
+def test_a_short_life_that_the_journal_lacks_costs_the_minimum() -> None:
+    state = rented()
+    at, spent = state.now + 5.0, state.ledger.spent_gpu_s(state.now + 5.0)
+    event = RunResumed(
+        at=at, alive=("i-1",), lost=(state.now, state.now), strays={"i-lost": (at - 2.0, at)}
+    )
+    step(state, event)
+    assert state.ledger.spent_gpu_s(at) == pytest.approx(spent + 4 * 60.0)
+
+
+def test_an_instance_that_never_ran_costs_nothing() -> None:
+    state = rented()
+    at, spent = state.now + 5.0, state.ledger.spent_gpu_s(state.now + 5.0)
+    lost = (state.now, state.now)
+    step(state, RunResumed(at=at, alive=("i-1",), lost=lost, strays={"i-lost": (None, None)}))
+    assert state.ledger.spent_gpu_s(at) == pytest.approx(spent)
+
+
+def rented() -> State:
+    """One instance of four GPUs runs, of the eight GPUs that there may be."""
+    state = new_state(outlined(small_facts(billing="rented", gpus=4, max_gpus=8, budget_gpu_s=1e4)))
+    state.fleet.add(Instance("i-1", 4))
+    state.fleet.go(state.fleet.instances["i-1"], InstancePhase.READY)
+    state.fleet.instances["i-1"].ready_at = 1.0
+    state.ledger.start(Charge("i-1", "i-1", 4, 1.0, minimum_s=60.0))
+    state.clock.tick(200.0)
+    return state
+
+
+def test_an_attempt_that_was_never_begun_shows_a_gap_also_after_the_run_is_resumed() -> None:
+    """Its launch was under way, as far as the journal says."""
+    has = next(n for n, (_, decided) in enumerate(rows(), 1) for c in decided if is_launch(c))
+    state = after(has)
+    step(state, RunResumed(at=20.0, alive=()))
+    before = state.ledger.spent_gpu_s(20.0)
+    told = TrialStarted(
+        at=20.0, instance="i-1", fact=3, happened=12.0, trial="t0001", attempt=1, pid=7
+    )
+    decided = step(state, told) + step(state, replace(told, fact=4, trial="t0002"))
+    assert state.ledger.spent_gpu_s(20.0) - before == pytest.approx(8.0 * 8)
+    assert [note for note in state.result.notes if "the journal lacks t0001/1" in note]
+    ready = next(event for event, _ in rows() if isinstance(event, InstanceReady))
+    decided += step(state, replace(ready, at=21.0, instance="i-1"))
+    starts = [one for one in decided if isinstance(one, StartTrial)]
+    assert starts
+    assert all(number(one) > len(rows()) and one.attempt > 1 for one in starts)
+
+
+def test_an_attempt_that_has_begun_shows_none() -> None:
+    state = after(len(rows()))
+    assert state.trials
+    assert state.clock.gap_s == 0.0
+
+
+def test_what_an_agent_told_before_it_was_ready_is_no_gap() -> None:
+    has = next(n for n, (e, _) in enumerate(rows()) if isinstance(e, InstanceReady))
+    state, ready = after(has), rows()[has][0]
+    assert isinstance(ready, InstanceReady)
+    cold = InstanceNoticed(
+        at=ready.at, instance=ready.instance, fact=2, happened=ready.at, what="cold", why="no"
+    )
+    step(state, cold)
+    step(state, ready)
+    assert gap(state, {ready.instance: 2}, {}, [], 0.0) is None
+    assert gap(state, {ready.instance: 3}, {}, [], 0.0) is not None
+
+
+def is_launch(command: object) -> bool:
+    return isinstance(command, Launch)
+
+
+def test_an_end_before_its_beginning_says_nothing_after_a_gap_either() -> None:
+    state = rented()
+    step(state, RunResumed(at=220.0, alive=("i-1",), lost=(200.0, 210.0)))
+    state.ledger.end("i-1", 0.0, 500.0)
+    assert [one.until_s for one in state.ledger.closed if one.what == "i-1"] == [500.0]

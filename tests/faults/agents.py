@@ -49,6 +49,8 @@ FIRST_LEASE_S = 60.0
 LAST_PLACE_S = 30.0
 DESERTED_S = 10.0
 AGAIN_S = 2.0
+ENDS_S = 0.5
+"""Until an attempt that was killed is over."""
 TORN_S = 0.5
 """Between the bytes of a checkpoint and its manifest."""
 
@@ -220,7 +222,23 @@ class Agent:
     def _greet(self, wire: Wire, hello: Hello) -> None:
         if self._wire is not None:
             self._wire.end_by_agent()
-        self._wire, self._sent = wire, hello.seen
+        self._wire, self._alone_since = None, self._timeline.now
+        holds = self.attempts if hello.holds is None else hello.holds
+        strays = {key: one for key, one in self.attempts.items() if key not in holds}
+        ended = [key for key, one in strays.items() if not one.over]
+        for key in ended:
+            self._stop(strays[key], "asked", 0.0)
+        welcome = partial(self._welcome, wire, hello.seen, self._journal.acknowledged, ended)
+        if ended:
+            self._timeline.after(KILL_S + ENDS_S, welcome)
+        else:
+            welcome()
+
+    def _welcome(self, wire: Wire, seen: int, acked: int, ended: list[str]) -> None:
+        """Answer the daemon, once what it does not know has ended."""
+        if wire.cut_agent or not self.alive:
+            return
+        self._wire, self._sent = wire, seen
         last, attempts = self._journal.last, sorted(self.attempts)
         wire.send(
             encode(
@@ -234,11 +252,13 @@ class Agent:
                     self._machine.boot,
                     self._machine.wall(),
                     answers=True,
+                    acked=acked,
+                    ended=ended,
                 )
             )
         )
         if self._shared.chance.hits("tells from before a restart"):
-            self._sent = max(0, hello.seen - 3)
+            self._sent = max(0, seen - 3)
         self._tell([])
 
     def _obey(self, message: Any) -> None:
@@ -358,7 +378,8 @@ class Agent:
             self._timeline.after(AGAIN_S, lambda: self._restore(attempt))
             return
         model = self._shared.objects.newest(order.trial, order.checkpoints)
-        if model is None:
+        named = {(order.trial, name) for name in order.checkpoints}
+        if model is None and not named & self._shared.gone:
             self._shared.wrong.append(
                 f"{order.trial}/{order.attempt} was to go on from {order.checkpoints}, none "
                 "of which is there"

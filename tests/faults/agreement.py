@@ -41,6 +41,7 @@ class Agreement:
         self._reported: set[tuple[str, int, int]] = set()
         self._by: dict[str, float] = {}
         self._ready: set[str] = set()
+        self._may_lack: dict[str, int] = {}
 
     def after(self, state: State, entries: list[Entry]) -> None:
         """These were committed."""
@@ -51,6 +52,17 @@ class Agreement:
                 self._by[event.instance] = min(event.by, self._by.get(event.instance, math.inf))
         self._the_earliest_notice_counts(state)
         self._leases_keep_the_deadline()
+
+    def lost(self) -> None:
+        """The journal has lost events: what was committed until now may be missing, also what an
+        agent learns of that only now, and so may be notices.
+        """
+        self._by.clear()
+        state = self._play.coordinator.state
+        if state is not None:
+            seen = {one.id: one.seen for one in state.fleet.instances.values()}
+            for name, fact in (seen | state.fleet.early).items():
+                self._may_lack[name] = max(fact, self._may_lack.get(name, 0))
 
     def at_the_end(self) -> None:
         """Nothing more is written."""
@@ -137,6 +149,8 @@ class Agreement:
                     self._is_recorded(fact, host.instance.id, committed.get(fact.seq))
 
     def _is_recorded(self, fact: Fact, instance: str, event: AgentFact | None) -> None:
+        if event is None and fact.seq <= self._may_lack.get(instance, 0):
+            return
         if event is None:
             self._broken(f"fact {fact.seq} of {instance} was acknowledged and is not recorded")
             return

@@ -8,10 +8,12 @@ on a disk); only what lies behind its adapters is virtual.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import random
 import signal
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from seerd.core.events import RunStarted
 from seerd.core.incumbent import sign_of
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
-from seerd.errors import JournalError, SeerdError
+from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, SeerdError
 from seerd.planner.model import Limits, Mode
 from seerd.planning.extending import RunSoFar, extension
 from seerd.runs.reading import replay
@@ -45,6 +47,7 @@ from seerd.shell.journal import Entry, Journal
 from seerd.shell.providers.ec2 import Ec2Provider
 from seerd.shell.providers.ec2_request import Ec2Settings
 from seerd.shell.run_environment import RunEnvironment
+from tests.faults.damage import files_of, flip_a_bit, put_back, without_tail
 from tests.faults.ec2 import Client, Ec2, VirtualCloud
 from tests.faults.machines import Door, Host
 from tests.faults.objects import VirtualStore
@@ -58,7 +61,15 @@ from tests.faults.scenario import (
     NewJob,
     Scenario,
 )
-from tests.faults.strains import COMMIT_S, SHORT_JOB, SLOW_COMMIT
+from tests.faults.strains import (
+    COMMIT_S,
+    FLIPPED,
+    JOURNALS,
+    OLDER,
+    SHORT_JOB,
+    SLOW_COMMIT,
+    TAIL_LOST,
+)
 from tests.faults.timeline import EPOCH, Killed, Loop
 from tests.faults.training import Shared
 from tests.faults.versions import OTHER_RULES, Version
@@ -68,12 +79,17 @@ from tests.recorded import differing
 @dataclass(frozen=True, slots=True)
 class Watching:
     """Who looks on. `said`: lines for people; `saw`: the state after each batch; `over`: the
-    process has ended, and why if not in order.
+    process has ended, and why if not in order; `lost`: events were lost that had been committed.
     """
 
     said: Callable[[str], None]
     saw: Callable[[State, list[Entry]], None]
     over: Callable[[Daemon | None, BaseException | None], None]
+    lost: Callable[[], None]
+
+
+COPY_EVERY = 25
+"""Writes between two copies of the journal."""
 
 
 class NoRules:
@@ -100,6 +116,7 @@ class DoomedJournal(Journal):
                 f"the journal {self.path} cannot be written: database or disk is full"
             )
         super().append(entries)
+        mine.copy_at_times(self.path)
         mine.said_all(entries)
         mine.die_if(lambda kill: kill.write == mine.writes and kill.after)
         if mine.shared.chance.hits(SLOW_COMMIT):
@@ -141,6 +158,10 @@ class Coordinator:
         self._kills = list(scenario.kills)
         self._door: Door | None = None
         self._incarnation = 0
+        self._happened: set[str] = set()
+        self._copy: dict[Path, bytes] | None = None
+        self._lost_limits: list[Limits] = []
+        self._has_lost = False
 
     @property
     def alive(self) -> bool:
@@ -174,7 +195,16 @@ class Coordinator:
         with loop.running():
             path = self._folder / "journal.db"
             fresh = not path.exists()
-            journal = DoomedJournal.create(path, EPOCH) if fresh else DoomedJournal.open(path)
+            if not fresh:
+                self._damage(path)
+            try:
+                journal = DoomedJournal.create(path, EPOCH) if fresh else DoomedJournal.open(path)
+            except DamagedJournalError as error:
+                self._cut(path)
+                loop.kill()
+                self.left_at = now
+                self._watching.over(None, error)
+                return
             journal.coordinator = self  # type: ignore[attr-defined]
             self._journals.append(journal)
             begun = next(journal.entries(), None) is not None
@@ -182,6 +212,10 @@ class Coordinator:
             state = replay(journal, rules) if begun else new_state(self._scenario.facts, rules)
             if not fresh:
                 _take_up_clock(journal, state.now)
+            if self._has_lost:
+                self._has_lost = False
+                there = self.shared.training.items()
+                self.shared.lost |= {one for (i, _), one in there if i not in state.fleet.instances}
             if begun:
                 self._look_recorded(journal, state)
             if (
@@ -197,6 +231,47 @@ class Coordinator:
             first = RunStarted(at=daemon.clock.now(), facts=state.facts)
             work = daemon.resume() if begun else daemon.begin(first)
             loop.spawn(work, lambda task: self._ended(loop, daemon, task))
+
+    def copy_at_times(self, path: Path) -> None:
+        """Keep a copy of the journal, as a backup does, if it is to be put back."""
+        chance = self.shared.chance
+        if chance.can(OLDER) and self.writes % COPY_EVERY == 0:
+            self._copy = files_of(path)
+
+    def _damage(self, path: Path) -> None:
+        """Let the disk not have kept what was on it."""
+        chance = self.shared.chance
+        can = (name for name in JOURNALS if name not in self._happened)
+        name = next((n for n in can if (n != OLDER or self._copy) and chance.hits(n)), None)
+        if name is None:
+            return
+        self._happened.add(name)
+        before, dice = files_of(path), chance.dice(name)
+        for journal in self._journals:
+            journal.close()
+        self._journals.clear()
+        if name == TAIL_LOST:
+            put_back(path, without_tail(before, dice))
+        else:
+            put_back(path, self._copy if name == OLDER and self._copy else before)
+        if name == FLIPPED:
+            flip_a_bit(dice.choice([one for one in before if one.stat().st_size]), dice)
+        if not _whole(path):  # the first event is hit, and there is no way back
+            put_back(path, before)
+        whole, kept = _whole(path), self.state
+        if kept is not None and whole < kept.clock.seq:
+            self._watching.said(f"{name}: {whole} events of {kept.clock.seq} are left")
+            self._lost_limits.append(self.limits)
+            self._has_lost = True
+            self._watching.lost()
+
+    def _cut(self, path: Path) -> None:
+        """The person types `seerd resume --up-to`."""
+        with (
+            warnings.catch_warnings(action="ignore", category=DamagedWarning),
+            Journal.open(path, read_only=True) as journal,
+        ):
+            journal.cut(sum(1 for _ in journal.entries()))
 
     def bury(self) -> None:
         """Nothing of any of its processes is left."""
@@ -258,6 +333,12 @@ class Coordinator:
         """Those that hold now, as far as is known."""
         state = self.state
         return (self._scenario if state is None else state).facts.problem.limits
+
+    @property
+    def granted(self) -> Limits:
+        """The largest that ever held, also by events that the journal has lost."""
+        every = [*self._lost_limits, self.limits]
+        return max(every, key=lambda one: (one.deadline_s, one.budget_gpu_s, one.cost_usd or 0.0))
 
     def hold_up(self, for_s: float) -> None:
         """Nothing of the present process happens for so long."""
@@ -408,6 +489,17 @@ def _job(mode: Mode, name: str = "") -> Job:
         10.0,
         id=name,
     )
+
+
+def _whole(path: Path) -> int:
+    """How many events of a journal can be read."""
+    with (
+        warnings.catch_warnings(action="ignore", category=DamagedWarning),
+        contextlib.suppress(JournalError),
+        Journal.open(path, read_only=True) as journal,
+    ):
+        return sum(1 for _ in journal.entries())
+    return 0
 
 
 def _short(command: AnyCommand) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from seerd.core.commands import StartTrial
-from seerd.core.events import PolicyAnswered, TrialCheckpointed
+from seerd.core.events import PolicyAnswered, RunResumed, TrialCheckpointed
 from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase
@@ -57,6 +57,8 @@ class Promises:
         self._unknown_since: dict[str, float] = {}
         self._confirmed: dict[tuple[str, str], float] = {}
         self._agreement = Agreement(play, self.broken)
+        self._lost_at: float | None = None
+        self._unseen: set[str] = set()
 
     @property
     def budget_gpu_s(self) -> float:
@@ -64,7 +66,7 @@ class Promises:
         if self._play.scenario.promised_gpu_s is not None:
             return self._play.scenario.promised_gpu_s
         limits, price = (
-            self._play.coordinator.limits,
+            self._play.coordinator.granted,
             self._play.scenario.facts.cluster.usd_per_gpu_h,
         )
         return (
@@ -94,6 +96,7 @@ class Promises:
         self._every_instance_is_known(state)
         if not entries:
             return
+        self._note_what_is_known(state, entries)
         for what in violations(state):
             if not what.startswith(LEDGERS):
                 self.broken(what)
@@ -109,10 +112,39 @@ class Promises:
         if any(isinstance(entry.event, PolicyAnswered) for entry in entries):
             self._a_policy_is_not_waited_for_for_ever(state)
 
+    def lost(self) -> None:
+        """The journal has lost events that were committed: nobody knows of checkpoints any more
+        that were confirmed by them, nor what policies were asked.
+        """
+        self._confirmed.clear()
+        self._agreement.lost()
+        self._lost_at = self._play.now
+
+    def _note_what_is_known(self, state: State, entries: list[Entry]) -> None:
+        """Of instances whose launch the journal has lost, nobody can know those that EC2 did not
+        show yet, or not any more as the run's, when it was asked what there is; nor of checkpoints
+        that were deleted since.
+        """
+        resumed = next((one for one in entries if isinstance(one.event, RunResumed)), None)
+        if resumed is None or self._lost_at is None:
+            return
+        if isinstance(resumed.event, RunResumed) and resumed.event.lost is not None:
+            self._play.shared.lost.clear()
+        for instance in self._play.ec2.instances.values():
+            known = {instance.id, instance.command} & state.fleet.instances.keys()
+            shown = instance.visible <= self._lost_at and not instance.faded
+            if not known and not shown and int(instance.command.partition(".")[0]) >= resumed.seq:
+                self._unseen.add(instance.id)
+        trials, shared = state.trials.values(), self._play.shared
+        named = {(trial.id, one.name) for trial in trials for one in trial.checkpoints}
+        shared.gone = named - shared.objects.whole.keys()
+        self._lost_at = None
+
     def _excused_gpu_s(self) -> float:
         """What nobody could have saved: a machine that is dead or whose agent hangs, while no
         daemon could reach EC2; one without an agent, while there was no daemon to start one, or
-        none that could log in or reach EC2 (see docs/reliability.md, "What is left").
+        none that could log in or reach EC2; one that nobody could know (see docs/reliability.md,
+        "What is left").
         """
         play = self._play
         absent = play.coordinator.absent
@@ -125,6 +157,7 @@ class Promises:
             dead = [] if host.vanished_at is None else [(dead_at, host.instance.ended or play.now)]
             seconds += overlap_s(merged([*_before(dead_at, host.hung), *dead]), unreachable)
             seconds += overlap_s(_before(dead_at, host.alone), unhelped)
+        seconds += sum(play.ec2.instances[one].billed_s(play.now) for one in self._unseen)
         return seconds * play.scenario.facts.cluster.gpus_per_instance
 
     def _take_in_hand(self) -> None:
@@ -147,9 +180,12 @@ class Promises:
     def _confirmed_is_restorable(self, state: State) -> None:
         """The newest confirmed checkpoint of every trial is in the store, whole."""
         for trial in state.trials.values():
+            if not trial.checkpoints:
+                continue
+            newest = trial.id, trial.checkpoints[0].name
             if (
-                trial.checkpoints
-                and (trial.id, trial.checkpoints[0].name) not in self._play.shared.objects.whole
+                newest not in self._play.shared.objects.whole
+                and newest not in self._play.shared.gone
             ):
                 self.broken(
                     f"checkpoint {trial.checkpoints[0].name} of {trial.id} was confirmed and "
@@ -163,7 +199,8 @@ class Promises:
         event = entry.event
         if not isinstance(event, TrialCheckpointed) or event.metric is None:
             return
-        kept = {checkpoint.name for checkpoint in state.trials[event.trial].checkpoints}
+        trial = state.trials.get(event.trial)  # the journal may have lost it
+        kept = {checkpoint.name for checkpoint in trial.checkpoints} if trial else set()
         if event.name in kept or any(isinstance(one, Kept) for one in entry.decided):
             sign = sign_of(state.facts.goal_of(event.trial))
             self._confirmed[event.trial, event.name] = sign * event.metric
@@ -251,7 +288,9 @@ class Promises:
         charges = list(state.ledger.charges())
         minimum_s = state.facts.cluster.minimum_s
         account = sum(
-            i.billed_s(self._play.now, minimum_s) for i in self._play.ec2.instances.values()
+            i.billed_s(self._play.now, minimum_s)
+            for i in self._play.ec2.instances.values()
+            if i.id not in self._unseen
         )
         charged = sum(charge.gpu_s(state.now) / charge.gpus for charge in charges)
         if charged < account - self._unseen_s * len(charges) - EPSILON_S:

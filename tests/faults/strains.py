@@ -23,11 +23,15 @@ PIDS_FULL = "pid table full"
 NOTICE_CHANGES = "another notice"
 SHORT_JOB = "job added with short limits"
 AGENTS_JOURNAL = "agent's journal damaged"
+FLIPPED, TAIL_LOST, OLDER = "journal's bit flipped", "journal's tail lost", "older journal"
+JOURNALS = (FLIPPED, TAIL_LOST, OLDER)
+"""What happens to the coordinator's journal while it is down: each at most once in a run."""
 
 RATES: dict[str, tuple[float, float]] = {
     SLOW_COMMIT: (0.003, 0.1),
     FLOODS: (0.05, 0.5),
 }
+DAMAGES = dict.fromkeys(JOURNALS, (0.5, 1.0))
 SPANS: dict[str, tuple[float, float]] = {
     STARVED: (1.0, 15.0),
     FROZEN: (0.0, 0.0),
@@ -37,7 +41,7 @@ SPANS: dict[str, tuple[float, float]] = {
     NOTICE_CHANGES: (10.0, 120.0),
     AGENTS_JOURNAL: (0.0, 0.0),
 }
-NAMES = frozenset({*RATES, *SPANS, SHORT_JOB})
+NAMES = frozenset({*RATES, *DAMAGES, *SPANS, SHORT_JOB})
 
 COMMIT_S = 0.1, 4.0
 """How long a slow commit holds up the daemon."""
@@ -49,6 +53,8 @@ STEPS_S = (-7200.0, -3600.0, -30.0, -2.0, 2.0, 30.0, 3600.0, 7200.0)
 """By how much a clock is set."""
 AFFECTED = 0.3
 """So many runs have a strain at all."""
+DAMAGED = 0.2
+"""So many runs can have each kind of damage to the coordinator's journal, if it is killed."""
 SHORT_JOBS = 0.5
 """So many of the jobs that are added have short limits."""
 
@@ -60,14 +66,23 @@ BEFORE = frozenset(
     )
 )
 """Seeds that tests keep, of runs without any strain."""
+WHOLE = frozenset((31000006, 31000015, 31000018, 31000035, 73994708787, 73994708790))
+"""Seeds that tests keep, of runs whose coordinator's journal is not damaged."""
 
 
 def strained(weather: Weather, seed: int, deadline_s: float) -> Weather:
     """Return the weather with some strains."""
     rng = random.Random(f"strains {seed}")
-    if seed in BEFORE or rng.random() >= AFFECTED:
+    if seed in BEFORE:
         return weather
-    share, rates, spans = rng.choice([0.2, 0.4]), dict(weather.rates), dict(weather.spans)
+    rates, spans = dict(weather.rates), dict(weather.spans)
+    for name, (least, most) in DAMAGES.items():
+        dice = random.Random(f"{name} {seed}")
+        if seed not in WHOLE and dice.random() < DAMAGED:
+            rates[name] = dice.uniform(least, most)
+    if rng.random() >= AFFECTED:
+        return Weather(rates, spans)
+    share = rng.choice([0.2, 0.4])
     for name, (least, most) in RATES.items():
         dice = random.Random(f"{name} {seed}")
         if dice.random() < share:

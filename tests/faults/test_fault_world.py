@@ -21,7 +21,7 @@ from tests.faults.__main__ import again, fresh
 from tests.faults.scenario import DEFAULT, EVERYTHING, ONE_JOB, Kill, Scenario, scenario
 from tests.faults.shrink import shrink
 from tests.faults.soak import Soaked, soak
-from tests.faults.strains import AGENTS_JOURNAL
+from tests.faults.strains import AGENTS_JOURNAL, JOURNALS
 from tests.faults.weather import Weather
 from tests.faults.world import Play, Report, play
 
@@ -97,6 +97,19 @@ clocks.
 @pytest.mark.parametrize("seed", STRAINED)
 def test_a_seed_with_strains_is_kept(seed: int) -> None:
     assert not play(scenario(seed)).wrong
+
+
+DAMAGED = (
+    *(52000075, 52000148, 52000150, 52000229, 52000271, 52000592, 52000925, 52000950, 53000229),
+)
+"""Seeds that notice mistakes in what follows from events that a journal has lost."""
+
+
+@pytest.mark.parametrize("seed", DAMAGED)
+def test_a_seed_with_a_damaged_journal_is_kept(seed: int) -> None:
+    report = play(scenario(seed))
+    assert not report.wrong
+    assert report.injected.keys() & set(JOURNALS)
 
 
 def test_fresh_seeds_are_others_each_second_and_each_day() -> None:

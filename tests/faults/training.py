@@ -72,6 +72,11 @@ class Shared:
     reported  trial and attempt -> what its script has reported, by the number of the report
     ended     instance, trial and attempt -> when the last of its processes was gone
     leases    until when an instance would run if each lease, new or renewed, had been the last
+    lost      attempts that the coordinator's journal has lost, on instances that are still being
+              launched as far as it says: where nothing else is missing, nobody knows of them
+              before their agent answers
+    gone      checkpoints that the coordinator's journal names, and that were deleted once newer
+              ones were confirmed, of which it has lost the record
     """
 
     timeline: Timeline
@@ -88,6 +93,8 @@ class Shared:
     reported: dict[tuple[str, int], dict[int, float | None]] = field(default_factory=dict)
     ended: dict[tuple[str, str, int], float] = field(default_factory=dict)
     leases: list[float] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
+    gone: set[tuple[str, str]] = field(default_factory=set)
 
     def worth(self, model: Model) -> float:
         """The more the better, for its job."""
@@ -266,7 +273,8 @@ class Run:
                 shared.wrong.append(
                     f"GPU {gpu} of {instance} is given to {self.key} while {holder} trains there"
                 )
-            if holder.rpartition("/")[0] == self.start.trial and holder != self._name:
+            again = holder.rpartition("/")[0] == self.start.trial and holder != self._name
+            if again and holder not in shared.lost:
                 shared.wrong.append(
                     f"{self.key} begins on {self.instance} while {holder} runs on {instance}"
                 )

@@ -55,6 +55,10 @@ class Chance:
         self.injected[name] += 1
         return True
 
+    def can(self, name: str) -> bool:
+        """Whether this goes wrong at times."""
+        return name in self._weather.rates
+
     def during(self, name: str, now: float) -> bool:
         """Whether this is one of its times."""
         for since, until in self._weather.spans.get(name, ()):

@@ -102,7 +102,7 @@ class Play:
         self._told = told
         self._folder = folder
         self._set_wrong_s = self._stepped_s = 0.0
-        watching = Watching(self.say, self._saw, self._over)
+        watching = Watching(self.say, self._saw, self._over, self._lost)
         self.coordinator = Coordinator(
             scenario, self.shared, self.ec2, self.hosts, folder, watching
         )
@@ -122,7 +122,7 @@ class Play:
     @property
     def deadline_s(self) -> float:
         """Of the run."""
-        return self.coordinator.limits.deadline_s
+        return self.coordinator.granted.deadline_s
 
     @property
     def last_trouble_s(self) -> float:
@@ -206,6 +206,9 @@ class Play:
         self.events += len(entries)
         self.coordinator.state = state
         self.promises.after(state, entries)
+
+    def _lost(self) -> None:
+        self.promises.lost()
 
     def _over(self, daemon: Daemon | None, error: BaseException | None) -> None:
         if isinstance(

@@ -52,7 +52,7 @@ from seerd.shell.daemon import Daemon
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
+from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.view.watch import lines_to
@@ -160,8 +160,8 @@ class Machines:
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None: ...
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        return list(known)
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
+        return list(known), []
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         if not self.waiting:

@@ -12,6 +12,7 @@ LIMITS = "tests/core/test_limits.py"
 WORLD = "tests/faults/test_fault_world.py"
 SEED = f"{WORLD}::test_a_seed_that_once_failed_is_kept"
 STRAINED = f"{WORLD}::test_a_seed_with_strains_is_kept"
+DAMAGED = f"{WORLD}::test_a_seed_with_a_damaged_journal_is_kept"
 
 ENDURING = (
     Mutant(
@@ -166,5 +167,61 @@ ENDURING = (
         "self._environment.provider.open(lambda: self._core.lease()[0])",
         "self._environment.provider.open()",
         (f"{STRAINED}[30044]",),
+    ),
+    Mutant(
+        "events that are missing are not noticed when a run is taken up",
+        "the ledger is the cloud's own account",
+        "Daemon._gap",
+        "gap(self.state, acked, strays, backlog, self._journal.lost_until)",
+        "None",
+        (f"{DAMAGED}[52000075]", f"{DAMAGED}[52000229]"),
+    ),
+    Mutant(
+        "instances that the journal lacks are ended without a word",
+        "the ledger is the cloud's own account",
+        "Daemon._take_up",
+        "lacks(self.state, one.instance, one.launch)",
+        "False",
+        (f"{DAMAGED}[52000150]", f"{DAMAGED}[52000229]"),
+    ),
+    Mutant(
+        "instances that the journal lacks are not charged",
+        "the ledger is the cloud's own account",
+        "record._",
+        "_add_strays(state, event.strays)",
+        "",
+        (f"{DAMAGED}[52000229]",),
+    ),
+    Mutant(
+        "a launch that was under way before events were lost goes on, whatever it has begun",
+        "no trial runs twice at once",
+        "Daemon._take_up",
+        "await self._dispatch.call_off(launches)",
+        "pass",
+        (f"{DAMAGED}[52000271]",),
+    ),
+    Mutant(
+        "agents' facts from while launches are called off come before older ones",
+        "facts are in the journal in order, once",
+        "Daemon._take_up",
+        "backlog += [_happened_by(let_go_s, event) for event in self._queue.take()]",
+        "",
+        (f"{DAMAGED}[53000229]",),
+    ),
+    Mutant(
+        "an end before its beginning counts as the end of a gap",
+        "the ledger is the cloud's own account",
+        "Ledger.end",
+        "at_s if at_s >= charge.since_s else max(now_s, charge.since_s)",
+        "max(at_s, charge.since_s)",
+        (f"{DAMAGED}[52000148]",),
+    ),
+    Mutant(
+        "a damaged last line of an agent's journal counts as torn",
+        "facts are in the journal in order, once",
+        "agent.journal._read",
+        'return messages, good, f"{path}, line {number}: {error}"',
+        'return messages, good, f"{path}, line {number}: {error}" if number < len(lines) else ""',
+        (f"{DAMAGED}[52000592]", "tests/agent/test_agent_journal.py"),
     ),
 )

@@ -45,7 +45,7 @@ from seerd.shell.collecting import Collector
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
+from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.directory import DirectoryStore
 
@@ -201,9 +201,9 @@ class Provider:
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None: ...
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
         self.adopted.append((list(known), list(tokens)))
-        return list(known)
+        return list(known), []
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         self.asked.append(token)

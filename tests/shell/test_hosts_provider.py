@@ -186,7 +186,7 @@ def test_a_new_daemon_takes_up_what_it_knows_and_ends_the_rest(place: Place) -> 
 
     async def second(provider: HostsProvider) -> None:
         place.servers[1].stop()
-        assert await provider.adopt(kept, ["5.2"]) == kept[:1]
+        assert await provider.adopt(kept, ["5.2"]) == (kept[:1], [])
         until(lambda: place.agents()[2] == 0)
         assert (await welcome(place.run, await provider.connect(kept[0]))).gpus == 2
         assert any(

@@ -31,7 +31,7 @@ from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.providers import local
-from seerd.shell.providers.base import Connection, Loss, never
+from seerd.shell.providers.base import Adopted, Connection, Loss, never
 from seerd.shell.providers.local import LocalProvider
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.stores.directory import DirectoryStore
@@ -49,8 +49,8 @@ class Mute:
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         pass
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        return list(known)
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
+        return list(known), []
 
     async def connect(self, instance: str) -> Connection:
         return await asyncio.open_unix_connection(str(self._path))

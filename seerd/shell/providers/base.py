@@ -72,11 +72,17 @@ class Loss:
     instance  its id
     why       the cause, for people
     span      when it ran
+    launch    token of its launch, if it is not known here
     """
 
     instance: str
     why: str
     span: Span
+    launch: str = ""
+
+
+Adopted = tuple[list[str], list[Loss]]
+"""Instances that are still there after a restart, and rented ones that nobody knew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +106,10 @@ class Provider(Protocol):
         daemon. Raises `ProviderError` if none can be had at all (credentials, network).
         """
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
         """Return which of the instances `known` are still there after a restart. All other
         instances of the run are given back, except those of the launches `tokens`, which are still
-        under way.
+        under way; of others that were rented, return when they ran.
         """
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:

@@ -21,7 +21,7 @@ from seerd.shell.aws.errors import AwsError
 from seerd.shell.aws.instances import RUN, tagged
 from seerd.shell.aws.keys import Keys
 from seerd.shell.clock import unlimited, wall
-from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span
+from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span
 from seerd.shell.providers.ec2_dry import DryPlaces
 from seerd.shell.providers.ec2_fleet import HUNT_S, Ec2Fleet
 from seerd.shell.providers.ec2_flight import Door, Flight, LaunchContext, machine, span_of
@@ -98,9 +98,9 @@ class Ec2Provider:
         if self._ground is not None:
             self._ground = replace(self._ground, settings=self._settings)
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
-        """Return those of the instances `known` that live. What the launches `tokens` have brought
-        is left for `launch` to find; all else is ended.
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
+        """Return those of the instances `known` that live, and all else, which is ended. What the
+        launches `tokens` have brought is left for `launch` to find.
         """
         self._awaited = set(tokens)
         found = await self._found(known)
@@ -112,11 +112,12 @@ class Ec2Provider:
         kept = [entry for entry in entries if entry.instance in known and not entry.ended]
         for entry in kept:
             entry.handed_over = True
-        await self._fleet.end_all(
-            entry for entry in entries if entry.instance not in known and not entry.ended
-        )
+        others = [entry for entry in entries if entry.instance not in known]
+        await self._fleet.end_all(entry for entry in others if not entry.ended)
         self._fleet.watch()
-        return [entry.instance for entry in kept]
+        return [one.instance for one in kept], [
+            Loss(one.instance, one.why, one.span, one.token) for one in others
+        ]
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """Launch one instance for this token and return it once its agent is ready. Raises

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from seerd.errors import CloudError, LaunchError, ProviderError
 from seerd.shell.clock import unlimited, wall
-from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
+from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
 from seerd.shell.ssh.remote import Remote, RemoteMachine
 
 PATIENCE_S = 15.0
@@ -102,7 +102,7 @@ class HostsProvider:
             "none of the hosts can be used:\n" + "\n".join(f"  {cause}" for cause in causes)
         )
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
         """Return those of the instances `known` whose hosts can be reached. On hosts without
         such an instance, end what the run may have left there.
         """
@@ -110,7 +110,7 @@ class HostsProvider:
         there = await asyncio.gather(
             *(self._take_up(name, wanted.get(name)) for name in self._hosts)
         )
-        return [instance for instance in there if instance is not None]
+        return [instance for instance in there if instance is not None], []
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """Take the first host that is not in use and can be made ready. Raises `LaunchError`."""

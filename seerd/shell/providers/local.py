@@ -24,7 +24,7 @@ from pathlib import Path
 from seerd.agent.host import attempt_of, below, each_of_run, is_there, keeper_mark, kill, seen
 from seerd.errors import ProviderError
 from seerd.shell.clock import unlimited, wall
-from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span, never
+from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
 
 START_S = 20.0
 END_S = 10.0
@@ -63,9 +63,9 @@ class LocalProvider:
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Do nothing: this machine is there, and its agents cost nothing by themselves."""
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
         """Return the instances whose folders still exist: without its folder, one is gone."""
-        return [instance for instance in known if self._there(instance)]
+        return [instance for instance in known if self._there(instance)], []
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         """Start the instance for this token: make its folder and start an agent in it. Raises
