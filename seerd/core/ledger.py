@@ -126,9 +126,7 @@ class Ledger:
         yield from self.open.values()
 
     def between_gpu_s(self, since_s: float, until_s: float) -> float:
-        """Return the GPU-seconds that are charged from `since_s` until `until_s`; open charges are
-        until then.
-        """
+        """Return the GPU-seconds charged from `since_s` until `until_s`; open charges go on."""
         ends = (
             (c, until_s if c.until_s is None else min(c.until_s, until_s)) for c in self.charges()
         )

@@ -168,9 +168,8 @@ def _add_strays(state: State, strays: Mapping[str, tuple[float | None, float | N
     """Add instances that have ended, and of which the journal has lost all, see `RunResumed`."""
     gpus, minimum_s = state.facts.cluster.gpus_per_instance, state.facts.cluster.minimum_s
     for name, (since_s, until_s) in strays.items():
-        instance = Instance(name, gpus, InstancePhase.TERMINATED, ended_at=until_s)
-        instance.why = "the journal lacks its launch"
-        state.fleet.instances[name] = instance
+        over = InstancePhase.TERMINATED
+        state.fleet.instances[name] = Instance(name, gpus, over, ended_at=until_s)
         if since_s is not None:
             state.ledger.start(Charge(name, name, gpus, since_s, minimum_s=minimum_s))
             state.ledger.end(name, until_s or state.now, state.now)

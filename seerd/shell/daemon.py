@@ -165,8 +165,8 @@ class Daemon:
     ) -> tuple[float, float] | None:
         """Return from when until when events are missing, and add it to `notes`; None: none.
 
+        others  when instances that the journal lacks ended
         saved   when trials that the journal lacks last stored a checkpoint, since 1970
-        others  when instances that it lacks ended
         """
         welcomes = self._dispatch.welcomes()
         acked = {instance: welcome.acked for instance, welcome in welcomes.items()}

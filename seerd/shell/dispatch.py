@@ -95,7 +95,7 @@ class Reattached:
     alive  instances that are still there
     ended  when the others ended, as far as their cloud tells: seconds since the run began
     saved  checkpoints in the store that the journal may not know yet
-    others rented instances that nobody had asked for, as far as was known; all have ended
+    others rented instances that were not known; all have ended
     """
 
     alive: tuple[str, ...]
