@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -61,7 +62,7 @@ class Bench:
         env |= {"PYTHONPATH": str(self._copy), "OPENBLAS_NUM_THREADS": "1"}
         self._process = self._stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-m", "tests.mutants.forks"],
+                [*_alone(), sys.executable, "-m", "tests.mutants.forks"],
                 cwd=self._copy,
                 env=env,
                 stdin=subprocess.PIPE,
@@ -133,6 +134,18 @@ class Bench:
         self._process.stdin.flush()
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
+
+
+def _alone() -> list[str]:
+    """Return what starts a program among processes of its own: a mistake in what kills processes
+    may kill all that there are.
+    """
+    alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    alone += [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
+    if shutil.which(alone[0]) is None:
+        return []
+    tried = subprocess.run([*alone, "true"], check=False, capture_output=True)
+    return [] if tried.returncode else alone
 
 
 def reaching_tests(mistake: Drawn, reached: Reached) -> list[str]:

@@ -38,6 +38,7 @@ SLOWER = (
     "tests/contracts",
     "tests/core",
     "tests/planner",
+    "tests/faults",
 )
 """Folders whose slower tests are recorded, too: without them much of the rooms is out of reach."""
 PARTS = {
