@@ -177,6 +177,7 @@ class Orders:
         )
         self._gpus = Gpus(here.machine, self._names)
         self._attempts: Dict[str, LocalAttempt] = {}
+        self._ended: Dict[str, int] = {}
         self._limit = ReportLimit(lambda: len(self._attempts), lambda: journal.unacknowledged)
         self._file_events = FileEvents()
         self._ends_at: Optional[float] = None
@@ -292,16 +293,21 @@ class Orders:
             await attempt.done.wait()
 
     async def end_others(self, holds: Collection[str]) -> List[str]:
-        """Kill every attempt that is not among these; return their names once they have ended, or
-        after `OTHERS_S` seconds: what they saved last may take longer to store.
+        """Kill every attempt that is not among these, and wait until they have ended, at most
+        `OTHERS_S` seconds: what they saved last may take longer to store.
+
+        Returns their names, and those of earlier calls: until a fact from after the kill is
+        acknowledged, the daemon may not have received them.
         """
         others = [one for key, one in self._attempts.items() if key not in holds]
         for attempt in others:
+            self._ended[attempt.key] = self._journal.last + 1
             attempt.stop("asked", -math.inf)
         if others:
             ends = [asyncio.ensure_future(attempt.done.wait()) for attempt in others]
             await asyncio.wait(ends, timeout=OTHERS_S)
-        return [attempt.key for attempt in others]
+        acked = self._journal.acknowledged
+        return [key for key, fact in self._ended.items() if acked < fact]
 
     def close(self) -> None:
         """Begin no more attempts."""

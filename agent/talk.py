@@ -50,6 +50,7 @@ class Talk:
         self._sent = 0
         self._news = asyncio.Event()
         self._sending: Optional[asyncio.Task[None]] = None
+        self._is_welcome = False
 
     async def hello(self) -> Optional[Hello]:
         """Read the daemon's first line, and return it.
@@ -73,6 +74,7 @@ class Talk:
         ended = [] if hello.holds is None else await orders.end_others(hello.holds)
         last, acked, attempts = self._journal.last, self._journal.acknowledged, orders.attempts
         now, wall, boot, gpus = clock.now(), time.time(), host.boot_id(), self._here.gpus
+        self._is_welcome = True
         self.say(Welcome(VERSION, AGENT, gpus, last, now, attempts, boot, wall, True, acked, ended))
         for question in orders.asks:
             self.say(question)
@@ -85,8 +87,11 @@ class Talk:
             self._sending.cancel()
 
     def say(self, message: Union[Welcome, Alive, Ask]) -> None:
-        """Send what is no fact, and is said on this connection alone."""
-        self._writer.write(encode(message))
+        """Send what is no fact, and is said on this connection alone. A question that comes before
+        the welcome is sent behind it.
+        """
+        if self._is_welcome:
+            self._writer.write(encode(message))
 
     def tell(self) -> None:
         """Have the new facts in the journal sent."""
@@ -102,7 +107,7 @@ class Talk:
         """
         if self._sending is not None:
             self._sending.cancel()
-        self._writer.write(b"".join(self._journal.lines_after(self._sent)))
+            self._writer.write(b"".join(self._journal.lines_after(self._sent)))
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), FAREWELL_S)
@@ -124,10 +129,13 @@ class Talk:
         try:
             while True:
                 self._news.clear()
-                while lines := self._journal.lines_after(self._sent)[:AT_ONCE]:
-                    self._writer.write(b"".join(lines))
-                    self._sent += len(lines)
-                    await self._writer.drain()
+                # They may come from the file, which is read once, however much a daemon asks for.
+                while lines := self._journal.lines_after(self._sent):
+                    for at in range(0, len(lines), AT_ONCE):
+                        some = lines[at : at + AT_ONCE]
+                        self._writer.write(b"".join(some))
+                        self._sent += len(some)
+                        await self._writer.drain()
                 await self._news.wait()
         except OSError as error:
             log.info("facts cannot be sent any more: %s", error)

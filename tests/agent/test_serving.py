@@ -10,6 +10,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -22,13 +23,14 @@ import pytest
 
 from bench.testbed.agents import RUN, Client
 from seerd.agent import clock, host, serve
-from seerd.agent.journal import facts_after
+from seerd.agent.journal import AgentJournal, facts_after
 from seerd.agent.lease import Lease
 from seerd.agent.nvml import Shares
-from seerd.agent.orders import Here
+from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import (
     Ack,
     Alive,
+    Ask,
     Computed,
     Exited,
     Hello,
@@ -46,6 +48,7 @@ from seerd.agent.protocol import (
 )
 from seerd.agent.serve import Agent
 from seerd.agent.spot import ACTION, ENDPOINT
+from seerd.agent.talk import Talk
 from tests.agent.forks import forked, status_of
 from tests.agent.test_agent_spot import Service
 
@@ -317,6 +320,70 @@ def test_attempts_that_the_daemon_does_not_hold_are_ended_before_it_is_welcomed(
     assert alone.welcome.ended == ["t1/1"]
     assert alone.welcome.attempts == ["t2/1"]
     assert alone.welcome.last == 4
+
+
+def test_a_daemon_that_got_no_welcome_is_told_again_what_was_ended(alone: Alone) -> None:
+    alone.launch()
+    client = alone.ready()
+    alone.start(client, "sleep 60")
+    client.until(Started)
+    for _ in range(2):
+        ending = alone.connect(2, [])
+        assert alone.welcome.ended == ["t1/1"]
+    ending.say(Ack(ending.until(Exited).seq))
+    ending.say(Renew(600, 10.0))
+    ending.until(Alive)
+    alone.connect(3, [])
+    assert alone.welcome.ended == []
+
+
+def test_no_question_is_asked_before_the_welcome(alone: Alone) -> None:
+    async def asks() -> bytes:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_connection(sock=ours)
+            journal = AgentJournal(alone.folder / "journal.jsonl")
+            talk = Talk(reader, writer, alone.here, journal)
+            talk.say(Ask("t1", 1, "1", 1))
+            await talk.farewell()
+            journal.close()
+            return theirs.recv(1)
+
+    assert asyncio.run(asks()) == b""
+
+
+class Counting(AgentJournal):
+    """Counts how often it is read."""
+
+    reads = 0
+
+    def lines_after(self, seen: int) -> list[bytes]:
+        self.reads += 1
+        return super().lines_after(seen)
+
+
+def test_a_daemon_that_has_nothing_gets_all_by_one_reading_of_the_file(alone: Alone) -> None:
+    journal = Counting(alone.folder / "journal.jsonl")
+    makers = [lambda seq: Noticed(seq, 1.0, "cold", None, "x")] * 1000
+    journal.add(makers)
+    journal.acknowledge(1000)
+
+    async def tells() -> int:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        daemon, speaks = await asyncio.open_connection(sock=theirs)
+        talk = Talk(reader, writer, alone.here, journal)
+        carried = Orders(alone.here, journal, print, print, print)  # type: ignore[arg-type]
+        talks = asyncio.ensure_future(talk.listen(Hello(11, RUN, 0), carried, print))
+        lines = [await daemon.readline() for _ in range(1001)]
+        speaks.close()
+        await talks
+        talk.close()
+        return len(lines)
+
+    assert asyncio.run(tells()) == 1001
+    assert journal.reads <= 2
+    journal.close()
 
 
 def test_many_reports_are_kept_together_and_all_are_told_in_order(alone: Alone) -> None:
