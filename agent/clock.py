@@ -9,15 +9,18 @@ with the same clock.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
+import zlib
 from pathlib import Path
-from typing import Optional
+from typing import Any, Dict, Optional
 
 FILE = "clock.json"
 """Holds the clock's zero and the boot that it is of, in the agent's folder."""
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Counts since the boot, the same for all processes (clock_gettime(2))."""
+log = logging.getLogger("agent")
 
 
 class _Anchor:
@@ -26,12 +29,15 @@ class _Anchor:
 
 def begin(folder: Path, boot: str) -> None:
     """Go on with the clock of earlier agents in this folder, or note a new one there if none of
-    them was of this boot, whose id is `boot`.
+    them was of this boot, whose id is `boot`. A damaged file is set aside, and counts for nothing.
     """
     known = zero_of(folder, boot)
+    if known is None and _is_damaged(folder / FILE):
+        log.warning("%s is damaged: it is set aside, and a new clock begun", folder / FILE)
+        os.replace(folder / FILE, folder / f"{FILE}.damaged")
     _Anchor.zero = time.time() - since_boot() if known is None else known
     part = folder / f".{FILE}"
-    part.write_text(json.dumps({"boot": boot, "zero": _Anchor.zero}))
+    part.write_text(json.dumps(_checked({"boot": boot, "zero": _Anchor.zero})))
     os.replace(part, folder / FILE)
 
 
@@ -40,10 +46,35 @@ def zero_of(folder: Path, boot: str) -> Optional[float]:
     time; None if none of them was of this boot.
     """
     try:
-        kept = json.loads((folder / FILE).read_text())
+        kept = _read(folder / FILE)
         return float(kept["zero"]) if boot and kept["boot"] == boot else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _read(path: Path) -> Dict[str, Any]:
+    """Read what is kept; files of earlier versions have no checksum. Raises `OSError`, and
+    `ValueError`, `TypeError` or `KeyError` if it is damaged.
+    """
+    kept: Dict[str, Any] = json.loads(path.read_text())
+    if "check" in kept and kept != _checked(kept):
+        raise ValueError("it does not fit its checksum")
+    return {"boot": kept["boot"], "zero": float(kept["zero"])}
+
+
+def _checked(kept: Dict[str, Any]) -> Dict[str, Any]:
+    check = zlib.crc32(f"{kept['boot']} {kept['zero']!r}".encode())
+    return {**kept, "check": f"{check:08x}"}
+
+
+def _is_damaged(path: Path) -> bool:
+    try:
+        _read(path)
+    except OSError:
+        return False
+    except (ValueError, TypeError, KeyError):
+        return True
+    return False
 
 
 def since_boot() -> float:
