@@ -126,7 +126,8 @@ class LeaseFolder:
 
     def locker(self, lease: str) -> Optional[Tuple[int, str]]:
         """Return the process that has taken the lock on a GPU, and its user; None if that is not
-        visible here (Linux), or it has ended and left the lock to another one.
+        visible here (Linux), or it has ended and left the lock to another one: its number may be a
+        stranger's by now.
         """
         with contextlib.suppress(OSError, ValueError):
             file = os.stat(lease, dir_fd=self._folder)
@@ -134,7 +135,7 @@ class LeaseFolder:
             with open(LOCKS) as locks:
                 rows = [line.split() for line in locks if " FLOCK " in line]
             for row in rows:
-                if row[1] == "FLOCK" and row[5] == at:
+                if row[1] == "FLOCK" and row[5] == at and _has_open(row[4], file):
                     return int(row[4]), _user(os.stat(f"/proc/{row[4]}").st_uid)
         return None
 
@@ -414,6 +415,15 @@ def _is_at(descriptor: int, name: str, folder: int) -> bool:
     except FileNotFoundError:
         return False
     return os.path.samestat(os.fstat(descriptor), there)
+
+
+def _has_open(pid: str, file: os.stat_result) -> bool:
+    """Return whether a process has a file open. Raises `OSError` if that is not visible."""
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), file):
+                return True
+    return False
 
 
 def _user(uid: int) -> str:

@@ -42,8 +42,10 @@ IDLE_S = 15.0
 """Seconds for which GPUs that a run does not use stay its own: between two rounds of trials it uses
 none for a while.
 """
-PATIENCE_S = 5.0
-"""Seconds after which it is told that an attempt waits, and for whom; and again each time."""
+PATIENCE_S, LONGEST_PAUSE_S = 5.0, 60.0
+"""Seconds after which it is told that an attempt waits, and for whom; each time twice as many, but
+no more than the second.
+"""
 log = logging.getLogger("agent")
 
 
@@ -86,6 +88,7 @@ class _Request:
         self.answered = asyncio.Event()
         self.error: Optional[OSError] = None
         self.told_at = since
+        self.pause_s = PATIENCE_S
 
 
 class _Holding:
@@ -307,7 +310,7 @@ class SharedGpus:
 
     def _tell_waits(self) -> None:
         """Tell which attempts still wait for GPUs, and who has these."""
-        late = [one for one in self._waiting if self._now() - one.told_at > PATIENCE_S]
+        late = [one for one in self._waiting if self._now() - one.told_at > one.pause_s]
         if late:
             held = self._folder.holders(self._folder.runs(dead=True))
             pool = {device.lease for device in self._devices}
@@ -315,6 +318,7 @@ class SharedGpus:
             why = shown({lease: run for lease, run in rest.items() if lease in pool}, self._folder)
         for request in late:
             request.told_at = self._now()
+            request.pause_s = min(2 * request.pause_s, LONGEST_PAUSE_S)
             self._told.waits(request.attempt, why)
 
 

@@ -321,13 +321,26 @@ def test_that_an_attempt_waits_is_told_again_and_again_with_whom_for(machine: Ma
         machine.look()
         assert second.waits == []
         machine.look(gpu_sharing.PATIENCE_S)
-        machine.look(1.0)
+        machine.look(gpu_sharing.PATIENCE_S)
+        assert len(second.waits) == 1
         machine.look(gpu_sharing.PATIENCE_S)
         assert second.waits == [("u/1", f"the run {PREFIX}1 of {user()} has gpu-0")] * 2
         first.ends("t")
         assert await second.has("u") or machine.look() or await second.has("u")
-        machine.look(gpu_sharing.PATIENCE_S)
+        machine.look(4 * gpu_sharing.PATIENCE_S)
         assert len(second.waits) == 2
+
+    run_it(story)
+
+
+def test_an_attempt_that_waits_for_an_hour_is_told_once_a_minute(machine: Machine) -> None:
+    async def story() -> None:
+        first, second = machine.comes(1), machine.comes(1)
+        await first.wants("t", 0)
+        await second.wants("u", 0)
+        for _ in range(1000):
+            machine.look(1.2)
+        assert 60 <= len(second.waits) <= 64
 
     run_it(story)
 

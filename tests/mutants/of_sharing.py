@@ -48,7 +48,7 @@ BESIDE_OTHERS = (
         "who has taken a lock is not looked up",
         "a process that holds GPUs and is no run is named",
         "LeaseFolder.locker",
-        "row[1] == 'FLOCK' and row[5] == at",
+        "row[1] == 'FLOCK' and row[5] == at and _has_open(row[4], file)",
         "False",
         (f"{SHARING}::test_a_process_that_holds_locks_and_is_no_run_is_named",),
     ),
