@@ -188,6 +188,7 @@ GUARDED = {
         "the module: /proc/driver/nvidia/gpus",
         "the module: /proc/locks",
         "LeaseFolder: /proc/",
+        "_has_open: /proc/",
     },
     "agent/warm/ending.py": {"_flush_c: ctypes"},  # of a fork, on Linux alone
     "agent/warm/identity.py": {  # in the warm process alone, which is there on Linux alone
