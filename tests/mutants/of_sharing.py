@@ -16,7 +16,7 @@ BESIDE_OTHERS = (
         "a trial that waits for its GPUs is charged",
         "a trial that waits for its GPUs costs nothing until it has them",
         "node_waits",
-        "state.ledger.begin_at(key, event.happened)",
+        "_begins(state, trial, key, event.happened)",
         "",
         (CHARGES,),
     ),

@@ -184,7 +184,7 @@ READING = (
     Mutant(
         "the log of the old journal is left beside the new one",
         "a run of format 1 is read as it was",
-        "shell.journal._put",
+        "Journal.open",
         "copied._into_one_file()",
         "pass",
         (f"{JOURNAL}::test_a_journal_of_format_1_is_not_replaced_under_whoever_reads_it",),
