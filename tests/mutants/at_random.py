@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from tests.mutants.bench import copied
 from tests.mutants.drawing import Drawn, drawn, uses
-from tests.mutants.places import ListError
+from tests.mutants.places import ROOT, ListError
 from tests.mutants.reaching import Reached, is_old, read, record
 
 FIRST_S = 1.5
@@ -36,6 +36,8 @@ START_S = 0.05
 """What a test costs beside its own time."""
 TYPES = "mypy"
 """What has noticed a mistake that no test has."""
+CHECKED = ROOT / "build" / TYPES
+"""What is known of the types without any mistake, so that each check takes seconds."""
 PASSED, NOT_THERE = 0, 4
 """Exit statuses of pytest."""
 NOTICED = {1: "a test", 2: "an import", None: "a time limit"}
@@ -58,6 +60,7 @@ class Bench:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._copy = self._stack.enter_context(copied())
+        shutil.copytree(CHECKED, self._copy / "build" / TYPES)
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         env |= {"PYTHONPATH": str(self._copy), "OPENBLAS_NUM_THREADS": "1"}
         self._process = self._stack.enter_context(
@@ -114,17 +117,13 @@ class Bench:
             answer = self._answer(list(dict.fromkeys(test.partition("[")[0] for test in tests)))
         if answer["status"] == PASSED:
             return ""
-        if answer["status"] in NOTICED:
+        if answer["failed"] or answer["status"] in NOTICED:
             return str(answer["failed"]) or NOTICED[answer["status"]]
         raise ListError(f"tests cannot be run ({answer['status']}):\n{answer['printed']}")
 
     def _mistyped(self) -> str:
         """Return what notices that types are wrong, empty if they are not."""
-        command = [sys.executable, "-m", TYPES, "--cache-dir", str(self._copy / "build" / TYPES)]
-        found = subprocess.run(command, cwd=self._copy, capture_output=True, text=True, check=False)
-        if found.returncode not in (0, 1):
-            raise ListError(f"types cannot be checked:\n{found.stdout}{found.stderr}")
-        return TYPES if found.returncode else ""
+        return "" if types_fit(self._copy, self._copy / "build" / TYPES) else TYPES
 
     def _answer(self, tests: list[str]) -> dict[str, Any]:
         assert self._process.stdin
@@ -134,6 +133,15 @@ class Bench:
         self._process.stdin.flush()
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
+
+
+def types_fit(project: Path, cache: Path) -> bool:
+    """Check the types of a copy of the project, or of itself."""
+    command = [sys.executable, "-m", TYPES, "--cache-dir", str(cache)]
+    found = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    if found.returncode not in (0, 1):
+        raise ListError(f"types cannot be checked:\n{found.stdout}{found.stderr}")
+    return not found.returncode
 
 
 def _alone() -> list[str]:
@@ -248,6 +256,8 @@ def at_random(count: int, seed: int, rooms: list[str], jobs: int) -> dict[str, o
         print("recording which tests reach which lines, for some minutes", file=sys.stderr)
         record(jobs)
     reached = read()
+    if not types_fit(ROOT, CHECKED):
+        raise ListError("types do not fit without any mistake: make check")
     mistakes = {
         room: drawn(room, count // len(rooms) + (at < count % len(rooms)), seed)
         for at, room in enumerate(rooms)
