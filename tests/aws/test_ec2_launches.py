@@ -464,8 +464,8 @@ def test_a_run_that_is_taken_up_keeps_what_it_knows_and_ends_the_rest(tmp_path: 
     ]
 
     async def scenario(provider: Ec2Provider, script: Script, door: Door) -> None:
-        kept = await provider.adopt(["i-1", "i-4", "i-5"], ["3.0"])
-        assert kept == ["i-1"]
+        kept, others = await provider.adopt(["i-1", "i-4", "i-5"], ["3.0"])
+        assert (kept, [(one.instance, one.launch) for one in others]) == (["i-1"], [("i-2", "2.0")])
         ended = [asked["InstanceIds"] for of, asked in script.calls if of == "terminate_instances"]
         assert ended == [["i-2"]]
         asked = [request["Filters"] for of, request in script.calls if of == "describe_instances"]

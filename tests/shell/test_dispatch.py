@@ -52,7 +52,7 @@ from seerd.shell.inbox import (
     StopRequest,
     WeighRequest,
 )
-from seerd.shell.providers.base import Connection, Launched, Leftovers, Loss, Span
+from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
@@ -101,9 +101,9 @@ class Cloud:
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         self.asked.append(("open", lease_s()))
 
-    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> list[str]:
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
         self.asked.append(("adopt", list(known), list(tokens)))
-        return self.there
+        return self.there, []
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
         self.asked.append(("launch", token, orphan_timeout_s))

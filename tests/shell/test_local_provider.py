@@ -150,7 +150,7 @@ def test_an_agent_of_another_version_is_ended_and_its_instance_stays(
         assert time.monotonic() - began >= 0.7
         assert stopped.wait() == -signal.SIGKILL
         assert (await provider.leftovers()).costing == []
-        assert await provider.adopt([INSTANCE, "local-9"], []) == [INSTANCE]
+        assert await provider.adopt([INSTANCE, "local-9"], []) == ([INSTANCE], [])
         await provider.terminate(INSTANCE)
         for process in provider.spawned[INSTANCE]:
             process.wait(10.0)
@@ -164,7 +164,7 @@ def test_what_is_not_there_is_told_and_where_everything_is(
     async def looked_at() -> None:
         await provider.open()
         assert (await provider.leftovers()).costing == []
-        assert await provider.adopt([INSTANCE], []) == []
+        assert await provider.adopt([INSTANCE], []) == ([], [])
         with pytest.raises(ProviderError, match="local-1 has been removed"):
             await provider.connect(INSTANCE)
         assert await provider.terminate("1.0") == Span()
