@@ -110,7 +110,7 @@ def test_the_last_checkpoint_waits_for_a_store_that_cannot_be_written_just_now(r
     client.until(Reported)
     client.stop(grace_s=60.0)
     log = rig.folder / "agent.log"
-    while "has to wait" not in log.read_text():
+    while "have to wait" not in log.read_text():
         time.sleep(0.01)
     rig.store.unlink()
     assert client.exit_of().cause == "asked"

@@ -26,6 +26,8 @@ from seerd.agent.warm.script import Script, come_first
 from tests.agent.forks import Say, forked, in_a_fork, status_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="warm starts are for Linux")
+WORKER = "__channelexec__"
+"""The module that runs tests in a worker of pytest-xdist: it imports whatever a test does."""
 
 
 @pytest.fixture
@@ -54,7 +56,8 @@ def loaded(names: list[str], odd: list[str], beside: Path) -> Any:
         try:
             imports.load(names, odd, str(beside))
         except preload.OddModuleError as error:
-            say({"odd": error.packages, "why": str(error), "good": error.good})
+            packages = [name for name in error.packages if name != WORKER]
+            say({"odd": packages, "why": str(error), "good": error.good})
         else:
             there = [name for name in names if name in sys.modules]
             made = imports.made
@@ -352,7 +355,7 @@ def test_a_process_in_which_an_import_was_odd_says_so_and_ends(
     modules({"fine": "", "odd": "import os; os.environ.get('RANK')"})
     wire = Wire()
     told = wire.ask(preload=["fine", "odd"], odd=[], beside=str(tmp_path))
-    assert (told["odd"], told["good"]) == (["odd"], ["fine"])
+    assert ({*told["odd"]} - {WORKER}, told["good"]) == ({"odd"}, ["fine"])
     assert told["why"].startswith("it asks for RANK when")
     assert wire.answer() == {}
     assert wire.end() == 5
