@@ -76,7 +76,7 @@ def test_only_the_newest_connection_renews_it(tmp_path):
     agent = Agent(here, lease)
     said = io.BytesIO(), io.BytesIO()
     older, newer = (Talk(None, writer, here, agent._journal) for writer in said)
-    agent._talk = newer
+    agent._talk, newer._is_welcome = newer, True
     agent._obey(older, Renew(for_s=999.0, grace_s=7.0))
     assert lease == Lease(100.0, 5.0)
     agent._obey(newer, Renew(for_s=999.0, grace_s=7.0))
