@@ -23,6 +23,7 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Iterator
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -457,6 +458,9 @@ class Journal:
         """Put in the place of this damaged journal its events up to number `after`, and keep it
         beside them (`damaged`). Raises `JournalError`.
         """
+        copy_context().run(self._cut, after)  # the run's `wall` is its own
+
+    def _cut(self, after: int) -> None:
         self.take_up_wall()
         entries = [entry for entry in self.entries() if entry.seq <= after]
         tip = Tip.read(self.path)

@@ -70,7 +70,7 @@ CARRYING = (
     Mutant(
         "the damaged journal is not kept",
         "nothing is lost by going on from what is whole",
-        "Journal.cut",
+        "Journal._cut",
         'shutil.copy2(f"{self.path}{suffix}", f"{kept}{suffix}")',
         "pass",
         (f"{DAMAGE}::test_a_run_goes_on_from_what_is_whole_and_keeps_the_damaged_journal",),
