@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.testbed.agents import Rig
+from seerd.agent import host
 from seerd.shell.bundle import build_agent
 from tests.s3front import moto_port, s3
 
@@ -23,6 +25,14 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bundle") / "agent.pyz"
     build_agent(path)
     return path
+
+
+@pytest.fixture
+def adopts() -> Iterator[None]:
+    """Have this process adopt orphans, as an agent does."""
+    host.adopt_orphans()
+    yield
+    ctypes.CDLL(None).prctl(host.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture

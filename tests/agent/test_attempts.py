@@ -5,14 +5,13 @@ leaves behind, and how it ends.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,10 @@ from seerd.agent.warm_starts import WarmStarts
 from tests.agent.test_agent_transfer import save
 from tests.agent.waiting import no_threads, until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+    pytest.mark.usefixtures("adopts"),
+]
 
 RUN = f"alone-{os.getpid()}"
 GOAL = Goal("accuracy", "max")
@@ -156,14 +158,6 @@ def staged(folder: Path, node: Node | None = None) -> Stage:
         return Stage(folder, node)
 
     return asyncio.run(make())
-
-
-@pytest.fixture(autouse=True)
-def adopts() -> Iterator[None]:
-    """Have this process adopt orphans, as an agent does."""
-    host.adopt_orphans()
-    yield
-    ctypes.CDLL(None).prctl(host.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def node(rank: int) -> Node:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import math
 import os
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,10 @@ from seerd.agent.protocol import (
 from tests.agent.forks import forked, status_of
 from tests.agent.waiting import no_files, until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+    pytest.mark.usefixtures("adopts"),
+]
 
 RUN = f"ordered-{os.getpid()}"
 WAITS = "while ! test -e $SEERD_DIR/stop; do sleep 0.02; done"
@@ -176,14 +178,6 @@ class Stage:
 
 SCRIPTED = {"args": ["-c", "{script}"], "names": ["script"]}
 """Trials that do what their configuration says."""
-
-
-@pytest.fixture(autouse=True)
-def adopts() -> Iterator[None]:
-    """Have this process adopt orphans, as an agent does."""
-    host.adopt_orphans()
-    yield
-    ctypes.CDLL(None).prctl(host.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture

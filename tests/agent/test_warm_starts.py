@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,10 @@ from seerd.agent.launch import LaunchPlan, WarmPlan
 from seerd.agent.warm_starts import ColdError, ForkedProcess, WarmStarts, can_fork
 from tests.agent.waiting import until
 
-pytestmark = pytest.mark.skipif(not can_fork(), reason="warm starts are for Linux")
+pytestmark = [
+    pytest.mark.skipif(not can_fork(), reason="warm starts are for Linux"),
+    pytest.mark.usefixtures("adopts"),
+]
 
 MARK = f"warmth-{os.getpid()}//warm-"
 PEER = """
@@ -182,12 +184,9 @@ class Stage:
 
 
 @pytest.fixture(autouse=True)
-def adopts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have this process adopt orphans, as an agent does, and remember imports here."""
+def remembers_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have imports remembered in a folder of the test's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    host.adopt_orphans()
-    yield
-    ctypes.CDLL(None).prctl(host.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture

@@ -86,6 +86,7 @@ def play(run: Run, scenario: Coroutine[Any, Any, None]) -> None:
     assert not [
         child
         for child in psutil.Process().children()
+        if not is_gone(child.pid)
         if "policy_main" in " ".join(child.cmdline() or "?")
     ]
 
