@@ -47,8 +47,7 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
     _settle_start(state, trial)
     key = trial.key_on(node)
     if key in state.ledger.open:
-        waited = state.ledger.open[key].since_s > (trial.ordered_s or 0.0)
-        _begins(state, trial, key, at, of_job=waited)
+        _begins(state, trial, key, at)
     if node == trial.held[0].node:
         trial.pid, trial.began_s = pid, at
         if trial.phase is TrialPhase.STARTING:
@@ -68,13 +67,12 @@ def node_waits(state: State, trial: Trial, event: TrialComplained) -> None:
             state.result.notes.append(text)
 
 
-def _begins(state: State, trial: Trial, key: str, at: float, *, of_job: bool = True) -> None:
-    """Correct when an attempt's GPUs on a node begin to cost, for the run and, if `of_job`, for the
-    limits of its job: what they have waited for costs neither.
+def _begins(state: State, trial: Trial, key: str, at: float) -> None:
+    """Correct when an attempt's GPUs on a node begin to cost, for the run and for the limits of its
+    job: what has been waited for costs neither.
     """
     charge = state.ledger.open[key]
-    if of_job:
-        state.jobs[job_of(trial.id)].gpu_s -= charge.gpus * (at - charge.since_s)
+    state.jobs[job_of(trial.id)].gpu_s -= charge.gpus * (at - charge.since_s)
     state.ledger.begin_at(key, at)
 
 
