@@ -382,7 +382,7 @@ class Journal:
             before = next(iter(self._unchecked(after - 1)), StoredRow(0, 0.0, b"", b"", b"")).sum
         for row in self._unchecked(after):
             if row.seq != seq + 1:
-                raise _BrokenError(f"event {seq + 1} is missing")
+                raise _BrokenError(f"SQLite finds no event {seq + 1}")
             if row.seq > summed_after:
                 if linked(before, row) != row.sum:
                     raise _BrokenError(f"event {row.seq} does not fit its checksum")
@@ -390,7 +390,7 @@ class Journal:
             seq = row.seq
             yield row
         if tip is not None and tip.seq > seq:
-            raise _BrokenError(f"event {seq + 1} is missing")
+            raise _BrokenError(f"SQLite finds no event {seq + 1}")
 
     def _unchecked(self, after: int) -> Iterator[StoredRow]:
         last = "sum" if self._summed_after is not None else "x''"
