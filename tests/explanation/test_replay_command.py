@@ -201,7 +201,7 @@ def test_a_damaged_journal_is_told_with_the_event(home: Path) -> None:
 
 def test_a_missing_event_is_told(home: Path) -> None:
     change(home, "DELETE FROM events WHERE seq = 60")
-    with pytest.raises(JournalError, match="no event 60"):
+    with pytest.raises(JournalError, match="event 60 is missing"):
         told(home)
 
 
