@@ -43,7 +43,7 @@ seerd best last; echo ==
 find "$STORE" -name '.*.pt'; echo ==
 seerd show last; echo ==
 seerd resume last --plain; echo ==
-mount -o remount,rw,size=50m "$STORE"
+mount -o remount,rw,size=50m none "$STORE"
 seerd resume last --plain; echo ==
 seerd best last; echo ==
 seerd show last; echo ==
