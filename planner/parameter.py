@@ -240,7 +240,7 @@ class Parameter:
         """
         value = self.low + self._step() * number
         if self.integer:
-            return round(value)
+            return round(min(self.high, max(self.low, value)))
         digits = 9 - math.floor(math.log10(self._step()))
         return min(self.high, max(self.low, round(value, digits)))
 

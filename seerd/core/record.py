@@ -115,6 +115,7 @@ def _(event: RunStarted, state: State) -> None:
 @_record.register
 def _(event: RunResumed, state: State) -> None:
     state.agenda.resumed, state.agenda.because = True, "resumed"
+    state.clock.resumed_s = event.at
     if event.outline is not None:
         state.facts = msgspec.structs.replace(state.facts, outline=event.outline)
     if state.phase is RunPhase.OVER and state.end.status == "interrupted" and not event.stored:
@@ -155,9 +156,12 @@ def _(event: RunResumed, state: State) -> None:
 
 
 def _note_gap(state: State, event: TrialStarted | TrialExited) -> None:
-    """Note that events are missing, if an agent tells of an attempt that was never begun."""
+    """Note that events are missing, if an agent tells of an attempt that was never begun: one from
+    before the last resume, since from then on it can only be invented.
+    """
     trial = state.trials.get(event.trial)
-    if (trial is None or event.attempt > trial.attempt) and event.happened > state.ledger.least_s:
+    unknown = trial is None or event.attempt > trial.attempt
+    if unknown and state.ledger.least_s < event.happened < state.clock.resumed_s:
         _charge_lost(state, event.happened, event.at)
         state.result.notes.append(
             f"the journal lacks {event.trial}/{event.attempt}, of which {event.instance} tells"

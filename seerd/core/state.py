@@ -654,6 +654,7 @@ class Clock:
     given     how many commands have followed from the present event so far
     timer     the one timer that is set, None if none is
     gap_s     when the run was last resumed with events missing; 0: it never was
+    resumed_s when the run was last resumed; 0: it never was
     """
 
     now: float = 0.0
@@ -662,6 +663,7 @@ class Clock:
     given: int = 0
     timer: SetTimer | None = None
     gap_s: float = 0.0
+    resumed_s: float = 0.0
 
     def tick(self, at: float) -> None:
         """Count one more event, which came at `at` (seconds since the run began)."""

@@ -182,7 +182,14 @@ def live_with(
 TOLD = st.lists(st.tuples(st.floats(0.3, 55.0), LIES, st.integers(0, 3)), min_size=1, max_size=12)
 
 
+INVENTS = [
+    *[(1.0, Refused(1, -1e12, "1.0", "no"), 0)] * 5,
+    (41.0, Started(1, -1e12, "1.0", "t0000", 2**53, -1), 0),
+]
+
+
 @given(TOLD, st.sampled_from(sorted(POLICIES.keys() - {"bohb"})), st.booleans())
+@example(lies=INVENTS, policy="asha", rented=False)
 @example([(5.0, Training(1, 0.0, "nope", 1, 0), 0)], "seer", False)
 @example([(5.0, Started(1, -1e12, "x", "t0001", 1, 1), 0)], "seer", False)
 @example([(2.0, Exited(1, 0.0, "t0001", 1, "crashed", 1, None, []), 0)], "asha", False)

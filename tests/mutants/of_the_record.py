@@ -305,11 +305,19 @@ READING = (
         "what an agent did before it was ready, as far as the journal says, shows no gap",
         SAYS,
         "record._note_gap",
-        "event.happened > state.ledger.least_s",
+        "state.ledger.least_s < event.happened < state.clock.resumed_s",
         "False",
         (
             f"{GAPS}::test_an_attempt_that_was_never_begun_shows_a_gap_also_after_the_run_is_resumed",
         ),
+    ),
+    Mutant(
+        "an attempt that an agent invents is charged to the run",
+        "an agent that lies ends nothing but its own attempts",
+        "record._note_gap",
+        "state.ledger.least_s < event.happened < state.clock.resumed_s",
+        "event.happened > state.ledger.least_s",
+        ("tests/fuzz/test_fuzz_core.py::test_a_lying_agent_ends_nothing_but_its_own_attempts",),
     ),
     Mutant(
         "an agent that told something before it was ready shows a gap that is none",

@@ -10,7 +10,7 @@ from collections import Counter
 from statistics import fmean, pstdev
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seerd.planner import space as of_space
@@ -282,6 +282,7 @@ NUMBERS = ODD | st.floats(allow_nan=False, allow_infinity=False) | st.integers()
     st.booleans(),
     st.floats(0, 1),
 )
+@example(table={"low": -(2**53), "high": 7}, log=False, share=0.0)
 def test_a_range_is_refused_in_words_or_gives_values(
     table: dict[str, float], log: bool, share: float
 ) -> None:
