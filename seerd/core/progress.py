@@ -75,11 +75,14 @@ def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
-    """Record that a checkpoint is in the store. Told again, it changes nothing."""
+    """Record that a checkpoint is in the store, behind newer ones: names sort by age. Told again, it
+    changes nothing.
+    """
     if any(known.name == new.name for known in trial.checkpoints):
         return
     new = msgspec.structs.replace(new, metric=as_it_counts(state, new))
-    trial.checkpoints = (new, *trial.checkpoints)
+    newer = sum(known.name > new.name for known in trial.checkpoints)
+    trial.checkpoints = (*trial.checkpoints[:newer], new, *trial.checkpoints[newer:])
     state.agenda.saved.append(trial.id)
     # A checkpoint that is told of after a model was handed back may be a better one.
     state.agenda.stirred = (

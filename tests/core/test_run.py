@@ -22,6 +22,7 @@ from seerd.core.events import (
     TrialTraining,
 )
 from seerd.core.lifecycle import TrialPhase
+from seerd.core.progress import confirm
 from seerd.core.rules import RULES
 from seerd.core.state import Incumbent, State, Trial
 from seerd.core.verdicts import Closing
@@ -521,15 +522,16 @@ def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: 
     assert trial.held is not None
     known = [checkpoint.name for checkpoint in trial.checkpoints]
     unheard = (
-        saved(world, "late", 50, attempt=7),
-        saved(world, "later", 60),
-        saved(world, "last", 70),
+        saved(world, "000050-00000007", 50, attempt=7),
+        saved(world, "000060-00000001", 60),
+        saved(world, "000070-00000001", 70),
     )
     lost = InstanceLost(at=now, instance=trial.held[0].node, why="power failure", saved=unheard)
     handle(world.state, RunResumed(at=now, alive=(), saved=unheard) if resumed else lost)
-    assert [checkpoint.name for checkpoint in trial.checkpoints] == ["last", "later"], (
-        f"not {known}, not of attempt 7"
-    )
+    assert [checkpoint.name for checkpoint in trial.checkpoints] == [
+        "000070-00000001",
+        "000060-00000001",
+    ], f"not {known}, not of attempt 7"
     assert (trial.reports, trial.metric) == (70, 0.4)
     assert trial.phase is TrialPhase.WAITING
 
@@ -543,6 +545,9 @@ def test_a_trial_goes_on_from_what_was_saved_unheard(facts: MakeFacts, resumed: 
             "trial": "t0001",
         }
         handle(world.state, TrialReported(**late, attempt=1, reports=epoch, metric=0.3, unit_s=1.0))
+    confirm(world.state, trial, saved(world, "000065-00000001", 65))
+    names = [checkpoint.name for checkpoint in trial.checkpoints]
+    assert names == [f"0000{epoch}-00000001" for epoch in (70, 65, 60)], "by age, however told"
     epochs = [report.reports for report in trial.history]
     assert epochs == [1, 2, 3, 60, 70], (
         "what its own journal tells later fills the holes, and adds nothing"

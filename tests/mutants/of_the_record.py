@@ -312,6 +312,14 @@ READING = (
         ),
     ),
     Mutant(
+        "a checkpoint that is told of late counts as the newest",
+        "a confirmed checkpoint can be restored",
+        "progress.confirm",
+        "sum(known.name > new.name for known in trial.checkpoints)",
+        "0",
+        ("tests/core/test_run.py::test_a_trial_goes_on_from_what_was_saved_unheard",),
+    ),
+    Mutant(
         "an attempt that an agent invents is charged to the run",
         "an agent that lies ends nothing but its own attempts",
         "record._note_gap",
