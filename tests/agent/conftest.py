@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -29,10 +30,13 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def adopts() -> Iterator[None]:
-    """Have this process adopt orphans, as an agent does."""
+    """Have this process adopt orphans, as an agent does, and reap those that have ended."""
     host.adopt_orphans()
     yield
     ctypes.CDLL(None).prctl(host.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    for pid in host.zombies():
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 @pytest.fixture
