@@ -75,8 +75,9 @@ def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
-    """Record that a checkpoint is in the store, behind newer ones: names sort by age. Told again, it
-    changes nothing.
+    """Record that a checkpoint is in the store, behind newer ones, since names sort by age.
+
+    Told again, it changes nothing.
     """
     if any(known.name == new.name for known in trial.checkpoints):
         return
