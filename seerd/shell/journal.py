@@ -391,6 +391,17 @@ class Journal:
             yield row
         if tip is not None and tip.seq > seq:
             raise _BrokenError(f"SQLite finds no event {seq + 1}")
+        if after == 0:
+            self._check_pages()
+
+    def _check_pages(self) -> None:
+        """Look also at what is only met in writing, as indexes are. Raises `_BrokenError`."""
+        try:
+            found = str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        except sqlite3.Error as error:
+            raise _BrokenError(str(error)) from error
+        if found != "ok":
+            raise _BrokenError(f"SQLite says: {found.splitlines()[-1]}")
 
     def _unchecked(self, after: int) -> Iterator[StoredRow]:
         last = "sum" if self._summed_after is not None else "x''"
@@ -503,7 +514,7 @@ class Journal:
     def _maybe(self, key: str) -> str:
         try:
             row = self._connection.execute(
-                "SELECT value FROM meta WHERE key = ?", (key,)
+                "SELECT value FROM meta NOT INDEXED WHERE key = ?", (key,)
             ).fetchone()
         except (sqlite3.Error, UnicodeError) as error:
             raise JournalError(f"{self.path} is not a journal of seerd: {error}") from error

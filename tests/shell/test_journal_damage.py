@@ -136,6 +136,27 @@ def test_what_the_journal_says_of_itself_may_be_no_text_any_more(over: Path, key
         assert rows(over)[0] == expected
 
 
+def test_what_is_only_met_in_writing_is_said_before_anything_is_written(over: Path) -> None:
+    """Reading goes past an index, and the rows are whole."""
+    expected, _ = rows(over)
+    with contextlib.closing(sqlite3.connect(over)) as raw:
+        (page,) = raw.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_meta_1'"
+        ).fetchone()
+    data = bytearray(over.read_bytes())
+    data[(page - 1) * 4096 + 8] ^= 0x10  # where its first entry is said to lie
+    over.write_bytes(data)
+    with pytest.raises(DamagedJournalError, match=f"first {len(expected)} events are whole"):
+        Journal.open(over)
+    with pytest.warns(DamagedWarning, match=f"--up-to {len(expected)}"):
+        assert rows(over)[0] == expected
+    with pytest.warns(DamagedWarning):
+        runs.cut(RunFolder(over.parent), len(expected))
+    with Journal.open(over) as journal:
+        journal.append([Entry(len(expected) + 1, StopAsked(at=1e6), [])])
+    assert len(rows(over)[0]) == len(expected) + 1
+
+
 def test_what_a_log_with_one_bad_bit_hides_is_read_and_said(killed: Path) -> None:
     """SQLite ends at the first frame whose checksum is wrong, and says nothing."""
     expected, _ = rows(killed)
