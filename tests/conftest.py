@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from itertools import count
@@ -51,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[NOT_HERE] = set()
     config.stash[LEASES] = tempfile.TemporaryDirectory(prefix="seerd-gpus-")
     os.environ[ELSEWHERE] = str(Path(config.stash[LEASES].name, "shared"))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

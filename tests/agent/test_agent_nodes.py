@@ -192,11 +192,11 @@ def test_a_node_of_forks_and_one_of_new_processes_train_together(pair):
     first, _ = pair.clients
     pair.start()
     assert first.until(Reported).metrics["world"] == 2
+    first.stop(grace_s=PATIENCE_S)
+    assert [(end.cause, end.code) for end in pair.exits()] == [("asked", 0), ("asked", 0)]
     said = [
         path.read_text()
         for rig in pair.rigs
         for path in rig.attempt().glob("logs/*/attempt_0/0/stdout.log")
     ]
     assert said == ["forked True\n", "forked False\n"]
-    first.stop(grace_s=PATIENCE_S)
-    assert [(end.cause, end.code) for end in pair.exits()] == [("asked", 0), ("asked", 0)]

@@ -44,6 +44,14 @@ CARRYING = (
         (f"{DAMAGE}::test_an_older_copy_says_how_much_is_missing",),
     ),
     Mutant(
+        "of a damaged journal only what is read is looked at",
+        "nobody goes on from a damaged journal without a word",
+        "Journal._checked",
+        "self._check_pages()",
+        "pass",
+        (f"{DAMAGE}::test_what_is_only_met_in_writing_is_said_before_anything_is_written",),
+    ),
+    Mutant(
         "a page is salvaged only as far as its pointers go",
         "all events that are whole can be read",
         "Salvage.rows",

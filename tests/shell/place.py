@@ -8,6 +8,7 @@ makes SQLite refuse to write what a test names.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import tempfile
 import time
@@ -86,12 +87,13 @@ class Agent:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
-        while line := await reader.readline():
-            message = decode(line)
-            self.heard.append(message)
-            self._obey(message, writer)
-            if isinstance(message, Shutdown):
-                break
+        with contextlib.suppress(ConnectionResetError):  # of a daemon that ended with facts unread
+            while line := await reader.readline():
+                message = decode(line)
+                self.heard.append(message)
+                self._obey(message, writer)
+                if isinstance(message, Shutdown):
+                    break
         self.ended += 1
         writer.close()
 
