@@ -185,6 +185,18 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     strays: dict[str, tuple[float | None, float | None]] = {}
 
 
+class EventsMissing(Event, frozen=True, kw_only=True, tag="events-missing"):
+    """An agent that had not answered when the run was resumed has been acknowledged more than the
+    journal may have: its end may have been lost.
+
+    instance  whose agent it is
+    acked     number of the last fact that was acknowledged to it
+    """
+
+    instance: str
+    acked: int
+
+
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
     """The person wants the run to end.
 
@@ -623,6 +635,7 @@ AnyRequest = ExtendAsked | AddAsked | JobAdded | JobStopAsked | JobWeighed
 AnyEvent = (
     RunStarted
     | RunResumed
+    | EventsMissing
     | StopAsked
     | ExtendAsked
     | AddAsked

@@ -175,12 +175,7 @@ def lease_s(state: State, now: float) -> float:
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.end.close_by or 0.0) - now)
-    return max(
-        0.0,
-        min(
-            state.rules.lease_s, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2
-        ),
-    )
+    return max(0.0, min(state.rules.lease_s, _lease_by(state) - now))
 
 
 def off_in_s(state: State, now: float) -> float:
@@ -199,12 +194,19 @@ def spare_s(state: State, now: float) -> float:
     return max(0.0, min(deadline_s, exhausted_at(state) + release_s(state)) - now)
 
 
-def lease_grace_s(state: State) -> float:
-    """Return how long trials may take to save and exit when an agent's lease has ended, in seconds.
+def lease_grace_s(state: State, now: float) -> float:
+    """Return how long trials may take to save and exit when an agent's lease has ended, in seconds,
+    if it is told at `now`: less where the lease should have ended before.
 
     None of it is left while the run closes: the lease then lasts until no attempt may be left.
     """
-    return grace_s(state) if state.phase is RunPhase.RUNNING else 0.0
+    if state.phase is not RunPhase.RUNNING:
+        return 0.0
+    return max(0.0, grace_s(state) + min(0.0, _lease_by(state) - now))
+
+
+def _lease_by(state: State) -> float:
+    return min(close_at(state), exhausted_at(state)) + end_s(state) / 2
 
 
 def last_s(state: State, now: float) -> float:
@@ -214,7 +216,7 @@ def last_s(state: State, now: float) -> float:
     begins. Neither the deadline nor the budget may be passed: both count more than a
     checkpoint that is not stored by then.
     """
-    alone_s = lease_s(state, now) + lease_grace_s(state)
+    alone_s = lease_s(state, now) + lease_grace_s(state, now)
     return max(0.0, min(state.rules.last_s, off_in_s(state, now) - alone_s))
 
 

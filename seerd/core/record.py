@@ -32,6 +32,7 @@ from seerd.core.events import (
     AnyRequest,
     Checkpoint,
     Event,
+    EventsMissing,
     ExtendAsked,
     InstanceComputed,
     InstanceLost,
@@ -115,7 +116,7 @@ def _(event: RunStarted, state: State) -> None:
 @_record.register
 def _(event: RunResumed, state: State) -> None:
     state.agenda.resumed, state.agenda.because = True, "resumed"
-    state.clock.resumed_s = event.at
+    state.clock.left_s, state.clock.resumed_s = state.clock.heard_at, event.at
     if event.outline is not None:
         state.facts = msgspec.structs.replace(state.facts, outline=event.outline)
     if state.phase is RunPhase.OVER and state.end.status == "interrupted" and not event.stored:
@@ -153,6 +154,18 @@ def _(event: RunResumed, state: State) -> None:
                 and key in state.ledger.open
             ):
                 state.ledger.begin_at(key, event.at)
+
+
+@_record.register
+def _(event: EventsMissing, state: State) -> None:
+    clock, instance = state.clock, state.fleet.instances.get(event.instance)
+    early = state.fleet.early.get(event.instance, 0)
+    seen = early if instance is None else instance.seen
+    if event.acked > seen and clock.gap_s < clock.resumed_s:
+        _charge_lost(state, clock.left_s, clock.resumed_s)
+        state.result.notes.append(
+            f"the journal lacks events that {event.instance} tells, from before the run was resumed"
+        )
 
 
 def _note_gap(state: State, event: TrialStarted | TrialExited) -> None:

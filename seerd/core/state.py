@@ -655,6 +655,7 @@ class Clock:
     timer     the one timer that is set, None if none is
     gap_s     when the run was last resumed with events missing; 0: it never was
     resumed_s when the run was last resumed; 0: it never was
+    left_s    time of the last event before that
     """
 
     now: float = 0.0
@@ -664,6 +665,7 @@ class Clock:
     timer: SetTimer | None = None
     gap_s: float = 0.0
     resumed_s: float = 0.0
+    left_s: float = 0.0
 
     def tick(self, at: float) -> None:
         """Count one more event, which came at `at` (seconds since the run began)."""

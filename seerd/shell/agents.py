@@ -39,6 +39,7 @@ from seerd.agent.protocol import (
 )
 from seerd.agent.wire import decode, encode
 from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.events import EventsMissing
 from seerd.errors import ProviderError, SeerdError
 from seerd.shell.clock import wall
 from seerd.shell.losses import Losses
@@ -398,6 +399,9 @@ class Conversation:
                 f"{self.instance} has lost facts that it had told: its agent's journal was "
                 "damaged, or its disk is an older one"
             )
+        if self.welcome is None and welcome.acked > self._seen:
+            now, acked = self._core.clock.now(), welcome.acked
+            self._core.emit(EventsMissing(at=now, instance=self.instance, acked=acked))
         self.welcome, self.boot = welcome, welcome.boot
         self.ahead_s = welcome.now - wall()
         shown = welcome.now if welcome.wall is None else welcome.wall

@@ -339,7 +339,7 @@ class Daemon:
     def lease(self) -> tuple[float, float, float]:
         """Return the three times of `Core.lease`, in seconds."""
         now = self.clock.now()
-        return lease_s(self.state, now), lease_grace_s(self.state), last_s(self.state, now)
+        return lease_s(self.state, now), lease_grace_s(self.state, now), last_s(self.state, now)
 
     def asked_s(self, trial: str) -> float:
         """Return when a trial was asked to end, in seconds since the run began."""

@@ -19,6 +19,7 @@ from seerd.core.events import (
     AnyEvent,
     AnyRequest,
     Event,
+    EventsMissing,
     ExtendAsked,
     InstanceLost,
     InstanceNoticed,
@@ -195,6 +196,16 @@ def _(event: RunStarted, state: State) -> str:
 @_text.register
 def _(event: RunResumed, state: State) -> str:
     return f"resumed; instances that are still there: {', '.join(event.alive) or 'none'}"
+
+
+@_text.register
+def _(event: EventsMissing, state: State) -> str | None:
+    if state.clock.gap_s < event.at:
+        return None
+    return (
+        f"the journal lacks events that {event.instance} tells, from before the run was resumed: "
+        "all GPUs are charged until then"
+    )
 
 
 @_text.register

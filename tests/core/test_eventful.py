@@ -48,7 +48,7 @@ OF_A_RUN = (
     *(limits.grace_s, limits.terminate_s, limits.end_s, limits.publish_s, limits.shortest_s),
     *(limits.release_s, limits.close_at, limits.exhausted_at, limits.budget_gpu_s),
     *(limits.quiet_by, limits.grace_left_s, limits.time_left, limits.alone_until),
-    *(limits.lease_grace_s, limits.orphan_timeout_s, limits.own_limit_at, limits.least_s),
+    *(limits.orphan_timeout_s, limits.own_limit_at, limits.least_s),
     *(limits.limit_at, limits.training_ends_at, limits.gone_by, limits.wake_at, limits.retire_at),
     *(alike.hopeless_jobs, jobs.open_jobs, jobs.to_publish, metrics.names_of),
     *(provisioning.launches, provisioning.affordable_one, provisioning.held_back),
@@ -56,7 +56,9 @@ OF_A_RUN = (
     *(diagnosis.diagnose, diagnosis.complaints, outcomes),
 )
 """What can be asked of a run at any moment."""
-AT_A_MOMENT = limits.lease_s, limits.off_in_s, limits.spare_s, limits.last_s
+AT_A_MOMENT = (
+    *(limits.lease_s, limits.lease_grace_s, limits.off_in_s, limits.spare_s, limits.last_s),
+)
 OF_GPUS = limits.affordable, limits.affordable_launch
 OF_A_JOB = (
     *(limits.job_grace_left_s, jobs.target_reached, jobs.holding, alike.alike),

@@ -17,6 +17,7 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AgentFact,
     AnyEvent,
+    EventsMissing,
     InstanceNoticed,
     InstanceReady,
     RunResumed,
@@ -202,6 +203,24 @@ def test_an_attempt_that_was_never_begun_shows_a_gap_also_after_the_run_is_resum
     starts = [one for one in decided if isinstance(one, StartTrial)]
     assert starts
     assert all(number(one) > len(rows()) and one.attempt > 1 for one in starts)
+
+
+def test_an_agent_that_was_silent_shows_a_gap_before_it_tells_anything() -> None:
+    """It is charged until the run was resumed, once, and nothing has a name again."""
+    state = rented()
+    behind = EventsMissing(at=202.0, instance="i-1", acked=3)
+    step(state, behind)
+    step(state, RunResumed(at=210.0, alive=("i-1",)))
+    step(state, replace(behind, at=212.0, acked=0))
+    step(state, replace(behind, at=212.0, acked=0, instance="i-2"))
+    assert state.clock.gap_s == 0.0
+    before = state.ledger.spent_gpu_s(212.0)
+    step(state, replace(behind, at=212.0))
+    assert state.clock.gap_s == 212.0
+    assert state.ledger.spent_gpu_s(212.0) - before == pytest.approx(4.0 * (210.0 - 202.0))
+    assert [note for note in state.result.notes if "that i-1 tells" in note]
+    step(state, replace(behind, at=212.0))
+    assert state.ledger.spent_gpu_s(212.0) - before == pytest.approx(4.0 * (210.0 - 202.0))
 
 
 def test_an_attempt_that_has_begun_shows_none() -> None:

@@ -147,7 +147,10 @@ def test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close(
     late = close_at(state) - 10.0
     assert lease_s(state, late) == pytest.approx(10.0 + end_s(state) / 2)
     assert lease_s(state, late + 3600.0) == 0.0
-    assert lease_grace_s(state) == grace_s(state)
+    by = close_at(state) + end_s(state) / 2
+    assert lease_grace_s(state, by) == grace_s(state)
+    assert lease_grace_s(state, by + 3.0) == pytest.approx(grace_s(state) - 3.0), "it ends in time"
+    assert lease_grace_s(state, by + 3600.0) == 0.0
     state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
     late = exhausted_at(state) - 5.0
     assert late < close_at(state) - RULES.lease_s
@@ -167,7 +170,7 @@ def test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over(facts: 
     state.end.phase, state.end.close_by = RunPhase.CLOSING, 104.0
     assert lease_s(state, 100.0) == 4.0
     assert lease_s(state, 105.0) == 0.0
-    assert lease_grace_s(state) == 0.0, "the lease is all the time that there is"
+    assert lease_grace_s(state, 100.0) == 0.0, "the lease is all the time that there is"
 
 
 def test_trials_that_are_told_to_end_late_have_less_time_to_save(facts: MakeFacts) -> None:
@@ -375,6 +378,6 @@ def test_the_last_checkpoints_take_no_longer_than_the_limits_leave(
     state = rented(facts, budget_gpu_s)
     state.ledger.start(Charge("i", "i", 4, 0.0, minimum_s=60.0))
     state.clock.now = now_s
-    over_s = now_s + lease_s(state, now_s) + lease_grace_s(state) + last_s(state, now_s)
+    over_s = now_s + lease_s(state, now_s) + lease_grace_s(state, now_s) + last_s(state, now_s)
     assert 0.0 <= last_s(state, now_s) <= RULES.last_s
     assert over_s * 4 <= budget_gpu_s or last_s(state, now_s) == 0.0

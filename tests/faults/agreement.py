@@ -38,7 +38,8 @@ class Agreement:
         self._broken = broken
         self._committed: dict[str, dict[int, AgentFact]] = {}
         self._last_at = 0.0
-        self._reported: set[tuple[str, int, int]] = set()
+        self._reported: dict[tuple[str, int, int], str] = {}
+        self._has_lost = False
         self._by: dict[str, float] = {}
         self._ready: set[str] = set()
         self._may_lack: dict[str, int] = {}
@@ -58,6 +59,7 @@ class Agreement:
         agent learns of that only now, and so may be notices.
         """
         self._by.clear()
+        self._has_lost = True
         state = self._play.coordinator.state
         if state is not None:
             seen = {one.id: one.seen for one in state.fleet.instances.values()}
@@ -80,6 +82,14 @@ class Agreement:
                 if isinstance(entry.event, TrialExited):
                     self._it_ended_then(entry.event)
         self._what_is_acknowledged_is_recorded()
+        self._reports_count_once()
+
+    def _reports_count_once(self) -> None:
+        state = self._play.coordinator.state
+        for trial in () if state is None else state.trials.values():
+            counted = [report.reports for report in trial.history]
+            if counted != sorted(set(counted)):
+                self._broken(f"the reports of {trial.id} that count are {counted}")
 
     def _time_goes_on(self, at: float, kind: str) -> None:
         """Events are in the order of their time, and of the time that it is."""
@@ -101,12 +111,15 @@ class Agreement:
             self._broken(f"fact {event.fact} of {event.instance} is of {event.happened:.3f}s")
 
     def _it_was_reported(self, event: TrialReported) -> None:
-        """By the script, with this metric, and is counted once."""
+        """By the script, with this metric, and once: of an attempt that the journal has lost perhaps
+        on two instances, since nobody knows of the first until its agent answers.
+        """
         key = event.trial, event.attempt, event.reports
         told = self._play.shared.reported.get((event.trial, event.attempt), {})
-        if key in self._reported:
+        by = self._reported.setdefault(key, "")
+        if by and (by == event.instance or not self._has_lost):
             self._broken(f"report {event.reports} of {event.trial}/{event.attempt} comes again")
-        self._reported.add(key)
+        self._reported[key] = event.instance
         if event.reports not in told or told[event.reports] != event.metric:
             self._broken(
                 f"{event.trial}/{event.attempt} never reported {event.metric} as {event.reports}"

@@ -79,13 +79,13 @@ from tests.recorded import differing
 @dataclass(frozen=True, slots=True)
 class Watching:
     """Who looks on. `said`: lines for people; `saw`: the state after each batch; `over`: the
-    process has ended, and why if not in order; `lost`: events were lost that had been committed.
+    process has ended, and why if not in order; `lost`: of the events that had been committed so many are left.
     """
 
     said: Callable[[str], None]
     saw: Callable[[State, list[Entry]], None]
     over: Callable[[Daemon | None, BaseException | None], None]
-    lost: Callable[[], None]
+    lost: Callable[[int], None]
 
 
 COPY_EVERY = 25
@@ -263,7 +263,7 @@ class Coordinator:
             self._watching.said(f"{name}: {whole} events of {kept.clock.seq} are left")
             self._lost_limits.append(self.limits)
             self._has_lost = True
-            self._watching.lost()
+            self._watching.lost(whole)
 
     def _cut(self, path: Path) -> None:
         """The person types `seerd resume --up-to`."""

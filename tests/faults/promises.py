@@ -58,6 +58,7 @@ class Promises:
         self._confirmed: dict[tuple[str, str], float] = {}
         self._agreement = Agreement(play, self.broken)
         self._lost_at: float | None = None
+        self._whole = 0
         self._unseen: set[str] = set()
 
     @property
@@ -112,13 +113,13 @@ class Promises:
         if any(isinstance(entry.event, PolicyAnswered) for entry in entries):
             self._a_policy_is_not_waited_for_for_ever(state)
 
-    def lost(self) -> None:
-        """The journal has lost events that were committed: nobody knows of checkpoints any more
+    def lost(self, whole: int) -> None:
+        """The journal has lost all events but so many that were committed: nobody knows of checkpoints any more
         that were confirmed by them, nor what policies were asked.
         """
         self._confirmed.clear()
         self._agreement.lost()
-        self._lost_at = self._play.now
+        self._lost_at, self._whole = self._play.now, whole
 
     def _note_what_is_known(self, state: State, entries: list[Entry]) -> None:
         """Of instances whose launch the journal has lost, nobody can know those that EC2 did not
@@ -133,7 +134,7 @@ class Promises:
         for instance in self._play.ec2.instances.values():
             known = {instance.id, instance.command} & state.fleet.instances.keys()
             shown = instance.visible <= self._lost_at and not instance.faded
-            if not known and not shown and int(instance.command.partition(".")[0]) >= resumed.seq:
+            if not known and not shown and int(instance.command.partition(".")[0]) > self._whole:
                 self._unseen.add(instance.id)
         trials, shared = state.trials.values(), self._play.shared
         named = {(trial.id, one.name) for trial in trials for one in trial.checkpoints}

@@ -18,10 +18,20 @@ COUNTING = (
         "an agent that is alone while the run closes takes the whole grace period once more",
         "deadline and budget are kept though the daemon dies",
         "lease_grace_s",
-        "grace_s(state) if state.phase is RunPhase.RUNNING else 0.0",
-        "grace_s(state)",
+        "state.phase is not RunPhase.RUNNING",
+        "False",
         (
             "tests/core/test_limits.py::test_a_run_that_closes_leaves_agents_the_time_until_all_must_be_over",
+        ),
+    ),
+    Mutant(
+        "trials whose lease should have ended long ago have a whole grace period",
+        "deadline and budget are kept though the daemon dies",
+        "lease_grace_s",
+        "min(0.0, _lease_by(state) - now)",
+        "0.0",
+        (
+            "tests/core/test_limits.py::test_agents_alone_never_go_on_past_the_moment_at_which_the_run_must_close",
         ),
     ),
     Mutant(
@@ -84,12 +94,7 @@ COUNTING = (
         "the lease goes on past the end of the run",
         "an agent without a daemon ends within both limits",
         "lease_s",
-        "max(\n"
-        "    0.0,\n"
-        "    min(\n"
-        "        state.rules.lease_s, min(close_at(state), exhausted_at(state)) - now + end_s(state) / 2\n"
-        "    ),\n"
-        ")",
+        "max(0.0, min(state.rules.lease_s, _lease_by(state) - now))",
         "state.rules.lease_s",
         (LIMITS,),
     ),

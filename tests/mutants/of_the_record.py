@@ -15,6 +15,7 @@ PROVISIONING = "tests/core/test_provisioning.py"
 JOURNAL = "tests/shell/test_journal.py"
 GAPS = "tests/core/test_gaps.py"
 DAEMON = "tests/shell/test_daemon.py"
+CONVERSATION = "tests/shell/test_conversation.py"
 REPLAY = "tests/explanation/test_replay_command.py"
 FORMAT1 = "tests/core/test_format1.py"
 WITHOUT = f"{FOLD}::test_a_run_is_read_from_the_disk_without_a_rule"
@@ -310,6 +311,22 @@ READING = (
         (
             f"{GAPS}::test_an_attempt_that_was_never_begun_shows_a_gap_also_after_the_run_is_resumed",
         ),
+    ),
+    Mutant(
+        "an agent that did not answer a resume shows no gap when it does",
+        SAYS,
+        "record._",
+        "event.acked > seen and clock.gap_s < clock.resumed_s",
+        "False",
+        (f"{GAPS}::test_an_agent_that_was_silent_shows_a_gap_before_it_tells_anything",),
+    ),
+    Mutant(
+        "what an agent knows of a journal's lost end is not looked at when it answers late",
+        SAYS,
+        "Conversation._welcome",
+        "self.welcome is None and welcome.acked > self._seen",
+        "False",
+        (f"{CONVERSATION}::test_an_agent_that_knows_more_than_the_journal_says_so_once",),
     ),
     Mutant(
         "a checkpoint that is told of late counts as the newest",
