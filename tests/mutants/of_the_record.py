@@ -321,7 +321,7 @@ READING = (
         (f"{GAPS}::test_an_agent_that_was_silent_shows_a_gap_before_it_tells_anything",),
     ),
     Mutant(
-        "what an agent knows of a journal's lost end is not looked at when it answers late",
+        "what an agent that answers late knows of the journal is not looked at",
         SAYS,
         "Conversation._welcome",
         "self.welcome is None and welcome.acked > self._seen",
