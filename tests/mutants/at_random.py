@@ -117,6 +117,8 @@ class Bench:
             answer = self._answer(list(dict.fromkeys(test.partition("[")[0] for test in tests)))
         if answer["status"] == PASSED:
             return ""
+        if (answer["status"] or 0) < 0:
+            return "a signal"
         if answer["failed"] or answer["status"] in NOTICED:
             return str(answer["failed"]) or NOTICED[answer["status"]]
         raise ListError(f"tests cannot be run ({answer['status']}):\n{answer['printed']}")
