@@ -15,7 +15,7 @@ from seerd import errors as ours
 from seerd.shell.aws import errors
 from seerd.shell.aws.errors import ErrorKind
 from seerd.shell.providers.ec2_register import NEVER_RAN, REASONS
-from seerd.shell.stores.s3_client import PLAINLY
+from seerd.shell.stores.s3.client import PLAINLY
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")

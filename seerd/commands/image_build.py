@@ -44,7 +44,7 @@ from seerd.shell.providers.base import Leftovers, Span
 from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.source_copy import CopyTerms, copy_source
 from seerd.shell.ssh.workbench import Workbench
-from seerd.shell.stores.s3 import S3Store
+from seerd.shell.stores.s3.store import S3Store
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration, format_money

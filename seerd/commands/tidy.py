@@ -23,6 +23,7 @@ from seerd.runs.runs import can_go_on, lacks_its_model
 from seerd.runs.unstored import unstored
 from seerd.shell import disk
 from seerd.shell.home import Home, RunFolder
+from seerd.shell.stores.by_address import by_address
 from seerd.units import format_duration, format_size
 from seerd.view.harmless import harmless
 from seerd.view.working import working
@@ -134,8 +135,8 @@ def _store_elsewhere(folder: RunFolder) -> tuple[tuple[Path, ...], str]:
         store = wiring.load(folder).store
     except JournalError:
         return (), ""
-    if store.startswith("s3://"):
-        return (), f"its checkpoints in {store} stay until the bucket's lifecycle rule removes them"
+    if stays := by_address(store).what_stays():
+        return (), stays
     path = Path(store)
     named = path.name == folder.run and not path.is_relative_to(folder.path.resolve())
     return ((path,) if named and path.is_dir() else ()), ""

@@ -29,9 +29,11 @@ from seerd.planning.facts import Intended, Machine, MachineSlots, Place, Quote
 from seerd.planning.machine import this_machine
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.source_copy import CopyTerms, Say, links_out
+from seerd.shell.stores.by_address import by_address
 from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.program import why_no_python
 from seerd.spec.spec import Spec
+from seerd.spec.stores import WRITTEN
 
 if TYPE_CHECKING:
     from seerd.runs.wiring import Setup, Site
@@ -137,7 +139,7 @@ class Local(ClusterKind[LocalCluster]):
 
     def check(self, spec: Spec) -> None:
         """Check that data and checkpoints are on this machine. Raises `UsageError` if not."""
-        if (self.cluster.store or "").startswith("s3://"):
+        if self.cluster.store and by_address(self.cluster.store).by_urls:
             raise UsageError(
                 f"on this machine checkpoints are kept in a directory, not in {self.cluster.store}"
             )
@@ -243,7 +245,7 @@ class Hosts(ClusterKind[HostsCluster]):
         if self.cluster.store is None:
             raise UsageError(
                 "hosts need a place for checkpoints that all of them reach: "
-                'add store = "s3://bucket/prefix" to [cluster], or a directory that all '
+                f"add store = {WRITTEN} to [cluster], or a directory that all "
                 "of them and this machine have mounted under the same path"
             )
 
@@ -295,9 +297,9 @@ class Ec2(ClusterKind[Ec2Cluster]):
         """Check that checkpoints are kept in S3, and that an image and a type are named. Raises
         `UsageError` if not.
         """
-        if not (self.cluster.store or "").startswith("s3://"):
+        if not (self.cluster.store and by_address(self.cluster.store).by_urls):
             raise UsageError(
-                'instances keep checkpoints in S3: add store = "s3://bucket/prefix" to [cluster]'
+                f"instances keep checkpoints in S3: add store = {WRITTEN} to [cluster]"
             )
         if not self.cluster.image:
             raise UsageError(

@@ -33,14 +33,15 @@ from seerd.shell.providers.base import Provider
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.source_copy import outputs
 from seerd.shell.stores.base import Store
-from seerd.shell.stores.directory import DirectoryStore
+from seerd.shell.stores.by_address import by_address
+from seerd.shell.stores.s3 import Address
 from seerd.spec import project_paths
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
 
 if TYPE_CHECKING:
     from seerd.shell.ssh.remote import Remote, RemoteMachine
-    from seerd.shell.stores.s3 import S3Store
+    from seerd.shell.stores.s3.store import S3Store
 
 GRACE_S = 10.0
 CHECKPOINT_EVERY_S = 10.0
@@ -188,7 +189,7 @@ def setup_of(
     several, source = jobs or {}, kind.source(folder)
     shared = [one for name, its in several.items() for one in added.below(name, its.train.data)]
     common: dict[str, Any] = {
-        "store": "" if store.startswith("s3://") else store,
+        "store": "" if by_address(store).by_urls else store,
         "allocations": allocations,
         "threads": quote.threads,
     }
@@ -255,7 +256,7 @@ def started_as(spec: Spec, kind: ClusterKind[Any] | type[ClusterKind[Any]]) -> J
 
 def _store_of(spec: Spec, folder: RunFolder) -> str:
     store = spec.cluster.store
-    if store is not None and store.startswith("s3://"):
+    if store is not None and by_address(store).by_urls:
         return store
     return str((folder.store if store is None else Path(store) / folder.run).resolve())
 
@@ -354,7 +355,8 @@ class RunData:
         self._folder = folder
         self._region = region
         self._jobs = jobs
-        in_s3 = setup.store.startswith("s3://")
+        self._store = store
+        in_s3 = isinstance(by_address(setup.store), Address)
         self._source: S3Store | None = cast("S3Store", store) if in_s3 else None
 
     async def downloads(self, job: str | None = None) -> list[Download]:
@@ -365,13 +367,15 @@ class RunData:
         if not data:
             return []
         if self._source is None:
-            self._source = _s3(data[0].source, self._setup, self._folder.run, self._region)
+            place = Address.parse(data[0].source)
+            self._source = place.store(self._folder.run, self._setup.until, self._region)
         source = self._source
         return [file for one in data for file in await source.downloads(one.source, one.to)]
 
     def prolong(self, until: float) -> None:
         """Let what is signed from now on last until then, wall clock, seconds since 1970."""
         self._setup = prolonged(self._setup, until)
+        self._store.prolong(until)
         if self._source is not None:
             self._source.prolong(until)
 
@@ -422,7 +426,7 @@ def readable_store(folder: RunFolder) -> Store:
     Raises `JournalError` if the store is elsewhere and the setup cannot be read.
     """
     if folder.store.is_dir():
-        return DirectoryStore(folder.store)
+        return by_address(str(folder.store)).store(folder.run, 0.0, None)
     setup = load(folder)
     return store_of(setup, folder.run, clusters.site_of(setup, folder).region)
 
@@ -432,12 +436,4 @@ def store_of(setup: Setup, run: str, region: str | None) -> Store:
 
     region  the region of AWS; None: the environment's
     """
-    if not setup.store.startswith("s3://"):
-        return DirectoryStore(Path(setup.store))
-    return _s3(setup.store, setup, run, region)
-
-
-def _s3(address: str, setup: Setup, run: str, region: str | None) -> S3Store:
-    from seerd.shell.stores.s3 import S3Store
-
-    return S3Store(address, run, setup.until, region)
+    return by_address(setup.store).store(run, setup.until, region)

@@ -28,6 +28,7 @@ from seerd.spec.guesses import guesses
 from seerd.spec.observed import observed
 from seerd.spec.reaching import LOADS, SEERD, misread, shown, shows, unplaced
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
+from seerd.spec.stores import SCHEMES, WRITTEN, scheme_of
 from seerd.spec.targets import paths_of
 
 
@@ -443,11 +444,11 @@ def _look_for(script: str, source: Path, get: Get, reader: Reader, *, here: bool
 
 
 def store_of(store: str | None, folder: Path, reader: Reader) -> str | None:
-    """Resolve where checkpoints are kept, a directory or an address of S3; note what is wrong."""
-    if store is None or store.startswith("s3://"):
+    """Resolve where checkpoints are kept, a directory or an address; note what is wrong."""
+    if store is None or (scheme := scheme_of(store)) in SCHEMES:
         return store
-    if "://" in store:
-        reader.wrong("cluster.store", store, "a directory or s3://bucket/prefix is allowed")
+    if scheme:
+        reader.wrong("cluster.store", store, f"a directory or {WRITTEN} is allowed")
     path = _path(folder, store, "cluster.store", reader)
     if path.exists() and not path.is_dir():
         reader.wrong("cluster.store", store, "it is no folder")

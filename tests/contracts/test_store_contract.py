@@ -25,7 +25,7 @@ from seerd.agent.transfer import CheckpointStore, Directory
 from seerd.errors import StoreError
 from seerd.shell.stores.base import Store
 from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.stores.s3 import S3Store
+from seerd.shell.stores.s3.store import S3Store
 
 
 @dataclass

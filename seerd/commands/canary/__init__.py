@@ -51,7 +51,7 @@ from seerd.shell.aws.images import Image
 from seerd.shell.aws.owner import owner_of
 from seerd.shell.aws.policy import canary_policy
 from seerd.shell.home import Home
-from seerd.shell.stores.data import Address
+from seerd.shell.stores.s3 import Address
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
@@ -251,8 +251,10 @@ def _saved(save: Callable[[], Path], say: Callable[[str], None]) -> Path | None:
 def names_of(plan: CanaryPlan) -> Iterator[str]:
     """List what must not be shown to strangers, though it looks like any other word."""
     cluster, train = plan.cluster, plan.spec.train
-    store = Address.parse(cluster.store or "s3://-")
-    yield from (store.bucket, store.prefix, plan.run, plan.owner, plan.arn, plan.spec.name)
+    if cluster.store:
+        store = Address.parse(cluster.store)
+        yield from (store.bucket, store.prefix)
+    yield from (plan.run, plan.owner, plan.arn, plan.spec.name)
     yield from (cluster.image, cluster.key or "", *cluster.subnets, *cluster.security_groups)
     yield from (*cluster.tags, *cluster.tags.values())
     for one in train.data:

@@ -20,9 +20,9 @@ from seerd.agent.upload import LARGE
 from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import SeerdError
 from seerd.shell.stores.base import slot_name
-from seerd.shell.stores.data import Address
-from seerd.shell.stores.s3 import S3Store
-from seerd.shell.stores.s3_client import Clients, plain
+from seerd.shell.stores.s3 import Address
+from seerd.shell.stores.s3.client import Clients, plain
+from seerd.shell.stores.s3.store import S3Store
 
 CHECKED = ("PUT", "multipart", "expired URL", "encryption")
 TRIAL = "canary"

@@ -19,7 +19,8 @@ from seerd.shell.aws.cloud import Cloud
 from seerd.shell.aws.errors import AwsError, ErrorKind
 from seerd.shell.aws.owner import owner_of
 from seerd.shell.aws.policy import Needs
-from seerd.shell.stores.data import Address
+from seerd.shell.stores.by_address import by_address
+from seerd.shell.stores.s3 import Address
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
@@ -82,7 +83,8 @@ async def needs_of(spec: Spec) -> Needs:
             region = "*"
         who = await introduce(cloud) if region != "*" else None
     kept = spec.cluster.store or ""
-    at = Address.parse(kept) if kept.startswith("s3://") else Address("YOUR-BUCKET", "seerd")
+    place = by_address(kept) if kept else None
+    at = place if isinstance(place, Address) else Address("YOUR-BUCKET", "seerd")
     data = [Address.parse(one.source) for one in spec.train.data]
     return Needs(
         region=region,
@@ -135,7 +137,5 @@ async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
 
 
 async def _stored(case: Ec2Case, region: str) -> list[Finding]:
-    kept = case.spec.cluster.store or ""
-    return (
-        await store.findings(kept, case.spec.train.data, region) if kept.startswith("s3://") else []
-    )
+    spec = case.spec
+    return await store.findings(spec.cluster.store or "", spec.train.data, region)

@@ -22,6 +22,7 @@ from seerd.runs.clusters import PYTHON, hosts_of
 from seerd.runs.wiring import FREE_BYTES
 from seerd.shell.providers.hosts import SshHost
 from seerd.shell.ssh.connecting import UnreachableError, open_connection
+from seerd.shell.stores.by_address import by_address
 from seerd.spec.clusters import HostsCluster
 from seerd.spec.spec import Train
 from seerd.units import count
@@ -68,11 +69,10 @@ class _Wanted:
 async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
     """Check every host, and the checkpoint store if it is in S3."""
     kept = cluster.store or ""
-    in_s3 = kept.startswith("s3://")
     python = train.python or PYTHON
     is_there = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))
     asks = is_there and needs_torch(train.launcher, train.source / train.script)
-    wanted = _Wanted(python if asks else "", "" if in_s3 else kept)
+    wanted = _Wanted(python if asks else "", "" if kept and by_address(kept).by_urls else kept)
     few = asyncio.Semaphore(AT_ONCE)
 
     async def look(host: SshHost) -> Finding:
@@ -80,7 +80,7 @@ async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
             return await _look(host, wanted)
 
     found = list(await asyncio.gather(*map(look, hosts_of(cluster))))
-    return found + (await store.findings(kept, train.data, None) if in_s3 else [])
+    return found + await store.findings(kept, train.data, None)
 
 
 async def _look(host: SshHost, wanted: _Wanted) -> Finding:

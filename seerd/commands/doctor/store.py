@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from seerd.commands.doctor.finding import POLICY, Finding
 from seerd.errors import SeerdError
 from seerd.shell.aws.rights import denied_action
-from seerd.shell.stores.s3_client import SAYS
-from seerd.shell.stores.s3_rights import Trouble, check_data, check_store
+from seerd.shell.stores.base import Trouble
+from seerd.shell.stores.by_address import by_address
+from seerd.shell.stores.s3.client import SAYS
+from seerd.shell.stores.s3.rights import check_data
 from seerd.spec.values import Data
 
 
 async def findings(store: str, data: Sequence[Data], region: str | None) -> list[Finding]:
-    """Check the store, and each source of data."""
+    """Check a store that agents reach by URLs, and each source of data."""
+    if not store or not by_address(store).by_urls:
+        return []
     found = [await _store(store, region)]
     for source in dict.fromkeys(one.source for one in data):
         troubles = await check_data(source, region)
@@ -32,7 +36,7 @@ def _said(denied: Sequence[Trouble]) -> str:
 
 async def _store(store: str, region: str | None) -> Finding:
     try:
-        troubles = await check_store(store, region)
+        troubles = await by_address(store).troubles(region)
     except SeerdError as error:
         return Finding("store", "problem", str(error))
     return _told(

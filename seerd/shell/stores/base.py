@@ -7,12 +7,24 @@ checksum that was confirmed. Failures are `errors.StoreError`.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from seerd.agent.manifest import CheckpointError, Manifest
 from seerd.agent.protocol import Ask, Grant, Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that cannot be done with a store.
+
+    what    the cause, for a person
+    action  the permission that is missing; empty if the cause is another one
+    """
+
+    what: str
+    action: str = ""
 
 
 class Store(Protocol):
@@ -25,6 +37,9 @@ class Store(Protocol):
         """Where agents find the store: a directory; empty if presigned URLs are their only way
         there.
         """
+
+    def prolong(self, expires: float) -> None:
+        """Let what is granted from now on last until then, wall clock, seconds since 1970."""
 
     async def open(self) -> None:
         """Check that the store can be used. To be called before anything else. Raises `StoreError`

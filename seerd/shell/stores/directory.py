@@ -15,12 +15,13 @@ import tempfile
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from seerd.agent.copying import copy_file
 from seerd.agent.manifest import LARGEST_MANIFEST, Manifest, by_number
 from seerd.agent.protocol import NAME, Ask, Grant, Parts
 from seerd.errors import StoreError
-from seerd.shell.stores.base import stored
+from seerd.shell.stores.base import Trouble, stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,27 @@ class DirectoryStore:
 
     folder: Path
 
+    by_urls: ClassVar[bool] = False
+
     @property
     def address(self) -> str:
         """The folder's absolute path."""
         return str(self.folder.resolve())
+
+    def store(self, run: str, expires: float, region: str | None) -> DirectoryStore:
+        """See `by_address.Place`."""
+        return self
+
+    async def troubles(self, region: str | None) -> list[Trouble]:
+        """Return none: the machines that use it are asked."""
+        return []
+
+    def what_stays(self) -> str:
+        """Return nothing: it is removed with the run."""
+        return ""
+
+    def prolong(self, expires: float) -> None:
+        """Do nothing: nothing expires."""
 
     async def open(self) -> None:
         """Do nothing: agents make the directory."""
@@ -98,6 +116,11 @@ class DirectoryStore:
         cannot be copied.
         """
         await asyncio.to_thread(_copy_checked, self.folder / trial / f"{name}.pt", sha256, to)
+
+
+def at(address: str) -> DirectoryStore:
+    """Return the directory of this path."""
+    return DirectoryStore(Path(address))
 
 
 def _newer(folder: Path, newest: str) -> list[Manifest]:

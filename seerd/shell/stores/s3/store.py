@@ -26,8 +26,8 @@ from seerd.agent.wire import encode
 from seerd.errors import CloudError, SeerdError, StoreError
 from seerd.shell.clock import wall
 from seerd.shell.stores.base import slot_name, stored
-from seerd.shell.stores.data import Address
-from seerd.shell.stores.s3_client import Clients, insist, plain
+from seerd.shell.stores.s3 import Address
+from seerd.shell.stores.s3.client import Clients, insist, plain
 
 SLOTS = 3
 LONGEST_S = 7 * 86400

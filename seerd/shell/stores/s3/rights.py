@@ -9,24 +9,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from seerd.errors import CloudError, SeerdError, StoreError
-from seerd.shell.stores.data import Address
-from seerd.shell.stores.s3_client import Clients, plain
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Something that cannot be done.
-
-    what    the cause, for a person
-    action  the permission that is missing; empty if the cause is another one
-    """
-
-    what: str
-    action: str = ""
+from seerd.shell.stores.base import Trouble
+from seerd.shell.stores.s3 import Address
+from seerd.shell.stores.s3.client import Clients, plain
 
 
 class _Probe:

@@ -1,0 +1,42 @@
+"""Which kind of store an address means. All that differs by kind before a store is open is here.
+
+The one rule: a new kind is a module or folder beside this file, with a class that is a `Place`, and
+a line in `seerd/spec/stores.py`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from seerd.shell.stores.base import Store, Trouble
+from seerd.shell.stores.directory import DirectoryStore
+from seerd.spec.stores import SCHEMES, scheme_of
+
+
+class Place(Protocol):
+    """Where checkpoints are kept, as its address tells."""
+
+    @property
+    def by_urls(self) -> bool:
+        """Whether agents reach it by presigned URLs, from any machine; else by its path."""
+
+    def store(self, run: str, expires: float, region: str | None) -> Store:
+        """Return the store of a run.
+
+        expires  until when its URLs work, wall clock, seconds since 1970
+        region   the region of AWS; None: the environment's
+        """
+
+    async def troubles(self, region: str | None) -> list[Trouble]:
+        """Try everything that a run will do there; return what cannot be done."""
+
+    def what_stays(self) -> str:
+        """Say what is left there when a run is removed; empty: nothing."""
+
+
+def by_address(address: str) -> Place:
+    """Return the place that this address names. Raises `StoreError` if it names none."""
+    scheme = scheme_of(address)
+    module = SCHEMES[scheme].module if scheme else DirectoryStore.__module__
+    return cast("Place", import_module(module).at(address))
