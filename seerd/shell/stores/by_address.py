@@ -1,7 +1,7 @@
 """Which kind of store an address means. All that differs by kind before a store is open is here.
 
-The one rule: a new kind is a module or folder beside this file, with a class that is a `Place`, and
-a line in `seerd/spec/stores.py`.
+The one rule: a new kind is a module or folder beside this file, with a class that is a
+`StorePlace`, and a line in `seerd/spec/stores.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from seerd.shell.stores.directory import DirectoryStore
 from seerd.spec.stores import SCHEMES, scheme_of
 
 
-class Place(Protocol):
+class StorePlace(Protocol):
     """Where checkpoints are kept, as its address tells."""
 
     @property
@@ -35,8 +35,8 @@ class Place(Protocol):
         """Say what is left there when a run is removed; empty: nothing."""
 
 
-def by_address(address: str) -> Place:
+def by_address(address: str) -> StorePlace:
     """Return the place that this address names. Raises `StoreError` if it names none."""
     scheme = scheme_of(address)
     module = SCHEMES[scheme].module if scheme else DirectoryStore.__module__
-    return cast("Place", import_module(module).at(address))
+    return cast("StorePlace", import_module(module).at(address))

@@ -38,7 +38,7 @@ class DirectoryStore:
         return str(self.folder.resolve())
 
     def store(self, run: str, expires: float, region: str | None) -> DirectoryStore:
-        """See `by_address.Place`."""
+        """See `by_address.StorePlace`."""
         return self
 
     async def troubles(self, region: str | None) -> list[Trouble]:

@@ -62,19 +62,19 @@ class Address:
         return "/".join(parts)
 
     def store(self, run: str, expires: float, region: str | None) -> S3Store:
-        """See `by_address.Place`."""
+        """See `by_address.StorePlace`."""
         from seerd.shell.stores.s3.store import S3Store
 
         return S3Store(str(self), run, expires, region)
 
     async def troubles(self, region: str | None) -> list[Trouble]:
-        """See `by_address.Place`. Raises `CloudError` if there are no credentials."""
+        """See `by_address.StorePlace`. Raises `CloudError` if there are no credentials."""
         from seerd.shell.stores.s3.rights import check_store
 
         return await check_store(str(self), region)
 
     def what_stays(self) -> str:
-        """See `by_address.Place`."""
+        """See `by_address.StorePlace`."""
         return f"its checkpoints in {self} stay until the bucket's lifecycle rule removes them"
 
 
