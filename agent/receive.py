@@ -163,15 +163,10 @@ class Received:
         self._mark = to.with_name(f"{to.name}.json")
 
     def made(self) -> Contents:
-        """Return what is there; nothing, if that is not known. Of a folder that an earlier version
-        has made, only the whole is known.
-        """
-        before = self._to.with_name(f"{self._to.name}.sha256")
+        """Return what is there; nothing, if that is not known."""
         with contextlib.suppress(OSError, ValueError, TypeError):
-            if self._to.is_dir() and self._mark.is_file():
-                return Contents(**json.loads(self._mark.read_text()))
             if self._to.is_dir():
-                return Contents(before.read_text(), {})
+                return Contents(**json.loads(self._mark.read_text()))
         return Contents("", {})
 
     def become(self, tree: str, entries: List[FileEntry], cache: Cache) -> None:

@@ -77,9 +77,8 @@ def _begin(
 ) -> Dict[str, Any]:
     """Make an agent of the run work here, with its source beside it.
 
-    Returns where its socket is, how many bytes of source were received, whether an agent had to be
-    started, and whether its source may become more while trials run (`grows`, which agents of an
-    earlier version do not tell).
+    Returns where its socket is, how many bytes of source were received, and whether an agent had to
+    be started.
     """
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,8 +87,7 @@ def _begin(
     received = _receive(task["tree"], program.parent.parent, stream, say)
     started = _ensure_agent(task, program)
     socket_path = str(_short(folder) / "agent.sock")
-    grows = bool(Received(Path("source")).made().parts)
-    return {"socket": socket_path, "received": received, "started": started, "grows": grows}
+    return {"socket": socket_path, "received": received, "started": started}
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from seerd.units import format_duration, format_gpu_time
@@ -49,6 +50,18 @@ class DamagedJournalError(JournalError):
             else "Nothing can be read of it: start the run anew, and remove its folder"
         )
         super().__init__(f"{damage}. {way}")
+
+
+class OlderJournalError(JournalError):
+    """A journal was begun in a format that only versions before the first release wrote."""
+
+    def __init__(self, path: Path, version: str) -> None:
+        super().__init__(
+            f"the journal {path} was begun in format 1, of before the first release of seerd, "
+            f"which seerd {version} does not read. Nothing was changed: checkpoints and logs of "
+            f"{path.parent.name} are in {path.parent}. Start the run anew (seerd run SPEC), and "
+            "remove this folder when you need nothing of it"
+        )
 
 
 class DamagedWarning(UserWarning):

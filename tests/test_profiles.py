@@ -238,9 +238,17 @@ class Tape:
 
 def tape() -> Tape:
     made = Tape()
-    launch = Launch(id="1.0", gpus=2)
+    launch = Launch(id="1.0", gpus=2, why="plan")
     start = StartTrial(
-        id="2.0", trial="t", attempt=1, instance="i", gpus=(0, 1), config={}, seed=1, checkpoints=()
+        id="2.0",
+        trial="t",
+        attempt=1,
+        instance="i",
+        gpus=(0, 1),
+        config={},
+        seed=1,
+        checkpoints=(),
+        why="first",
     )
     made.event(TrialStarted, 0.0, launch, pid=1)
     made.event(InstanceReady, 30.0, start, command="1.0", instance="i", gpus=2, running_since=20.0)
@@ -280,7 +288,13 @@ def test_rough_reports_are_better_than_none() -> None:
 def test_a_kill_says_nothing_of_saving(checkpoint: bool, expected: list[float]) -> None:
     made = tape()
     stop = StopTrial(
-        id="9.0", trial="t", attempt=1, instance="i", checkpoint=checkpoint, grace_s=4.0
+        id="9.0",
+        trial="t",
+        attempt=1,
+        instance="i",
+        checkpoint=checkpoint,
+        grace_s=4.0,
+        why="paused",
     )
     made.report(45.0, 1, stop)
     made.event(TrialExited, 46.5, cause="asked", code=0)

@@ -14,16 +14,14 @@ from rich.console import Group, RenderableType
 
 from seerd.commands.common import tell
 from seerd.core.again import DecidingAgain, Difference
-from seerd.core.codec import FORMAT
 from seerd.core.state import State, Trial
-from seerd.core.step import follow as follow_one
 from seerd.errors import UsageError
 from seerd.explanation.as_json import moment_json, timeline_json, trial_json
 from seerd.explanation.pages import moment_page, timeline_page, trial_page, wrapped
 from seerd.explanation.timeline import Timeline
 from seerd.explanation.words import at
 from seerd.planner.trial_ids import same_trial
-from seerd.runs.reading import Go, begin, follow
+from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.units import count, parse_duration
@@ -35,7 +33,6 @@ from seerd.view.working import working
 
 MOST_SHOWN = 500
 """The most characters of a decision that are shown."""
-UNKNOWN = "nothing was decided again: its format (1) has only commands of what was decided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +94,15 @@ def explain(journal: Journal, trial: str | None, until: Moment | None, *, alive:
     `alive`: whether a process runs the run. Raises `JournalError`, `UsageError`.
     """
     state, entries = begin(journal)
-    # Since format 2 all that was decided is recorded.
-    comparable = journal.format == FORMAT and state.facts.outline is not None
-    again = DecidingAgain() if comparable else None
-    go: Go = follow_one if again is None else again.follow
-    timeline = Timeline(go)
+    again = DecidingAgain()
+    timeline = Timeline(again.follow)
     rest = _walk(state, entries, timeline, until)
     moment_s = _moment(state, until, later=bool(rest))
     replayed = _tell(timeline, state, trial, moment_s, status_of(state, alive))
     rest += entries if rest else ()
-    follow(state, rest, go)
+    follow(state, rest, again.follow)
     commands = timeline.commands + sum(len(entry.commands) for entry in rest)
-    compared = _compared(again, journal.version, state.clock.seq, commands)
+    compared = _compared(again.difference, journal.version, state.clock.seq, commands)
     return Replayed({**replayed.told, **compared.told}, Group(replayed.page, compared.page))
 
 
@@ -170,22 +164,17 @@ def _trial(state: State, name: str) -> Trial:
 # ------------------------------------------------------------ what came out
 
 
-def _compared(again: DecidingAgain | None, version: str, events: int, commands: int) -> Replayed:
-    """Tell what came of deciding again."""
-    difference = None if again is None else again.difference
-    told: Json = {"events": events, "commands": commands, "same": None, "difference": None}
+def _compared(difference: Difference | None, version: str, events: int, commands: int) -> Replayed:
+    """Return what came of deciding again."""
+    result: Json = {"events": events, "commands": commands, "same": True, "difference": None}
     read, came = count(events, "event"), count(commands, "command")
-    if again is None:
-        page = f"read {read} and {came}; {UNKNOWN}"
-    elif difference is None:
-        told["same"] = True
-        page = f"replayed {read}: the same {came} came out"
-    else:
+    page = f"replayed {read}: the same {came} came out"
+    if difference is not None:
         was, now = msgspec.to_builtins((difference.was, difference.would_be))
         other = {"event": difference.seq, "recorded": was, "now": now}
-        told |= {"same": False, "difference": other}
+        result |= {"same": False, "difference": other}
         page = f"replayed {read}; {_other(difference, version)}"
-    return Replayed(told, wrapped(page))
+    return Replayed(result, wrapped(page))
 
 
 def _other(difference: Difference, version: str) -> str:

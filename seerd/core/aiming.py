@@ -57,7 +57,7 @@ def derive(state: State) -> None:
         aims,
         Agenda(
             because=agenda.because,
-            ask=agenda.ask if state.plan.asked else "resumed",
+            ask=agenda.ask,
             woken=agenda.woken,
             ended=dict.fromkeys(agenda.ended, 0),
             replace=agenda.replace,

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from seerd.core.events import RunFacts
+from seerd.core.events import NO_OUTLINE, RunFacts
 from seerd.core.plans import Order, PlanChange, difference
 from seerd.planner.memory import Memory
-from seerd.planner.model import Impossible, Outline, Plan, Problem, View
+from seerd.planner.model import Impossible, Plan, Problem, View
 
 PlanFunction = Callable[[Problem, Memory, View], tuple[Plan, Memory]]
 MOST_TOLD = 2000
@@ -48,7 +48,7 @@ def outlined(facts: RunFacts) -> RunFacts:
 
     Raises `ImpossibleRunError` if no plan fits the limits, and whatever the policy raises.
     """
-    if facts.outline is not None:
+    if facts.outline != NO_OUTLINE:
         return facts
     from seerd.planner.policy import outline_of
 
@@ -56,20 +56,6 @@ def outlined(facts: RunFacts) -> RunFacts:
     if isinstance(outline, Impossible):
         raise ImpossibleRunError(outline)
     return msgspec.structs.replace(facts, outline=outline)
-
-
-def lacking(facts: RunFacts) -> Outline | None:
-    """Return the outline of a run of format 1, which did not record it.
-
-    None if it is recorded, or if the policy gives none. A policy that fails here will say why when
-    it is asked for a plan.
-    """
-    if facts.outline is not None:
-        return None
-    try:
-        return outlined(facts).outline
-    except Exception:  # noqa: BLE001 - a policy is anybody's code
-        return None
 
 
 class Asking:

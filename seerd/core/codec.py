@@ -15,7 +15,8 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 
 FORMAT = 2
-"""1: events and commands. 2: plans are events, and verdicts are recorded, both with their reasons.
+"""2: plans are events, and verdicts are recorded, both with their reasons. There was a 1, before
+the first release.
 """
 
 _encoder = msgspec.json.Encoder()
@@ -50,8 +51,5 @@ def encode_decisions(decided: Sequence[AnyDecision]) -> bytes:
 
 
 def decode_decisions(data: bytes) -> list[AnyDecision]:
-    """Read what `encode_decisions` wrote, or the list of commands that format 1 wrote.
-
-    Raises `msgspec.DecodeError` if it is damaged.
-    """
+    """Read what `encode_decisions` wrote. Raises `msgspec.DecodeError` if it is damaged."""
     return _decisions.decode(data)

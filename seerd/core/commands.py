@@ -1,8 +1,7 @@
 """What the core can ask for. Each command names the events that can be its outcome; the shell
 answers with one of them, never with an error.
 
-`why` is the reason, set where the command was decided. It is "unknown" in journals of format 1,
-which did not record reasons.
+`why` is the reason, set where the command was decided.
 
 The one rule: a command's id is the sequence number of the event that caused it and its own index
 among that event's commands. The id is the same after every crash and in every replay, so agents and
@@ -39,7 +38,6 @@ AskCause = Literal[
     "extended",
     "added",
     "jobs",
-    "unknown",
 ]
 """Why the policy is asked.
 
@@ -47,14 +45,14 @@ began    the run began
 clock    a stage is over by the clock
 reports  a trial has made as many reports as the policy wanted to see
 ended    a trial has ended
-resumed  an interrupted run goes on, or a run whose plan is not known
+resumed  an interrupted run goes on
 untrue   the last answer wanted trials that had ended meanwhile
 again    the last answer could not be used
 extended the person has extended the limits
 added    the person has added a configuration
 jobs     one of the jobs that share the run is over, has come, or has another weight
 """
-LaunchCause = Literal["plan", "replacement", "again", "room", "resumed", "unknown"]
+LaunchCause = Literal["plan", "replacement", "again", "room", "resumed"]
 """Why an instance is asked for.
 
 plan         the wanted trials need it
@@ -63,16 +61,14 @@ again        a launch was refused before
 room         more may be there now than before
 resumed      a run goes on after a restart
 """
-TerminateCause = Literal["idle", "leaving", "end", "unknown"]
+TerminateCause = Literal["idle", "leaving", "end"]
 """Why an instance is given back.
 
 idle     fewer instances are needed now
 leaving  the cloud takes it away, and nothing runs there any more
 end      the run is over
 """
-StartCause = Literal[
-    "first", "resized", "moved", "went-on", "crashed", "blocked", "lost", "unknown"
-]
+StartCause = Literal["first", "resized", "moved", "went-on", "crashed", "blocked", "lost"]
 """Why an attempt is started.
 
 first    the trial has never run
@@ -96,7 +92,6 @@ StopCause = Literal[
     "hung",
     "closing",
     "hard",
-    "unknown",
 ]
 """Why an attempt is ended.
 
@@ -113,7 +108,7 @@ hung       some of its ranks do nothing, and the others wait for them
 closing    the run is being ended
 hard       the person wants the run to end at once
 """
-PublishCause = Literal["best", "better", "next", "unknown"]
+PublishCause = Literal["best", "better", "next"]
 """Why a checkpoint is handed back.
 
 best    it is the best confirmed one
@@ -149,7 +144,7 @@ class AskPolicy(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ask
     trial  trial whose report or end is the reason, None if it is no single trial's
     """
 
-    why: AskCause = "unknown"
+    why: AskCause
     trial: str | None = None
 
 
@@ -171,7 +166,7 @@ class Launch(
 
     gpus: int
     orphan_timeout_s: float | None = None
-    why: LaunchCause = "unknown"
+    why: LaunchCause
 
 
 class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="terminate"):
@@ -183,7 +178,7 @@ class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ter
     """
 
     instance: str
-    why: TerminateCause = "unknown"
+    why: TerminateCause
 
 
 class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):
@@ -211,7 +206,7 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
     seed: int
     checkpoints: tuple[str, ...]
     beside: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    why: StartCause = "unknown"
+    why: StartCause
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -238,7 +233,7 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
     checkpoint: bool
     grace_s: float
     beside: tuple[str, ...] = ()
-    why: StopCause = "unknown"
+    why: StopCause
     others: tuple[str, ...] = ()
 
     @property
@@ -265,7 +260,7 @@ class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publi
     checkpoint: str
     sha256: str
     metric: float
-    why: PublishCause = "unknown"
+    why: PublishCause
 
 
 class Finish(Command, frozen=True, kw_only=True, tag="finish"):

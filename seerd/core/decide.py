@@ -75,8 +75,8 @@ def _place(state: State) -> None:
 def ask(state: State) -> Iterator[AskPolicy]:
     """Yield the question to the policy, if there is one to ask and none is open."""
     agenda = state.agenda
-    if wants_to_ask(state):
-        why, about = agenda.ask or "unknown", agenda.about
+    why, about = agenda.ask, agenda.about
+    if why is not None and wants_to_ask(state):
         agenda.ask, agenda.about = None, None
         yield AskPolicy(id=state.next_id, why=why, trial=about)
 

@@ -40,12 +40,10 @@ from seerd.core.verdicts import (
     Adopted,
     Again,
     AnyVerdict,
-    Assumed,
     Blocked,
     Closing,
     Declined,
     Denied,
-    Eliminated,
     Failed,
     Gone,
     Granted,
@@ -161,20 +159,11 @@ def _declined(state: State, verdict: Declined) -> None:
         )
 
 
-def _assumed(state: State, verdict: Assumed) -> None:
-    change = PlanChange(put=verdict.put)
-    state.plan.order.apply(change)
-    _want(state, change, set())
-
-
 # ------------------------------------------------------------ trials
 
 
 def _start(state: State, command: StartTrial) -> None:
-    trial = state.trials.get(command.trial)
-    # Format 1 did not record new trials: the first order to start is all that it says of one.
-    if trial is None:
-        trial = state.trials[command.trial] = Trial(command.trial, command.config, command.seed)
+    trial = state.trials[command.trial]
     trial.go(TrialPhase.STARTING)
     trial.attempt, trial.ordered_s = command.attempt, state.now
     on = (
@@ -256,10 +245,6 @@ def _warned(state: State, verdict: Warned) -> None:
         state.signs.complaints[verdict.what] = verdict.detail
 
 
-def _eliminated(state: State, verdict: Eliminated) -> None:
-    _eliminate(state, state.trials[verdict.trial])
-
-
 # ------------------------------------------------------------ instances and money
 
 
@@ -338,7 +323,7 @@ def _add(state: State, asked: AddAsked) -> None:
 
 
 def _extend(state: State, asked: ExtendAsked) -> None:
-    outline = state.facts.outline if asked.outline is None else asked.outline
+    outline = asked.outline or state.facts.outline
     before = state.facts.problem
     jobs = tuple(_with_limits(one, before.limits, asked.problem.limits) for one in before.jobs)
     problem = replace(asked.problem, added=before.added, jobs=jobs)
@@ -476,12 +461,10 @@ _ENACT: dict[type, Callable[[State, Any], None]] = {
     Adopted: _adopted,
     Again: _again,
     AskPolicy: _ask,
-    Assumed: _assumed,
     Blocked: _blocked,
     Closing: _closing,
     Declined: _declined,
     Denied: _denied,
-    Eliminated: _eliminated,
     Failed: _failed,
     Finish: _finish,
     Gone: _gone,

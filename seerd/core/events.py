@@ -42,6 +42,7 @@ cold          it is used; it or its trials start more slowly than they could
 
 IN_JOURNALS = {"reports": "epoch"}
 """Name of a field -> its name in journals, where it keeps the name that older versions wrote."""
+NO_OUTLINE = Outline((), (), 0.0)
 
 
 class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,7 +86,7 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     name     name of the run in its spec
     problem  what the policy is asked to solve, with all limits
     cluster  what the provider says of its instances
-    outline  the whole run as the policy would have it; None in format 1 until the run is resumed
+    outline  the whole run as the policy would have it
     jobs     the jobs that share the run, in the order in which they came; empty: it is one job
     minimize  what was minimised when the run was planned; None: nothing, or that was not recorded
     ideal    the run was planned as published, whatever is billed
@@ -95,7 +96,7 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     problem: Problem
     cluster: ClusterFacts
-    outline: Outline | None = None
+    outline: Outline = NO_OUTLINE
     jobs: tuple[JobFacts, ...] = ()
     minimize: Literal["cost", "time"] | None = None
     ideal: bool = False
@@ -167,7 +168,6 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     ended    instance -> when it ended, in seconds since the run began, if its cloud tells
     saved    checkpoints in the store that no agent had told of, of trials on instances that are
              gone
-    outline  outline of the run if it was not recorded before, else None
     stored   models that the store had no place for when the run ended, and that are in it now; if
              there are any, the run does no more than hand them back
     lost     from when until when events were recorded that a damaged journal has lost, in seconds
@@ -180,7 +180,6 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     ended: dict[str, float] = {}
     saved: tuple[Checkpoint, ...] = ()
     stored: tuple[Checkpoint, ...] = ()
-    outline: Outline | None = None
     lost: tuple[float, float] | None = None
     strays: dict[str, tuple[float | None, float | None]] = {}
 

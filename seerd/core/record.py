@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import singledispatch
 
-import msgspec
-
 from seerd.core.aiming import instances_needed
 from seerd.core.attempts import (
     current,
@@ -117,8 +115,6 @@ def _(event: RunStarted, state: State) -> None:
 def _(event: RunResumed, state: State) -> None:
     state.agenda.resumed, state.agenda.because = True, "resumed"
     state.clock.left_s, state.clock.resumed_s = state.clock.heard_at, event.at
-    if event.outline is not None:
-        state.facts = msgspec.structs.replace(state.facts, outline=event.outline)
     if state.phase is RunPhase.OVER and state.end.status == "interrupted" and not event.stored:
         _reopen(state)
     elif state.phase is RunPhase.OVER and (

@@ -766,8 +766,8 @@ class State:
 
     @property
     def outline(self) -> Outline:
-        """The whole run as it was planned; without stages if that was not recorded."""
-        return UNKNOWN if self.facts.outline is None else self.facts.outline
+        """The whole run as it was planned."""
+        return self.facts.outline
 
     def go(self, phase: RunPhase) -> None:
         """Move the run to another phase.
@@ -790,9 +790,6 @@ class State:
     def next_id(self) -> str:
         """Id of the next command."""
         return f"{self.clock.seq + math.ceil(self.clock.gap_s * 1e6)}.{self.clock.given}"
-
-
-UNKNOWN = Outline((), (), 0.0)
 
 
 def new_state(facts: RunFacts, rules: Rules = RULES) -> State:

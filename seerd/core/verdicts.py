@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from seerd.core.commands import Status
 from seerd.core.events import Obstacle
-from seerd.core.plans import Put
 
 FailCause = Literal["crashes", "losses", "silent"]
 """Why a trial has failed for good.
@@ -35,7 +34,6 @@ CloseCause = Literal[
     "no-trial",
     "alike",
     "policy",
-    "unknown",
 ]
 """Why a run ends.
 
@@ -50,10 +48,9 @@ no-instance       no instance could be had
 no-trial          the policy wants nothing more, and no trial has reported
 alike             every trial fails in the same way
 policy            the policy gave no usable plan, several times in a row
-unknown           format 1 does not say
 """
 
-DenyCause = Literal["ending", "lower", "same", "space", "no-more", "no-job", "unready", "unknown"]
+DenyCause = Literal["ending", "lower", "same", "space", "no-more", "no-job", "unready"]
 """Why something that the person has asked for cannot be.
 
 ending  the run is closing, or over
@@ -352,24 +349,6 @@ class Releasing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="rel
     """All attempts have ended, or have had their time: everything is given back."""
 
 
-# ------------------------------------------------------------ what only journals of format 1 need
-
-
-class Eliminated(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="eliminated"):
-    """A trial was eliminated at this point, as far as a journal of format 1 shows."""
-
-    trial: str
-
-
-class Assumed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="assumed"):
-    """A plan that was not recorded: trials that ran are taken to be wanted.
-
-    put  their allocations
-    """
-
-    put: tuple[Put, ...]
-
-
 AnyVerdict = (
     Adopted
     | Declined
@@ -389,6 +368,4 @@ AnyVerdict = (
     | JobOver
     | Closing
     | Releasing
-    | Eliminated
-    | Assumed
 )

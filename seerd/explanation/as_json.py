@@ -227,7 +227,7 @@ def _fate(
         return _present(trial, stopped)
     if attempt is None:
         return "never-started", "there were never GPUs for it"
-    if attempt.stopped is not None and _at_the_end(attempt.stopped, timeline):
+    if attempt.stopped is not None and attempt.stopped.why in ("closing", "hard"):
         if not trial.history:
             return "no-report", "it ran until the run ended, and has not reported"
         return "survived", f"it trained until the run ended, {reports} in all"
@@ -244,16 +244,6 @@ def _present(trial: Trial, stopped: Explanation | None) -> tuple[str, str]:
     if stopped is None:
         return "paused", "it has not been started yet"
     return "paused", f"it was stopped{reason(stopped)}"
-
-
-def _at_the_end(stopped: Explanation, timeline: Timeline) -> bool:
-    """Return whether an attempt was asked to end because the run ended.
-
-    If the reason was not recorded, it counts if it was asked in the run's end.
-    """
-    if stopped.why != "unknown":
-        return stopped.why in ("closing", "hard")
-    return stopped in timeline.chapters[-1].explanations
 
 
 # ------------------------------------------------------------ a moment
@@ -274,9 +264,9 @@ def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
         "at_s": at_s,
         "event": state.clock.seq,
         "phase": str(state.phase),
-        "stage": stage + 1 if stages else None,
+        "stage": stage + 1,
         "stages": len(stages),
-        "stage_end_s": stages[stage].end_s if stages else None,
+        "stage_end_s": stages[stage].end_s,
         "wanted": msgspec.to_builtins(wanted(state)),
         "instances_needed": needed(state),
         "instances_live": state.fleet.live,
@@ -347,7 +337,7 @@ def _next(state: State) -> list[Json]:
         due = [(close_at(state), "deadline"), (exhausted_at(state), "budget")]
         if plan.question is None:
             due += [(plan.again_s, "again") if plan.failures else (plan.last.ask_at_s, "plan")]
-        if state.now < fleet.launch_at and fleet.live < (needed(state) or 0):
+        if state.now < fleet.launch_at and fleet.live < needed(state):
             due += [(fleet.launch_at, "launch")]
     known = sorted((when, what) for when, what in due if when is not None and math.isfinite(when))
     return [{"what": what, "at_s": round(seconds, 3)} for seconds, what in known]

@@ -55,7 +55,6 @@ STOPS: dict[StopCause, str] = {
     "hung": "killed since they hung",
     "closing": "asked to save at the end",
     "hard": "killed at the end",
-    "unknown": "asked to end",
 }
 """Cause of a stop -> what is said when the stops of a stage are counted."""
 QUIET = {"out", "resized", "reached", "paused", "closing", "hard", "saved", "killed"}
@@ -382,9 +381,7 @@ def _moment(told: Json, state: State) -> Parts:
     yield from (wrapped(fill(MOMENT, told)), Text(), *_money(told, state), Text())
     wanted = [f"{g['trials']} x {count(g['gpus_per_trial'], 'GPU')}" for g in told["wanted"]]
     needed, live = told["instances_needed"], f"{told['instances_live']} there or on the way"
-    plan = "the plan was not recorded; instances: "
-    if needed is not None:
-        plan = f"wanted: {' and '.join(wanted) or 'nobody'}; {count(needed, 'instance')} needed, "
+    plan = f"wanted: {' and '.join(wanted) or 'nobody'}; {count(needed, 'instance')} needed, "
     yield from (wrapped(plan + live), _where(told), Text())
     if told["waiting"]:
         waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])

@@ -150,9 +150,9 @@ def minutes(seconds: float) -> float:
     return round(seconds / 60, 4)
 
 
-def needed(state: State) -> int | None:
-    """Return how many instances the wanted trials need; None if the plan was not recorded."""
-    return instances_needed(_sizes(state), state.facts.cluster) if state.plan.asked else None
+def needed(state: State) -> int:
+    """Return how many instances the wanted trials need."""
+    return instances_needed(_sizes(state), state.facts.cluster)
 
 
 def _sizes(state: State) -> Counter[int]:
@@ -348,8 +348,8 @@ def _extended(event: events.ExtendAsked, step: Step) -> Explanation:
 
 
 def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explanation:
-    known, unknown = step.asked, commands.AskPolicy(id=verdict.question)
-    asked = known if isinstance(known, commands.AskPolicy) else unknown
+    asked = step.asked
+    assert isinstance(asked, commands.AskPolicy)
     about = {"groups": wanted(step.state), "stage": plan.stage + 1, "new": len(plan.new)}
     why = {"because": asked.why, "trial": asked.trial, "note": plan.note}
     return step.tell("planned", verdict, "dropped", **about, **why)

@@ -161,7 +161,6 @@ REASONS: dict[str, dict[str, str]] = {
         "no-trial": ": no trial is left that has reported",
         "alike": ": every trial fails in the same way[: {detail}]",
         "policy": ": again and again the policy gave no plan that can be used",
-        "unknown": ": {status:ending}",
     },
 }
 """Kind -> cause -> text. For a cause that is not listed, nothing is said."""

@@ -28,8 +28,7 @@ class Chapter:
 
     start_s        when it began
     end            True: the end of the run
-    stage          index of the stage, from 0; None: the end, or there is no plan yet, or none was
-                   recorded
+    stage          index of the stage, from 0; None: the end, or there is no plan yet
     planned_end_s  when the stage was planned to end; None if the stage began more than once
     groups         which trials were wanted when it began
     explanations   what happened in it, in order
@@ -102,7 +101,7 @@ class Timeline:
         if not self.chapters or "closing" in kinds or self._turns(planned, event, state):
             self._begin(state)
         chapter = self.chapters[-1]
-        if planned and chapter.stage is None and not chapter.end and state.outline.stages:
+        if planned and chapter.stage is None and not chapter.end:
             self._plan(chapter, state)
         chapter.explanations += explanations
 

@@ -151,7 +151,7 @@ class Board:
     metrics   names of all metrics, first that by which trials are compared: where jobs have several
               of these, `OWN`
     stage     index of the present stage, from 0
-    stages    all stages, empty if they were not recorded
+    stages    all stages
     rate      reports per second of late
     told      the latest events in words, oldest first
     weighty   hyperparameters, those first that vary and matter most

@@ -19,7 +19,7 @@ MOST_JOBS, FEW_JOBS = 6, 2
 
 def head(board: Board, look: LiveLook, width: int, *, roomy: bool) -> list[Text]:
     """Draw the upper part. `roomy`: also which trials run in the stages."""
-    stages = [_groups(board)] if roomy and board.stages else []
+    stages = [_groups(board)] if roomy else []
     best = _jobs(board, MOST_JOBS if roomy else FEW_JOBS) if board.jobs else [_best(board)]
     return [_title(board, look), *_gauges(board, width), *stages, *best]
 
@@ -70,8 +70,6 @@ def _bar(gauge: Gauge, told: str, room: int) -> Text:
 
 
 def _stage_told(board: Board) -> str:
-    if not board.stages:
-        return "not known"
     at = f"{board.stage + 1} of {len(board.stages)}"
     if not board.running:
         return at

@@ -293,13 +293,13 @@ def _sum(told: dict[str, Any]) -> str:
 
 
 def _setup(told: dict[str, Any]) -> Setup:
-    """Read what `save` wrote, or an earlier version, which named all kinds and left the others
-    empty, and wrote no checksum. Raises `ValueError` if it is damaged.
+    """Read what `save` wrote, or an earlier version, which wrote no checksum. Raises `ValueError`
+    if it is damaged.
     """
     checksum = told.pop("sha256", None)
     if checksum not in (None, _sum(told)):
         raise ValueError("its content is not what its checksum says")
-    kinds = [kind for kind in clusters.KINDS if told.get(kind)]
+    kinds = [kind for kind in clusters.KINDS if kind in told]
     if len(kinds) != 1:
         raise ValueError("it does not say where the run is")
     where = _value(told[kinds[0]], clusters.KINDS[kinds[0]].kept_type())

@@ -17,7 +17,6 @@ from functools import partial
 
 import msgspec
 
-from seerd.core.asking import lacking
 from seerd.core.commands import AnyCommand, AskPolicy, Launch
 from seerd.core.events import (
     AgentFact,
@@ -145,7 +144,6 @@ class Daemon:
                 ended=found.ended,
                 saved=found.saved,
                 stored=stored,
-                outline=lacking(self.state.facts),
                 lost=lost,
                 strays=others,
             )

@@ -4,7 +4,7 @@ the version of seerd that wrote it.
 The one rule: a batch of events is committed, as a whole or not at all, before any of its commands
 is carried out and before any of its facts is acknowledged. `PRAGMA synchronous=FULL` keeps this
 true through a power cut as well (sqlite.org/pragma.html#pragma_synchronous). Nothing is written to
-a journal of an older format: it is copied and converted first.
+a journal that cannot be read.
 
 Each row carries a checksum over itself and the row before (`linked`), and so does what the journal
 says of itself; a small file beside it says how far it goes. So a damaged journal is never taken for
@@ -35,9 +35,8 @@ from seerd.core.codec import FORMAT, decode_decisions, decode_event, encode_deci
 from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
-from seerd.core.format1 import convert
 from seerd.core.step import commands_of
-from seerd.errors import DamagedJournalError, DamagedWarning, JournalError
+from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, OlderJournalError
 from seerd.shell.clock import noted, origin_of, take_up, wall
 from seerd.shell.salvage import Salvage, StoredRow
 from seerd.shell.sums import Tip, linked, sum_of, tip_path
@@ -52,8 +51,8 @@ CREATE TABLE events (
     sum BLOB NOT NULL
 ) STRICT;
 """
-COLUMNS = {1: "commands", 2: "decisions"}
-"""The formats that can be read, and the name of the column after the event in each."""
+OLDER = (b'"assumed"', b'"eliminated"')
+"""Kinds of verdicts that only a journal has which was begun in format 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,6 @@ class Journal:
         self._connection = connection
         self._summed_after: int | None = None
         self.path = path
-        self.format = FORMAT
         self.damage = ""
 
     @classmethod
@@ -112,12 +110,11 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Journal:
-        """Open an existing journal. To be written to, a journal of an older format is copied (see
-        `older`) and converted first.
+        """Open an existing journal.
 
-        Raises `JournalError` if the file is no journal, or of a format that this version does not
-        know, and `DamagedJournalError` if it is damaged and was to be written to, or has no whole
-        event.
+        Raises `JournalError` if the file is no journal, `OlderJournalError` or `JournalError` if it
+        is of a format that this version does not read, and `DamagedJournalError` if it is damaged
+        and was to be written to, or has no whole event.
         """
         if not path.is_file():
             raise JournalError(
@@ -126,17 +123,11 @@ class Journal:
             )
         with contextlib.ExitStack() as closing:
             journal = closing.enter_context(cls._opened(path))
+            journal._check_format()  # noqa: SLF001
             if read_only:
                 closing.pop_all()
                 return journal
-            if journal.format == FORMAT:
-                journal._verify()  # noqa: SLF001
-            else:
-                converted = journal._converted()  # noqa: SLF001
-        if journal.format != FORMAT:
-            with cls(_connect(path, "rw"), path) as copied:
-                copied._into_one_file()
-            _put(converted, path)
+            journal._verify()  # noqa: SLF001
         journal = cls(_connect(path, "rw"), path)
         journal._check()
         journal._begin_sums()
@@ -148,7 +139,7 @@ class Journal:
         try:
             with contextlib.ExitStack() as closing:
                 journal = closing.enter_context(cls(_connect(path, "ro"), path))
-                journal.format = journal._known_format()  # noqa: SLF001
+                journal._get("format")  # noqa: SLF001
                 journal._check()  # noqa: SLF001
                 closing.pop_all()
                 return journal
@@ -187,23 +178,6 @@ class Journal:
                 _note(connection, "summed after", str(self._last()[0]))
             self._check()
 
-    def _converted(self) -> Path:
-        """Copy this journal, beside it, to the path that `older` gives; write its entries to a new
-        journal of today's format, and return the path of that.
-        """
-        note = {"converted": f"from format {self.format}"}
-        new_path = self._written_anew(list(self.entries()), note)
-        kept = older(self.path, self.format)
-        _remove(kept)
-        try:
-            with contextlib.closing(sqlite3.connect(kept)) as copy:
-                self._connection.backup(copy)
-        except sqlite3.Error as error:
-            raise JournalError(
-                f"the journal {self.path} cannot be copied to {kept}: {error}"
-            ) from error
-        return new_path
-
     def _written_anew(self, entries: list[Entry], notes: dict[str, str]) -> Path:
         """Write these entries to a new journal beside this one; return its path."""
         new_path = self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
@@ -212,28 +186,26 @@ class Journal:
             for key, value in notes.items():
                 new._set(key, value)  # noqa: SLF001
             new.append(entries)
-            new._into_one_file()  # noqa: SLF001
+            try:  # a log left beside it would be taken for the log of what is put in its place
+                new._connection.execute("PRAGMA journal_mode=DELETE")  # noqa: SLF001
+            except sqlite3.Error as error:
+                raise new._unwritable(error) from error  # noqa: SLF001
         return new_path
 
-    def _into_one_file(self) -> None:
-        """Put everything into one file. A write-ahead log left beside it would be taken for the log
-        of whatever file is put in its place.
+    def _check_format(self) -> None:
+        """Raises `JournalError` if the journal is of another format than this version reads, or was
+        begun in one.
         """
-        try:
-            self._connection.execute("PRAGMA journal_mode=DELETE")
-        except sqlite3.Error as error:
-            raise JournalError(f"the journal {self.path} cannot be converted: {error}") from error
-
-    def _known_format(self) -> int:
         found = self._get("format")
-        if found.isdecimal() and int(found) in COLUMNS:
-            return int(found)
-        wrote = self._maybe("version") or "another version"
-        raise JournalError(
-            f"{self.path} has format {found:.20}, written by seerd {wrote:.40}; this is seerd "
-            f"{VERSION}, which reads formats "
-            f"{' and '.join(map(str, COLUMNS))}: use the version that wrote it, or a newer one"
-        )
+        if found == "1" or self._maybe("converted") == "from format 1":
+            raise OlderJournalError(self.path, VERSION)
+        if found != str(FORMAT):
+            wrote = self._maybe("version") or "another version"
+            raise JournalError(
+                f"{self.path} has format {found:.20}, written by seerd {wrote:.40}; this is seerd "
+                f"{VERSION}, which reads format {FORMAT}: use the version that wrote it, or a "
+                "newer one"
+            )
 
     @property
     def version(self) -> str:
@@ -328,25 +300,20 @@ class Journal:
         return JournalError(f"the journal {self.path} cannot be written: {error}{then}")
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """Yield all entries after sequence number `after`, in order. Entries of format 1 are
-        converted to what would be written now.
+        """Yield all entries after sequence number `after`, in order.
 
         Of a damaged journal those before the damage are yielded, with a `DamagedWarning`. Raises
         `JournalError` if an entry cannot be read, `DamagedJournalError` if none can.
         """
-        if self.format == FORMAT:
-            for row in self._rows(after):
-                yield Entry(row.seq, *self._decoded(row))
-            return
-        rows = [self._decoded(row) for row in self._unchecked(0)]
-        for seq, (event, decided) in enumerate(convert(rows), 1):
-            if seq > after:
-                yield Entry(seq, event, decided)
+        for row in self._rows(after):
+            yield Entry(row.seq, *self._decoded(row))
 
     def _decoded(self, row: StoredRow) -> tuple[AnyEvent, list[AnyDecision]]:
         try:
             return decode_event(row.event), decode_decisions(row.decisions)
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            if any(kind in row.decisions for kind in OLDER):
+                raise OlderJournalError(self.path, VERSION) from error
             raise JournalError(f"the journal {self.path} is damaged: {error}") from error
 
     def _rows(self, after: int) -> Iterator[StoredRow]:
@@ -361,9 +328,11 @@ class Journal:
             yield from self._unchecked(seq)
 
     def _verify(self) -> None:
-        """Read all of it. Raises `DamagedJournalError`."""
+        """Read all of it. Raises `DamagedJournalError`, and `JournalError` if an entry cannot be
+        read.
+        """
         with warnings.catch_warnings(action="ignore", category=DamagedWarning):
-            whole = sum(1 for _ in self._rows(0))
+            whole = sum(1 for _ in self.entries())
         if self.damage:
             raise DamagedJournalError(self.path.parent.name, self.damage, whole)
 
@@ -405,8 +374,7 @@ class Journal:
 
     def _unchecked(self, after: int) -> Iterator[StoredRow]:
         last = "sum" if self._summed_after is not None else "x''"
-        columns = f"seq, at, event, {COLUMNS[self.format]}, {last}"
-        query = f"SELECT {columns} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
+        query = f"SELECT seq, at, event, decisions, {last} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
         try:
             for seq, at, event, decided, check in self._connection.execute(query, (after,)):
                 yield StoredRow(
@@ -538,11 +506,6 @@ def _note(connection: sqlite3.Connection, key: str, value: str) -> None:
     if "summed after" in meta:
         row = ("sum", sum_of(meta))
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
-
-
-def older(path: Path, form: int) -> Path:
-    """Return the path at which a journal of an older format is kept once it has been converted."""
-    return path.with_name(f"{path.stem}.format{form}{path.suffix}")
 
 
 def damaged(path: Path) -> Path:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from seerd.core.asking import Asking, lacking, outlined
+from seerd.core.asking import Asking, outlined
 from seerd.core.codec import decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import (
     AnyCommand,
@@ -209,7 +209,7 @@ class World:
             self.tell(RunStarted(at=self.now, facts=self.facts))
             return
         alive = tuple(machine.id for machine in self.fleet.machines.values() if machine.alive)
-        resumed = RunResumed(at=self.now, alive=alive, outline=lacking(self.state.facts))
+        resumed = RunResumed(at=self.now, alive=alive)
         self.tell(resumed, *self.fleet.missed())
 
     def read(self, rules: Rules | None = RULES) -> State:

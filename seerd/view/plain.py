@@ -155,9 +155,7 @@ def _begins(event: AnyEvent, state: State) -> bool:
 
 
 def stage_text(state: State) -> str:
-    """Write which stage it is, and how many trials run in it; empty if that was not recorded."""
-    if not state.outline.stages:
-        return ""
+    """Write which stage it is, and how many trials run in it."""
     stage = state.outline.stages[state.plan.stage]
     groups = ", ".join(
         f"{count(group.trials, 'trial')} x {count(group.gpus_per_trial, 'GPU')}"
@@ -185,12 +183,10 @@ def _text(event: Event, state: State) -> str | None:
 def _(event: RunStarted, state: State) -> str:
     limits = event.facts.problem.limits
     notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
-    trials = f"{count(state.outline.trials, 'trial')}, "
-    trials = trials if state.outline.stages else ""
-    jobs = len(event.facts.jobs)
+    trials, jobs = count(state.outline.trials, "trial"), len(event.facts.jobs)
     trials = f"{count(jobs, 'job')}, {trials}" if jobs else trials
     budget = format_gpu_time(limits.budget_gpu_s)
-    return f"{trials}deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
+    return f"{trials}, deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
 
 @_text.register

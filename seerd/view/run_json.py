@@ -66,7 +66,7 @@ def result(state: State, status: str) -> Json:
         "usd": round(state.ledger.usd(spent), 4),
         "trials": len(state.trials),
         "instances": len(state.fleet.instances),
-        "stages": _known(state, len(state.outline.stages)),
+        "stages": len(state.outline.stages),
         **shared(state, state.now),
     }
 
@@ -217,11 +217,6 @@ def _best_report(state: State) -> Json | None:
     }
 
 
-def _known(state: State, figure: int) -> int | None:
-    """Return the figure, or None if it was not recorded, as in journals of format 1."""
-    return None if state.facts.outline is None else figure
-
-
 def details(state: State, status: str) -> Json:
     """Make the object of `show --json`: the result, and every trial, instance and stage."""
     became = outcomes(state)
@@ -230,7 +225,7 @@ def details(state: State, status: str) -> Json:
         "metric": metric(state),
         "metrics": names_of(state),
         "policy": state.facts.problem.params.name,
-        "stage": _known(state, state.plan.stage + 1),
+        "stage": state.plan.stage + 1,
         "all_trials": [
             trial_row(state, trial, became[trial.id]) for trial in state.trials.values()
         ],

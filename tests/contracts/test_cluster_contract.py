@@ -8,7 +8,6 @@ import asyncio
 import getpass
 import json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -201,16 +200,6 @@ def test_this_machine_is_looked_at_once(
     assert this_machine().device == "NVIDIA T4"
 
 
-def test_what_earlier_versions_kept_is_read(tmp_path: Path) -> None:
-    with tarfile.open(ROOT / "tests" / "journals" / "home-format1.tar.gz") as kept:
-        if hasattr(tarfile, "data_filter"):  # Python 3.11 has it since 3.11.4
-            kept.extraction_filter = tarfile.data_filter
-        kept.extractall(tmp_path)
-    setups = [wiring.load(RunFolder(path.parent)) for path in tmp_path.glob("home/*/setup.json")]
-    assert setups
-    assert {setup.kind for setup in setups} == {"local"}
-
-
 KEPT = {
     "hosts": [
         {"address": "10.0.0.5", "user": "ubuntu", "port": 22, "gpus": 8, "cuda": True},
@@ -260,8 +249,7 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
         "checkpoint_every_s": 10.0,
     }
     told = {"job": job, "store": "s3://b/p", "until": 1.8e9, "data": [], kind: KEPT[kind]}
-    others = {"local": None, "hosts": [], "ec2": None}
-    folder.setup.write_text(json.dumps(others | told))
+    folder.setup.write_text(json.dumps(told))
     setup: Setup = wiring.load(folder)
     assert setup.kind == kind
     wiring.save(setup, folder)

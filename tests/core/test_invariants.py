@@ -220,7 +220,7 @@ def published_without_a_command(state: State) -> None:
 
 def published_by_nobody(state: State) -> None:
     what = {"config": {}, "checkpoint": "1", "sha256": "0", "metric": 0.5}
-    state.under_way["9.9"] = Publish(id="9.9", trial="t0001", **what)  # type: ignore[arg-type]
+    state.under_way["9.9"] = Publish(id="9.9", trial="t0001", why="best", **what)  # type: ignore[arg-type]
 
 
 def published_though_the_store_gives_none(state: State) -> None:

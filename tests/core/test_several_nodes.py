@@ -307,8 +307,8 @@ def test_a_lost_instance_is_paid_until_it_ended_by_the_clouds_account(pair: Pair
     assert {c.what: c.until_s for c in pair.state.ledger.closed} == {"b": 80.0, "a": 101.0}
 
 
-def test_an_older_journals_order_to_stop_is_the_same() -> None:
-    older = b'[{"kind":"stop-trial","id":"9.0","trial":"t","attempt":1,"instance":"a","checkpoint":true,"grace_s":4.0}]'
+def test_an_order_to_stop_on_one_instance_names_no_other() -> None:
+    older = b'[{"kind":"stop-trial","id":"9.0","trial":"t","attempt":1,"instance":"a","checkpoint":true,"grace_s":4.0,"why":"out"}]'
     (command,) = decode_decisions(older)
     assert isinstance(command, StopTrial)
     assert command.nodes == ("a",)

@@ -90,17 +90,6 @@ def daemon(facts: MakeFacts) -> Daemon:
     return Daemon(outlined(facts()))
 
 
-def test_a_run_whose_outline_is_not_known_has_no_stages(facts: MakeFacts) -> None:
-    """As format 1 left it, and a later version went on."""
-    daemon = Daemon(facts())
-    daemon.train()
-    daemon.answer(20.1, WRONG)
-    state, timeline = told(daemon)
-    assert [(chapter.stage, chapter.end) for chapter in timeline.chapters] == [(None, False)]
-    assert explanations_of(timeline, "declined")[0].stands
-    assert "None" not in printed(timeline_page(timeline, state))
-
-
 def told(daemon: Daemon) -> tuple[State, Timeline]:
     state, timeline = new_state(daemon.state.facts), Timeline()
     for event, decided in daemon.journal:

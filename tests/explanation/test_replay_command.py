@@ -1,6 +1,4 @@
-"""`seerd replay` as people use it: on journals of simulated runs and on an old one, whole and
-damaged.
-"""
+"""`seerd replay` as people use it: on journals of simulated runs, whole and damaged."""
 
 from __future__ import annotations
 
@@ -18,11 +16,10 @@ from seerd.commands.replay import Moment, Replayed, explain, moment_of
 from seerd.errors import ImpossibleEventError, JournalError, UsageError
 from seerd.shell.journal import Journal
 from seerd.version import VERSION
-from tests.explanation.timelines import MakeFacts, printed, write_format1, write_run
+from tests.explanation.timelines import MakeFacts, printed, write_run
 from tests.scenarios.test_scenarios import SCENARIOS
 from tests.tampered import without_sums
 
-OLD = Path(__file__).parent.parent / "journals" / "format1/killed-and-crashed.jsonl"
 RUN = "small-20261122-000000-aaaa"
 
 
@@ -229,34 +226,6 @@ def test_a_run_that_goes_on_can_be_told(tmp_path: Path, facts: MakeFacts) -> Non
     assert [chapter["stage"] for chapter in timeline["chapters"]] == [1]
     assert "not over" in printed(told(tmp_path).page)
     assert told(tmp_path, trial="t1").told["fate"] == "running"
-
-
-def test_of_a_run_of_format_1_is_told_what_is_known(tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in OLD.read_text().splitlines()]
-    write_format1(tmp_path, RUN, rows)
-    timeline = told(tmp_path).told
-    explanations = [
-        explanation for chapter in timeline["chapters"] for explanation in chapter["beats"]
-    ]
-    assert {explanation["kind"] for explanation in explanations} >= {
-        "resumed",
-        "started",
-        "ended",
-        "chosen",
-        "over",
-    }
-    assert {
-        explanation["why"]
-        for explanation in explanations
-        if explanation["kind"] in ("started", "asked")
-    } == {"unknown"}
-    assert [(c["stage"], c["end"]) for c in timeline["chapters"]] == [(None, False), (None, True)]
-    assert (timeline["events"], timeline["same"], timeline["difference"]) == (len(rows), None, None)
-    page = re.sub(r"\s+", " ", printed(told(tmp_path).page))
-    assert "nothing was decided again" in page
-    assert "None" not in page
-    for part in ({"trial": "t1"}, {"at": "@20"}):
-        assert "None" not in printed(told(tmp_path, **part).page)
 
 
 def test_help_teaches(home: Path) -> None:

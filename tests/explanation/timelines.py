@@ -5,12 +5,9 @@ alone.
 from __future__ import annotations
 
 import io
-import json
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from rich.console import Console, RenderableType
@@ -86,17 +83,3 @@ def write_run(home: Path, run: str, world: World) -> Path:
         entries = enumerate(world.journal, 1)
         journal.append([Entry(seq, event, decided) for seq, (event, decided) in entries])
     return folder
-
-
-def write_format1(home: Path, run: str, rows: Sequence[dict[str, Any]]) -> None:
-    """A run's folder with a journal of format 1."""
-    (home / run).mkdir(parents=True)
-    with sqlite3.connect(home / run / "journal.db") as raw:
-        raw.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        raw.execute("INSERT INTO meta VALUES ('format', '1'), ('origin', '1700000000.0')")
-        columns = "seq INTEGER PRIMARY KEY, at REAL, event BLOB, commands BLOB"
-        raw.execute(f"CREATE TABLE events ({columns})")
-        for seq, row in enumerate(rows, 1):
-            parts = (json.dumps(row[part]).encode() for part in ("event", "commands"))
-            raw.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (seq, row["event"]["at"], *parts))
-    raw.close()

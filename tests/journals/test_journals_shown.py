@@ -1,6 +1,4 @@
-"""What people see of a run of any earlier version, after each of its events: what that version never
-recorded is shown as unknown, and nothing ends with a traceback.
-"""
+"""What people see of a run of any earlier version, after each of its events."""
 
 from __future__ import annotations
 

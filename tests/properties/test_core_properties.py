@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from seerd.core.again import again
-from seerd.core.events import JobAdded, JobFacts, JobStopAsked, JobWeighed, RunFacts
+from seerd.core.events import NO_OUTLINE, JobAdded, JobFacts, JobStopAsked, JobWeighed, RunFacts
 from seerd.core.limits import budget_gpu_s
 from seerd.core.state import State, new_state
 from seerd.planner.model import Impossible, PlannedJob, PolicyParams, Problem
@@ -101,7 +101,7 @@ def some_group(rng: random.Random, seed: int, make: MakeFacts) -> RunFacts:
         for one in jobs
     )
     return msgspec.structs.replace(
-        facts, problem=problem, jobs=told, mode=told[0].mode, outline=None, target=None
+        facts, problem=problem, jobs=told, mode=told[0].mode, outline=NO_OUTLINE, target=None
     )
 
 

@@ -44,7 +44,9 @@ from seerd.shell.tasks import Tasks
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core
 
-STOPPING = StopTrial(id="7.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=4.0)
+STOPPING = StopTrial(
+    id="7.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=4.0, why="paused"
+)
 STOP = Stop("7.0", "t1", 1, checkpoint=True, grace_s=4.0)
 AHEAD_S = 1000.0
 """How far the agent's time is ahead of ours."""

@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from seerd.agent.protocol import Exited, Renew, Start, Started, Stop
-from seerd.core.asking import outlined
 from seerd.core.commands import Launch
 from seerd.core.events import (
     PolicyAnswered,
@@ -107,21 +105,6 @@ def test_a_run_is_taken_up_with_what_is_found(facts: MakeFacts, tmp_path: Path) 
     play(facts(), tmp_path, scenario)
 
 
-def test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy(
-    facts: MakeFacts, tmp_path: Path
-) -> None:
-    async def scenario(place: Place) -> None:
-        place.facts = msgspec.structs.replace(place.facts, outline=None)
-        await place.run(lambda daemon: bool(daemon.state.fleet.holding))
-        before = len(place.events())
-        await place.run(lambda daemon: len(place.events()) > before)
-        found = place.events()[before]
-        assert isinstance(found, RunResumed)
-        assert found.outline == outlined(place.facts).outline
-
-    play(facts(), tmp_path, scenario)
-
-
 def test_a_launch_under_way_is_named_to_the_provider_and_asked_for_again(
     facts: MakeFacts, tmp_path: Path
 ) -> None:
@@ -162,7 +145,7 @@ def test_what_is_given_twice_is_carried_out_once(facts: MakeFacts, tmp_path: Pat
 
         def repeated(daemon: object) -> bool:
             if place.provider.asked:
-                daemon._dispatch.carry_out([Launch(id=place.provider.asked[0], gpus=8)])  # type: ignore[attr-defined]
+                daemon._dispatch.carry_out([Launch(id=place.provider.asked[0], gpus=8, why="plan")])  # type: ignore[attr-defined]
             return bool(place.provider.asked)
 
         await place.run(repeated)

@@ -65,7 +65,7 @@ from tests.shell.place import JOB
 from tests.shell.place import Core as PlainCore
 
 PROBLEM = small_facts().problem
-LAUNCH = Launch(id="2.0", gpus=4, orphan_timeout_s=90.0)
+LAUNCH = Launch(id="2.0", gpus=4, orphan_timeout_s=90.0, why="plan")
 
 
 @dataclass
@@ -326,7 +326,9 @@ def test_a_rented_instance_is_left_and_given_back(tmp_path: Path) -> None:
         place.cloud.launched = Launched("i-1", 4, EPOCH)
         await place.carried_out(LAUNCH)
         place.cloud.ended, place.cloud.ends_s = Span(EPOCH + 1, EPOCH + 6), 45.0
-        remark, ended = await place.carried_out(Terminate(id="5.0", instance="i-1"), for_s=60.0)
+        remark, ended = await place.carried_out(
+            Terminate(id="5.0", instance="i-1", why="idle"), for_s=60.0
+        )
         text = "the end of i-1 is not confirmed yet; it is asked for again and again"
         assert remark == Remarked(at=35.0, text=text)
         assert ended == InstanceTerminated(
@@ -345,7 +347,7 @@ def test_an_own_machine_s_agent_is_shut_down_with_the_time_that_can_be_spared(
     async def scenario(place: Place) -> None:
         place.cloud.launched = Launched("i-1", 4, EPOCH)
         await place.carried_out(LAUNCH)
-        (ended,) = await place.carried_out(Terminate(id="5.0", instance="i-1"))
+        (ended,) = await place.carried_out(Terminate(id="5.0", instance="i-1", why="idle"))
         assert (ended.running_since, ended.ended) == (None, None)
         assert place.cloud.asked[-1] == ("terminate", "i-1", 60.0)
         assert place.cloud.told[-1] == Shutdown("5.0")
@@ -356,7 +358,7 @@ def test_an_own_machine_s_agent_is_shut_down_with_the_time_that_can_be_spared(
 def test_an_end_that_is_refused_is_a_loss(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         place.cloud.ended = ProviderError("EC2 is away")
-        (lost,) = await place.carried_out(Terminate(id="5.0", instance="i-1"))
+        (lost,) = await place.carried_out(Terminate(id="5.0", instance="i-1", why="idle"))
         assert lost == InstanceLost(at=0.0, instance="i-1", why="EC2 is away")
 
     play(tmp_path, scenario, rented=True)
@@ -367,7 +369,9 @@ def test_a_launch_that_is_called_off_ends_before_its_instance_does(tmp_path: Pat
         place.cloud.launched, place.cloud.takes_s = Launched("i-1", 4, EPOCH), 30.0
         place.dispatch.carry_out([LAUNCH])
         await asyncio.sleep(1.0)
-        (ended,) = await place.carried_out(Terminate(id="5.0", instance="2.0"), for_s=60.0)
+        (ended,) = await place.carried_out(
+            Terminate(id="5.0", instance="2.0", why="idle"), for_s=60.0
+        )
         assert ended == InstanceTerminated(at=1.0, command="5.0", instance="2.0")
 
     play(tmp_path, scenario)
@@ -479,7 +483,7 @@ def test_logs_are_brought_now_and_then_at_ends_and_before_a_machine_goes(tmp_pat
         place.dispatch.collect("i-1")
         await asyncio.sleep(1.0)
         assert looks[2:] == [("i-1", 62.0)]
-        (ended,) = await place.carried_out(Terminate(id="5.0", instance="i-2"))
+        (ended,) = await place.carried_out(Terminate(id="5.0", instance="i-2", why="idle"))
         assert looks[3:] == [("i-2", 63.0)]
         assert ended.at == 64.5, "a moment and a half was waited"
 
@@ -499,9 +503,17 @@ def test_what_is_not_collected_asked_or_known_does_nothing(tmp_path: Path) -> No
     async def scenario(place: Place) -> None:
         place.dispatch.collect("i-1")
         place.dispatch.committed("i-1", 3)
-        assert await place.carried_out(AskPolicy(id="9.0")) == [], "it is another question by now"
+        assert await place.carried_out(AskPolicy(id="9.0", why="clock")) == [], (
+            "it is another question by now"
+        )
         stop = StopTrial(
-            id="6.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=1.0
+            id="6.0",
+            trial="t1",
+            attempt=1,
+            instance="i-1",
+            checkpoint=True,
+            grace_s=1.0,
+            why="paused",
         )
         assert await place.carried_out(stop) == []
         place.dispatch.change_problem(PROBLEM)
@@ -516,7 +528,13 @@ def test_what_is_not_collected_asked_or_known_does_nothing(tmp_path: Path) -> No
 MODEL = b"weights"
 SHA = hashlib.sha256(MODEL).hexdigest()
 PUBLISH = Publish(
-    id="7.0", trial="t1", config={"lr": 0.1}, checkpoint="0001-000002", sha256=SHA, metric=0.75
+    id="7.0",
+    trial="t1",
+    config={"lr": 0.1},
+    checkpoint="0001-000002",
+    sha256=SHA,
+    metric=0.75,
+    why="best",
 )
 
 

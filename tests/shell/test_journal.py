@@ -5,28 +5,29 @@ can follow the writer.
 from __future__ import annotations
 
 import contextlib
-import json
-import shutil
 import sqlite3
+from collections.abc import Callable
 from contextvars import copy_context
 from pathlib import Path
 
 import pytest
 
-from seerd.core.codec import FORMAT
 from seerd.core.commands import SetTimer, Terminate
 from seerd.core.events import RunFacts, RunStarted, StopAsked, TrialReported
 from seerd.core.lifecycle import RunPhase
 from seerd.core.verdicts import Closing, HeldBack
-from seerd.errors import ImpossibleEventError, JournalError
+from seerd.errors import ImpossibleEventError, JournalError, OlderJournalError
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Condition, Parameter, Space
+from seerd.runs import reading, runs
 from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock
 from seerd.shell import clock
 from seerd.shell.clock import wall
-from seerd.shell.journal import Entry, Journal, older
+from seerd.shell.home import RunFolder
+from seerd.shell.journal import Entry, Journal
 from seerd.version import VERSION
+from tests.tampered import without_sums
 
 SPACE = Space(
     (
@@ -135,7 +136,7 @@ def test_reading_decides_nothing(tmp_path: Path) -> None:
 
 def test_what_cannot_have_happened_is_told_with_its_number(tmp_path: Path) -> None:
     with Journal.create(tmp_path / "journal.db", 0.0) as journal:
-        unknown = Terminate(id="2.0", instance="never-asked-for")
+        unknown = Terminate(id="2.0", instance="never-asked-for", why="idle")
         rows = [RunStarted(at=0.1, facts=FACTS), StopAsked(at=0.2)]
         journal.append([Entry(1, rows[0], []), Entry(2, rows[1], [unknown])])
         with pytest.raises(ImpossibleEventError, match=r"event 2 \(StopAsked at 0.200s") as told:
@@ -146,145 +147,93 @@ def test_what_cannot_have_happened_is_told_with_its_number(tmp_path: Path) -> No
 def test_which_version_wrote_it_is_known(tmp_path: Path) -> None:
     Journal.create(tmp_path / "journal.db", 0.0).close()
     with Journal.open(tmp_path / "journal.db", read_only=True) as journal:
-        assert (journal.format, journal.version) == (FORMAT, VERSION)
+        assert (journal._get("format"), journal.version) == ("2", VERSION)
 
 
 def test_a_format_that_is_not_known_is_told_with_who_wrote_it(tmp_path: Path) -> None:
+    """What it says of itself fits its checksum, so it is not damaged."""
     path = tmp_path / "journal.db"
-    Journal.create(path, 0.0).close()
-    say(path, "UPDATE meta SET value = '99' WHERE key = 'format'")
-    say(path, "UPDATE meta SET value = '7.5' WHERE key = 'version'")
+    with Journal.create(path, 0.0) as journal:
+        journal.append([Entry(1, RunStarted(at=0.1, facts=FACTS), [])])
+        journal._set("format", "99")
+        journal._set("version", "7.5")
+        journal.append([Entry(2, StopAsked(at=0.2), [])])
     for read_only in (False, True):
-        with pytest.raises(
-            JournalError, match=r"format 99, written by seerd 7.5.*reads formats 1 and 2"
-        ):
+        with pytest.raises(JournalError, match=r"format 99, written by seerd 7.5.*reads format 2"):
             Journal.open(path, read_only=read_only)
-    assert not older(path, 99).exists()
 
 
-# ---------------------------------------------------------------- format 1
+# ---------------------------------------------------------------- before the first release
 
 
-OLD_RUN = Path(__file__).parent.parent / "journals" / "format1/killed-and-crashed.jsonl"
-OLD_SCHEMA = (
-    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
-    "CREATE TABLE events "
-    "(seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL, commands BLOB NOT NULL) "
-    "STRICT;"
-    "INSERT INTO meta VALUES ('format', '1'), ('origin', '1700000000.25');"
-)
-
-
-@pytest.fixture(params=["in one file", "with a log beside it"])
-def old(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A journal of format 1, as version 1 left it when it ended, or when it was killed."""
-    began, path = tmp_path / "began.db", tmp_path / "journal.db"
-    with contextlib.closing(sqlite3.connect(began)) as db:
-        if request.param == "with a log beside it":
-            db.execute("PRAGMA journal_mode=WAL")
-        db.executescript(OLD_SCHEMA)
-        for seq, line in enumerate(OLD_RUN.read_text().splitlines(), 1):
-            row = json.loads(line)
-            event, commands = (json.dumps(row[key]).encode() for key in ("event", "commands"))
-            db.execute(
-                "INSERT INTO events VALUES (?, ?, ?, ?)", (seq, row["event"]["at"], event, commands)
-            )
-        db.commit()
-        for suffix in ("", "-wal"):
-            if (tmp_path / f"began.db{suffix}").exists():
-                shutil.copy(tmp_path / f"began.db{suffix}", tmp_path / f"journal.db{suffix}")
-    return path
-
-
-def say(path: Path, sql: str) -> list[tuple[object, ...]]:
+def of_format_1(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
-        rows = db.execute(sql).fetchall()
-        db.commit()
-    return rows
-
-
-OLD_ROWS = "SELECT seq, at, event, commands FROM events ORDER BY seq"
-
-
-def test_a_journal_of_format_1_is_read_and_left_as_it_is(old: Path) -> None:
-    before = old.read_bytes()
-    with Journal.open(old, read_only=True) as journal:
-        assert (journal.format, journal.version, journal.origin) == (1, "", 1_700_000_000.25)
-        state = replay(journal)
-        entries = list(journal.entries())
-        assert list(journal.entries(after=10)) == entries[10:]
-    assert state.result.published is not None
-    assert old.read_bytes() == before
-    assert not older(old, 1).exists()
-
-
-def test_a_journal_of_format_1_that_is_to_be_written_is_copied_and_converted(old: Path) -> None:
-    """What could be read before can be read now, event by event, and the copy is the old journal
-    still.
-    """
-    with Journal.open(old, read_only=True) as journal:
-        entries, state = list(journal.entries()), replay(journal)
-    rows = say(old, OLD_ROWS)
-    with Journal.open(old) as journal:
-        assert (journal.format, journal.version, journal.origin) == (
-            FORMAT,
-            VERSION,
-            1_700_000_000.25,
+        db.executescript(
+            "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
+            "CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL,"
+            " commands BLOB NOT NULL) STRICT;"
+            "INSERT INTO meta VALUES ('format', '1'), ('origin', '1700000000.25');"
+            'INSERT INTO events VALUES (1, 2.0, CAST(\'{"kind":"stop-asked","at":2.0}\' AS BLOB),'
+            " CAST('[]' AS BLOB));"
         )
-        assert list(journal.entries()) == entries
-        assert replay(journal).ledger == state.ledger
-        journal.append([Entry(len(entries) + 1, StopAsked(at=999.0), [])])
-    copy = older(old, 1)
-    assert copy.name == "journal.format1.db"
-    assert say(copy, OLD_ROWS) == rows
-    with Journal.open(copy, read_only=True) as journal:
-        assert (journal.format, list(journal.entries())) == (1, entries)
-    with Journal.open(old) as journal:
-        assert next(journal.entries(after=len(entries))).event == StopAsked(at=999.0)
-    assert say(copy, OLD_ROWS) == rows, "it is converted once"
 
 
-def test_each_command_of_format_1_is_still_there_under_its_id(old: Path) -> None:
-    recorded = [json.loads(str(commands, "utf-8")) for _, _, _, commands in say(old, OLD_ROWS)]  # type: ignore[call-overload]
-    with Journal.open(old) as journal:
-        found = [[command.id for command in entry.commands] for entry in journal.entries()]
-    told = {command["id"] for commands in recorded for command in commands}
-    assert {name for names in found for name in names} == told
+def of_format_2(path: Path) -> Journal:
+    journal = Journal.create(path, 1_700_000_000.25)
+    journal.append([Entry(1, RunStarted(at=0.1, facts=FACTS), [])])
+    return journal
 
 
-def test_a_conversion_that_was_cut_short_is_begun_anew(old: Path) -> None:
-    """The new journal takes the old one's place only when it is whole."""
-    with Journal.open(old, read_only=True) as journal:
-        entries = list(journal.entries())
-    with Journal.create(old.with_name("journal.new.db"), 0.0) as half:
-        half.append(entries[:3])
-    with Journal.open(old) as journal:
-        assert list(journal.entries()) == entries
-        assert journal.origin == 1_700_000_000.25
-    assert not old.with_name("journal.new.db").exists()
+def converted(path: Path) -> None:
+    """As a version before the first release has left a run of format 1 that had gone on."""
+    with of_format_2(path) as journal:
+        journal._set("converted", "from format 1")
+        journal.append([Entry(2, StopAsked(at=2.0), [])])
 
 
-def test_a_journal_of_format_1_is_not_replaced_under_whoever_reads_it(old: Path) -> None:
-    """Its log would be taken for the new one's. Where there is one, the run is taken up later."""
-    with Journal.open(old, read_only=True) as reader:
-        entries = list(reader.entries())
-        try:
-            with Journal.open(old) as journal:
-                assert list(journal.entries()) == entries
-        except JournalError as error:
-            assert "cannot be converted: database is locked" in str(error)
-        assert list(reader.entries()) == entries
-    with Journal.open(old) as journal:
-        assert list(journal.entries()) == entries
+def with_verdict(verdict: str) -> Callable[[Path], None]:
+    """As `cut` has left such a run, with or without checksums."""
+
+    def make(path: Path) -> None:
+        of_format_2(path).close()
+        without_sums(path)
+        row = '(2, 2.0, CAST(\'{"kind":"stop-asked","at":2.0}\' AS BLOB), CAST(? AS BLOB))'
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute(f"INSERT INTO events VALUES {row}", (verdict,))
+
+    return make
 
 
-def test_a_damaged_journal_of_format_1_is_not_touched(old: Path) -> None:
-    say(old, "UPDATE events SET event = x'00' WHERE seq = 5")
-    rows = say(old, OLD_ROWS)
-    with pytest.raises(JournalError, match="damaged"):
-        Journal.open(old)
-    assert say(old, OLD_ROWS) == rows
-    assert not older(old, 1).exists()
+OLDER = {
+    "format 1": of_format_1,
+    "converted": converted,
+    "assumed": with_verdict('[{"kind":"assumed","put":[["t0001",2,0,null,0]]}]'),
+    "eliminated": with_verdict('[{"kind":"eliminated","trial":"t0001"}]'),
+}
+
+
+@pytest.mark.parametrize("make", OLDER.values(), ids=OLDER)
+def test_a_journal_of_before_the_first_release_is_named_as_such_and_left_as_it_is(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "journal.db"
+    make(path)
+    before = contents(tmp_path)
+    reason = r"was begun in format 1, of before the first release .* Start the run anew"
+    with pytest.raises(OlderJournalError, match=reason):
+        reading.read(RunFolder(tmp_path))
+    with pytest.raises(OlderJournalError, match=reason):
+        Journal.open(path)
+    with pytest.raises(OlderJournalError, match=reason):
+        runs.cut(RunFolder(tmp_path), 1)
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What its files hold; SQLite puts an empty log beside what is read."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    passing = ("lock", "journal.db-shm")
+    return {name: held for name, held in files.items() if held and name not in passing}
 
 
 @pytest.mark.parametrize("set_by_s", [-3600.0, 45.0])

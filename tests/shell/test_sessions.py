@@ -54,9 +54,19 @@ JOB = Job(
 )
 HEALTHY = Expected(gpus=0, free_bytes=0, torch=False)
 START = StartTrial(
-    id="5.0", trial="t1", attempt=1, instance="i-1", gpus=(0,), config={}, seed=1, checkpoints=()
+    id="5.0",
+    trial="t1",
+    attempt=1,
+    instance="i-1",
+    gpus=(0,),
+    config={},
+    seed=1,
+    checkpoints=(),
+    why="first",
 )
-STOP = StopTrial(id="6.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=1.0)
+STOP = StopTrial(
+    id="6.0", trial="t1", attempt=1, instance="i-1", checkpoint=True, grace_s=1.0, why="paused"
+)
 
 
 @dataclass

@@ -5,7 +5,6 @@ end.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import secrets
@@ -232,28 +231,6 @@ def test_one_more_job_s_source_comes_to_those_that_run_and_what_was_refused_come
     assert sent["one/made"] == b"by a trial"
     assert "train.py" not in sent
     assert received == [700_000 + len("one" + "wrong" + "right"), 0]
-
-
-def test_agents_of_an_earlier_version_get_no_more_sources_while_trials_run(place: Place) -> None:
-    """They would make all sources anew. Such an agent has written down only what the whole is."""
-    machine = place.server.machine()
-    shutil.copytree(place.bundle.source / "lib", place.bundle.source / "two")
-
-    async def work(remote: Remote) -> None:
-        await remote.ready(machine, 20.0)
-        mark = place.folder / "source.json"
-        (place.folder / "source.sha256").write_text(json.loads(mark.read_text())["tree"])
-        mark.unlink()
-        (place.folder / "source" / "made").write_text("by a trial")
-
-    async def later(remote: Remote) -> None:
-        await remote.send(machine)
-        with pytest.raises(ProviderError, match="of an earlier version of seerd"):
-            await remote.with_one_more("two")(machine)
-
-    place.do(work)
-    place.do(later)
-    assert place.sent()["made"] == b"by a trial"
 
 
 def test_how_far_the_upload_has_come_is_told_while_it_lasts(place: Place) -> None:

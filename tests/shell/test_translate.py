@@ -87,11 +87,18 @@ def test_an_order_says_what_the_core_asked_for() -> None:
         config={"lr": 0.1},
         seed=7,
         checkpoints=("b", "a"),
+        why="first",
     )
     assert order_of(start) == Start("5.1", "t1", 2, [2, 3], {"lr": 0.1}, 7, ["b", "a"])
     for checkpoint, grace_s in ((True, 4.5), (False, 0.0)):
         stop = StopTrial(
-            id="6.0", trial="t1", attempt=2, instance="i", checkpoint=checkpoint, grace_s=grace_s
+            id="6.0",
+            trial="t1",
+            attempt=2,
+            instance="i",
+            checkpoint=checkpoint,
+            grace_s=grace_s,
+            why="paused",
         )
         assert order_of(stop) == Stop("6.0", "t1", 2, checkpoint, grace_s)
 

@@ -23,7 +23,6 @@ from seerd.shell.aws.instances import (
     SeenInstance,
     Volume,
 )
-from seerd.shell.aws.owner import owner_of
 
 LONGEST = 256
 """The longest value of a tag that EC2 takes."""
@@ -123,17 +122,14 @@ def _volume(disk: Volume) -> Left:
 
 
 def _of(owner: str) -> list[dict[str, Any]]:
-    """Return the filter for what may be this owner's: earlier versions wrote the session's name
-    behind it. In a filter `*` stands for any text
+    """Return the filter for what may be this owner's: in a filter `*` stands for any text
     (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Filtering.html).
     """
-    names = [owner[:LONGEST], f"{owner[: LONGEST - 2]}/*"]
     return [
-        {"Name": f"tag:{OWNER}", "Values": names},
+        {"Name": f"tag:{OWNER}", "Values": [owner[:LONGEST]]},
         {"Name": "tag-key", "Values": [RUN]},
     ]
 
 
 def _is_of(owner: str, tags: Mapping[str, str]) -> bool:
-    tag = tags.get(OWNER, "")
-    return tag == owner[:LONGEST] or owner_of(tag) == owner
+    return tags.get(OWNER, "") == owner[:LONGEST]

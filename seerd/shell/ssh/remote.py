@@ -103,7 +103,6 @@ class _Line:
     socket      path of its agent's socket; None if it must be asked for
     shape       options that say which GPUs it has
     tree        which source it has, as a checksum; empty: not known
-    grows       whether its source may become more while trials run there; None: not known
     received    bytes of source files that it had to be sent
     upload      those that it is being sent
     """
@@ -113,7 +112,6 @@ class _Line:
     socket: str | None = None
     shape: list[str] | None = None
     tree: str = ""
-    grows: bool | None = None
     received: int = 0
     upload: Upload = field(default_factory=Upload)
 
@@ -208,23 +206,13 @@ class Remote:
                 await self._begin(machine, line, RECONNECT_S, packed)
 
     def with_one_more(self, job: str) -> Callable[[RemoteMachine], Awaitable[None]]:
-        """Return what does the same with the source of one more job, as it is now. Raises
-        `ProviderError` also if a machine has an agent of an earlier version, which would make all
-        sources anew.
-        """
+        """Return what does the same with the source of one more job, as it is now."""
         more = replace(self._bundle, jobs=(*self.jobs(), job))
         packing = asyncio.create_task(asyncio.to_thread(pack, more))
 
         async def send(machine: RemoteMachine) -> None:
             line, packed = self._line(machine), await _read(packing)
             async with line.lock:
-                if line.grows is None:
-                    await self._begin(machine, line, RECONNECT_S, await self._packed())
-                if not line.grows:
-                    raise ProviderError(
-                        f"{_named(machine)}: its agent is of an earlier version of seerd, for "
-                        "which all jobs must be there when the run begins"
-                    )
                 await self._begin(machine, line, RECONNECT_S, packed)
 
         return send
@@ -358,10 +346,9 @@ class Remote:
         done = await self._run_task(machine, line, "begin", patience_s, packed)
         try:
             line.socket, received = str(done["socket"]), int(done["received"])
-            grows = bool(done.get("grows"))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
-        line.tree, line.grows = packed.tree, grows
+        line.tree = packed.tree
         line.received += received
 
     async def _run_task(
