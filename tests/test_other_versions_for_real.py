@@ -24,19 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from seerd.planner.policy import POLICIES
-from tests.shell.sshd import until
-from tests.test_cli import Seerd, assert_model, seerd
-
-__all__ = ["seerd"]
+from tests.test_cli import Seerd
 
 ROOT = Path(__file__).parent.parent
 PATHS = os.pathsep.join([str(ROOT / "tests" / "another_version"), str(ROOT)])
 OTHERWISE = {"PYTHONPATH": PATHS, "SEERD_SPEAKS": "99"}
-OF_FORMAT_1 = {
-    "PYTHONPATH": PATHS,
-    "SEERD_SPEAKS": "2",
-    "SEERD_AGENT": str(ROOT / "tests" / "journals" / "agent-format1.pyz"),
-}
 SPEC = """
 name = "{policy}"
 metric = {{ name = "accuracy", mode = "max" }}
@@ -203,40 +195,3 @@ def dropped(told: Any) -> Any:
     if isinstance(told, dict):
         return {key: dropped(value) for key, value in told.items() if not key.startswith(DEPENDS)}
     return [dropped(one) for one in told] if isinstance(told, list) else told
-
-
-def test_what_an_agent_of_an_older_version_had_kept_is_told(seerd: Seerd) -> None:
-    """It trains on when its daemon has been killed; who takes up the run speaks another version of
-    the protocol.
-    """
-    seerd.write_spec(deadline="20s", budget="120gpu-s")
-    seerd.more = OF_FORMAT_1
-    run = seerd.start("run", str(seerd.spec), "--plain")
-    seerd.wait_for(reports=6)
-    run.kill()
-    run.communicate()
-    heard = seerd.reports()
-    agent = next(seerd.run_folder().glob("instances/*"))
-    until(lambda: kept_reports(agent) >= heard + 12, 60)
-    seerd.more = OTHERWISE
-    told = seerd.json("resume", "last")
-    seerd.more = {}
-    assert_model(seerd, told)
-    assert [path.name for path in agent.parent.iterdir()] == [agent.name], (
-        "it was replaced where it was"
-    )
-    shown = seerd.json("show", "last")
-    assert_trained_once(shown)
-    assert (
-        sum(trial["reports"] for trial in shown["all_trials"])
-        == kept_reports(agent)
-        == seerd.reports()
-    )
-    assert "something else would be decided now than then" in " ".join(
-        seerd("replay", "last").split()
-    )
-
-
-def kept_reports(agent: Path) -> int:
-    """As many as the journal of the agent in this folder has."""
-    return (agent / "journal.jsonl").read_bytes().count(b'{"kind":"reported",')

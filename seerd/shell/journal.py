@@ -4,7 +4,7 @@ the version of seerd that wrote it.
 The one rule: a batch of events is committed, as a whole or not at all, before any of its commands
 is carried out and before any of its facts is acknowledged. `PRAGMA synchronous=FULL` keeps this
 true through a power cut as well (sqlite.org/pragma.html#pragma_synchronous). Nothing is written to
-a journal that cannot be read.
+a journal of another format.
 
 Each row carries a checksum over itself and the row before (`linked`), and so does what the journal
 says of itself; a small file beside it says how far it goes. So a damaged journal is never taken for
@@ -328,11 +328,9 @@ class Journal:
             yield from self._unchecked(seq)
 
     def _verify(self) -> None:
-        """Read all of it. Raises `DamagedJournalError`, and `JournalError` if an entry cannot be
-        read.
-        """
+        """Read all of it. Raises `DamagedJournalError`."""
         with warnings.catch_warnings(action="ignore", category=DamagedWarning):
-            whole = sum(1 for _ in self.entries())
+            whole = sum(1 for _ in self._rows(0))
         if self.damage:
             raise DamagedJournalError(self.path.parent.name, self.damage, whole)
 

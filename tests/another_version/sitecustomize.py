@@ -1,7 +1,6 @@
 """Another version of seerd, for whoever has this folder on PYTHONPATH: it samples, promotes, places
 and waits otherwise, and with SEERD_SPEAKS set to a number it speaks that version of the agents'
-protocol. With SEERD_AGENT set to the zip of an older version's agent, the runs that it begins have
-that agent.
+protocol.
 
 The one rule: everything that a version may change in what it decides is changed here; nothing in
 how a journal is read.
@@ -11,25 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import os
 import random
-import shutil
 
 SPEAKS = os.environ.get("SEERD_SPEAKS")
-AGENT = os.environ.get("SEERD_AGENT")
 
 
 def another_version() -> None:
     """Before anything else of seerd is imported."""
     import seerd.agent.protocol
-    import seerd.agent.wire
 
     own = seerd.agent.protocol.VERSION
     seerd.agent.protocol.VERSION = int(SPEAKS or own)
-    if AGENT:
-        encode = seerd.agent.wire.encode
-        seerd.agent.wire.encode = lambda message: known_then(encode(message))
     import seerd.core.placement
     import seerd.core.rules
     import seerd.planner.caching
@@ -55,32 +47,6 @@ def another_version() -> None:
     bundle = seerd.shell.bundle
     modules = bundle._modules
     bundle._modules = lambda: {name: other(source, own) for name, source in modules().items()}
-    if AGENT:
-        bundle.build_agent = lambda to: shutil.copyfile(AGENT, to)
-        import seerd.shell.providers.local
-
-        provider = seerd.shell.providers.local.LocalProvider
-        provider._shared = lambda self: []  # type: ignore[method-assign]
-
-
-def known_then(line: bytes) -> bytes:
-    """What the older version would have said: without the fields that version 2 did not have."""
-    message = json.loads(line)
-    message.pop("ends_in_s", None)
-    message.pop("holds", None)
-    if message.get("kind") == "prepare":
-        message.pop("jobs", None)
-        message["job"].pop("id", None)
-        message["job"].pop("max_reports", None)
-        message["job"].pop("smooth", None)
-        message["job"].pop("preload", None)
-        message["job"].pop("constraints", None)
-        message["job"].pop("names", None)
-        message["job"].pop("observed", None)
-        message["job"].pop("own", None)
-        message["job"].pop("fill", None)
-        message["job"].pop("python_in", None)
-    return json.dumps(message).encode() + b"\n"
 
 
 def other(source: bytes, own: int) -> bytes:

@@ -86,6 +86,19 @@ def test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone(moto: st
     play(moto, scenario)
 
 
+def test_a_star_in_the_path_of_an_owner_stands_for_itself(moto: str) -> None:
+    async def scenario(there: Front, cloud: Cloud) -> None:
+        owners = [f"arn:aws:iam::123456789012:user/{path}/me" for path in ("*", "somebody")]
+        for one in owners:
+            pairs = [{"ResourceType": "instance", "Tags": tags(run="r1", owner=one)}]
+            there.client("ec2").run_instances(
+                ImageId=linux(there), MinCount=1, MaxCount=1, TagSpecifications=pairs
+            )
+        assert len((await sweeping.find(cloud, owners[0])).left) == 1
+
+    play(moto, scenario)
+
+
 def test_a_price_of_spot_is_the_highest_where_it_may_be_launched(moto: str) -> None:
     async def scenario(there: Front, cloud: Cloud) -> None:
         price = await prices.spot(cloud, "g4dn.12xlarge", ["us-east-1a"])

@@ -1,4 +1,4 @@
-"""Whose instances are whose: the same owner in every process, and what earlier versions wrote."""
+"""Whose instances are whose: the same owner in every process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def launch(moto: str, owner: str) -> str:
     return str(made["Instances"][0]["InstanceId"])
 
 
-def test_another_session_of_the_role_sweeps_what_is_left_whichever_version_wrote_the_tag(
+def test_another_session_of_the_role_sweeps_what_is_left_by_this_owner_alone(
     moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def owner() -> str:
@@ -75,11 +75,11 @@ def test_another_session_of_the_role_sweeps_what_is_left_whichever_version_wrote
 
     assume(moto, "botocore-session-1764000000", monkeypatch)
     told = asyncio.run(owner())
-    ours = launch(moto, told), launch(moto, f"{ROLE}/botocore-session-1764000000")
+    ours = launch(moto, told)
     others = launch(moto, f"{ROLE}2/s"), launch(moto, "arn:aws:iam::123456789012:user/tuning")
 
     assume(moto, "botocore-session-1764086400", monkeypatch)
     assert asyncio.run(owner()) == told == ROLE
     swept = asyncio.run(sweep.swept(Home(tmp_path / "home"), REGION, dry_run=False))
-    assert {one.left.id for one in swept.found if one.ended} == set(ours)
+    assert {one.left.id for one in swept.found if one.ended} == {ours}
     assert not {one.left.id for one in swept.found} & set(others)

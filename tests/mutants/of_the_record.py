@@ -13,15 +13,15 @@ ANSWERS = "tests/core/test_answers.py"
 LIMITS = "tests/core/test_limits.py"
 PROVISIONING = "tests/core/test_provisioning.py"
 JOURNAL = "tests/shell/test_journal.py"
+DAMAGE = "tests/shell/test_journal_damage.py"
 GAPS = "tests/core/test_gaps.py"
 DAEMON = "tests/shell/test_daemon.py"
 CONVERSATION = "tests/shell/test_conversation.py"
 REPLAY = "tests/explanation/test_replay_command.py"
-FORMAT1 = "tests/core/test_format1.py"
 WITHOUT = f"{FOLD}::test_a_run_is_read_from_the_disk_without_a_rule"
 BESIDE = f"{REPLAY}::test_other_decisions_are_told_once_beside_the_story_that_was_recorded"
 OTHER_RULES = "a version with other rules reads every run as it was"
-OLD_RUN = "a run of format 1 is read as it was"
+OLDER = "tests/test_unreadable_runs.py"
 
 SAYS = "a journal that lacks what is known to be committed says so"
 ONCE = "after a gap in the journal nothing has a name a second time"
@@ -161,58 +161,42 @@ READING = (
     Mutant(
         "a journal of a format that is not known is opened",
         "nothing is read that is not understood",
-        "Journal._known_format",
-        "found.isdecimal() and int(found) in COLUMNS",
-        "found.isdecimal()",
+        "Journal._check_format",
+        "found != str(FORMAT)",
+        "False",
         (f"{JOURNAL}::test_a_format_that_is_not_known_is_told_with_who_wrote_it",),
     ),
     Mutant(
-        "a journal of an older format is converted without a copy",
-        "an old journal is kept as it is",
-        "Journal._converted",
-        "self._connection.backup(copy)",
-        "copy.commit()",
-        (f"{JOURNAL}::test_a_journal_of_format_1_that_is_to_be_written_is_copied_and_converted",),
+        "a journal of another format counts as damaged",
+        "nothing is read that is not understood",
+        "Journal._opened",
+        'journal._get("format")',
+        "journal._check_format()",
+        (f"{JOURNAL}::test_a_format_that_is_not_known_is_told_with_who_wrote_it",),
     ),
     Mutant(
-        "a conversion goes on from one that was cut short",
-        "a run of format 1 is read as it was",
+        "a run that was converted from format 1 is read",
+        "nothing is read that is not understood",
+        "Journal._check_format",
+        'found == "1" or self._maybe("converted") == "from format 1"',
+        'found == "1"',
+        (OLDER,),
+    ),
+    Mutant(
+        "verdicts of before the first release count as damage",
+        "what cannot be read says why",
+        "Journal._decoded",
+        "any(kind in row.decisions for kind in OLDER)",
+        "False",
+        (OLDER,),
+    ),
+    Mutant(
+        "what an earlier cut had left half done is in the way of the next one",
+        "a run goes on from what is whole of its journal",
         "Journal._written_anew",
         "_remove(new_path)",
         "",
-        (f"{JOURNAL}::test_a_conversion_that_was_cut_short_is_begun_anew",),
-    ),
-    Mutant(
-        "the log of the old journal is left beside the new one",
-        "a run of format 1 is read as it was",
-        "Journal.open",
-        "copied._into_one_file()",
-        "pass",
-        (f"{JOURNAL}::test_a_journal_of_format_1_is_not_replaced_under_whoever_reads_it",),
-    ),
-    Mutant(
-        "crashes of a run of format 1 are judged otherwise",
-        OLD_RUN,
-        "convert",
-        "new_state(rows[0][0].facts, RULES_1)",
-        'new_state(rows[0][0].facts, __import__("dataclasses").replace(RULES_1, max_crashes=1))',
-        (FORMAT1,),
-    ),
-    Mutant(
-        "a run of format 1 goes by this version's rules",
-        OLD_RUN,
-        "convert",
-        "new_state(rows[0][0].facts, RULES_1)",
-        "new_state(rows[0][0].facts)",
-        (FORMAT1,),
-    ),
-    Mutant(
-        "commands that format 1 gave again are given twice",
-        OLD_RUN,
-        "convert",
-        "isinstance(one, Command) and one.id not in state.under_way",
-        "isinstance(one, Command)",
-        (f"{FORMAT1}::test_commands_that_were_given_again_are_given_once",),
+        (f"{DAMAGE}::test_a_cut_that_is_broken_off_leaves_the_damaged_journal",),
     ),
     Mutant(
         "reading stops at the first decision that would be another one now",
@@ -221,22 +205,6 @@ READING = (
         "follow(state, event, decided)",
         "",
         (BESIDE,),
-    ),
-    Mutant(
-        "what the policy of a resumed run says of its stages is not written down",
-        OLD_RUN,
-        "record._",
-        "event.outline is not None",
-        "state.facts.outline is not None",
-        (f"{FORMAT1}::test_a_run_that_is_taken_up_has_an_outline_again",),
-    ),
-    Mutant(
-        "a resumed run of format 1 does not know its stages",
-        OLD_RUN,
-        "Daemon._take_up",
-        "lacking(self.state.facts)",
-        "None",
-        (f"{DAEMON}::test_a_run_of_format_1_is_taken_up_with_the_outline_of_its_policy",),
     ),
     Mutant(
         "reading goes on from what would be decided now",

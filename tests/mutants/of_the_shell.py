@@ -157,7 +157,7 @@ CARRYING = (
         "self._queue.put(\n"
         "    RunResumed(\n"
         "        at=self.clock.now(), alive=found.alive, ended=found.ended, "
-        "saved=found.saved, stored=stored, outline=lacking(self.state.facts), lost=lost, strays=others\n"
+        "saved=found.saved, stored=stored, lost=lost, strays=others\n"
         "    )\n"
         ")",
         "",

@@ -4,9 +4,7 @@ can follow the writer.
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
-from collections.abc import Callable
 from contextvars import copy_context
 from pathlib import Path
 
@@ -16,18 +14,15 @@ from seerd.core.commands import SetTimer, Terminate
 from seerd.core.events import RunFacts, RunStarted, StopAsked, TrialReported
 from seerd.core.lifecycle import RunPhase
 from seerd.core.verdicts import Closing, HeldBack
-from seerd.errors import ImpossibleEventError, JournalError, OlderJournalError
+from seerd.errors import ImpossibleEventError, JournalError
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Condition, Parameter, Space
-from seerd.runs import reading, runs
 from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock
 from seerd.shell import clock
 from seerd.shell.clock import wall
-from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.version import VERSION
-from tests.tampered import without_sums
 
 SPACE = Space(
     (
@@ -161,79 +156,6 @@ def test_a_format_that_is_not_known_is_told_with_who_wrote_it(tmp_path: Path) ->
     for read_only in (False, True):
         with pytest.raises(JournalError, match=r"format 99, written by seerd 7.5.*reads format 2"):
             Journal.open(path, read_only=read_only)
-
-
-# ---------------------------------------------------------------- before the first release
-
-
-def of_format_1(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript(
-            "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;"
-            "CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, event BLOB NOT NULL,"
-            " commands BLOB NOT NULL) STRICT;"
-            "INSERT INTO meta VALUES ('format', '1'), ('origin', '1700000000.25');"
-            'INSERT INTO events VALUES (1, 2.0, CAST(\'{"kind":"stop-asked","at":2.0}\' AS BLOB),'
-            " CAST('[]' AS BLOB));"
-        )
-
-
-def of_format_2(path: Path) -> Journal:
-    journal = Journal.create(path, 1_700_000_000.25)
-    journal.append([Entry(1, RunStarted(at=0.1, facts=FACTS), [])])
-    return journal
-
-
-def converted(path: Path) -> None:
-    """As a version before the first release has left a run of format 1 that had gone on."""
-    with of_format_2(path) as journal:
-        journal._set("converted", "from format 1")
-        journal.append([Entry(2, StopAsked(at=2.0), [])])
-
-
-def with_verdict(verdict: str) -> Callable[[Path], None]:
-    """As `cut` has left such a run, with or without checksums."""
-
-    def make(path: Path) -> None:
-        of_format_2(path).close()
-        without_sums(path)
-        row = '(2, 2.0, CAST(\'{"kind":"stop-asked","at":2.0}\' AS BLOB), CAST(? AS BLOB))'
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.execute(f"INSERT INTO events VALUES {row}", (verdict,))
-
-    return make
-
-
-OLDER = {
-    "format 1": of_format_1,
-    "converted": converted,
-    "assumed": with_verdict('[{"kind":"assumed","put":[["t0001",2,0,null,0]]}]'),
-    "eliminated": with_verdict('[{"kind":"eliminated","trial":"t0001"}]'),
-}
-
-
-@pytest.mark.parametrize("make", OLDER.values(), ids=OLDER)
-def test_a_journal_of_before_the_first_release_is_named_as_such_and_left_as_it_is(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
-    path = tmp_path / "journal.db"
-    make(path)
-    before = contents(tmp_path)
-    reason = r"was begun in format 1, of before the first release .* Start the run anew"
-    with pytest.raises(OlderJournalError, match=reason):
-        reading.read(RunFolder(tmp_path))
-    with pytest.raises(OlderJournalError, match=reason):
-        Journal.open(path)
-    with pytest.raises(OlderJournalError, match=reason):
-        runs.cut(RunFolder(tmp_path), 1)
-    assert contents(tmp_path) == before
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """What its files hold; SQLite puts an empty log beside what is read."""
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    passing = ("lock", "journal.db-shm")
-    return {name: held for name, held in files.items() if held and name not in passing}
 
 
 @pytest.mark.parametrize("set_by_s", [-3600.0, 45.0])

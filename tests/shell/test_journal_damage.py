@@ -252,6 +252,10 @@ def test_a_cut_that_is_broken_off_leaves_the_damaged_journal(over: Path) -> None
         runs.cut(RunFolder(over.parent), 8)
     with pytest.warns(DamagedWarning, match="first 8 events"):
         assert rows(over)[0] == whole[:8]
+    shutil.rmtree(tip)
+    with pytest.warns(DamagedWarning):
+        runs.cut(RunFolder(over.parent), 8)
+    assert rows(over) == (whole[:8], "")
 
 
 def test_what_may_have_been_spent_in_the_lost_part_counts(facts: MakeFacts) -> None:
