@@ -56,7 +56,6 @@ def test_a_run_is_extended_while_it_goes_on(seerd: Seerd) -> None:  # noqa: F811
 
 
 def test_who_gets_no_answer_is_told_and_has_asked_nothing(tmp_path: Path) -> None:
-    """A process of an older seerd looks for no requests."""
     folder = RunFolder(tmp_path)
     with folder.locked(), pytest.raises(UsageError, match=r"has not answered in 0\.2 s"):
         asking.ask(folder, ExtendRequest(small_facts().problem, None), 0.2)

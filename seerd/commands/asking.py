@@ -60,9 +60,8 @@ def _ask(folder: RunFolder, request: Request, patience_s: float) -> Reply:
                 )
             if time.monotonic() > end:
                 raise UsageError(
-                    f"{folder.run} has not answered in {patience_s:g} s, and was asked no more; "
-                    "a process of an older seerd never does. What holds: "
-                    f"seerd show {folder.run}"
+                    f"{folder.run} has not answered in {patience_s:g} s, and is asked no more. "
+                    f"What holds: seerd show {folder.run}"
                 )
             time.sleep(POLL_S)
     finally:

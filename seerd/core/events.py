@@ -43,6 +43,7 @@ cold          it is used; it or its trials start more slowly than they could
 IN_JOURNALS = {"reports": "epoch"}
 """Name of a field -> its name in journals, where it keeps the name that older versions wrote."""
 NO_OUTLINE = Outline((), (), 0.0)
+"""Stands for the outline of a run that is not planned yet."""
 
 
 class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):

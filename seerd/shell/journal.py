@@ -52,7 +52,7 @@ CREATE TABLE events (
 ) STRICT;
 """
 OLDER = (b'"assumed"', b'"eliminated"')
-"""Kinds of verdicts that only a journal has which was begun in format 1."""
+"""Kinds of verdicts that only journals have which were begun in format 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +193,8 @@ class Journal:
         return new_path
 
     def _check_format(self) -> None:
-        """Raises `JournalError` if the journal is of another format than this version reads, or was
-        begun in one.
+        """Raise `OlderJournalError` or `JournalError` unless this version reads what the journal
+        says that it is.
         """
         found = self._get("format")
         if found == "1" or self._maybe("converted") == "from format 1":

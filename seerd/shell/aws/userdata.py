@@ -190,9 +190,7 @@ most={first}
 alone=$(cut -d. -f1 /proc/uptime)
 while [ $(( alone + {look} )) -le "$most" ]; do
     sleep {look}
-    # The second name is that of an agent of an older seerd, whose run was resumed by this one.
-    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm ||
-        grep -aqs '[a]gent[.]pyz' /proc/[0-9]*/cmdline; then
+    if grep -aqsx 'seerd-agent' /proc/[0-9]*/comm; then
         mkdir -p /var/lib/cloud/scripts
         touch /var/lib/cloud/scripts/seerd-worked
         most={alone} alone=0
