@@ -57,10 +57,9 @@ class OlderJournalError(JournalError):
 
     def __init__(self, path: Path, version: str) -> None:
         super().__init__(
-            f"the journal {path} was begun in format 1, of before the first release of seerd, "
-            f"which seerd {version} does not read. Nothing was changed: checkpoints and logs of "
-            f"{path.parent.name} are in {path.parent}. Start the run anew (seerd run SPEC), and "
-            "remove this folder when you need nothing of it"
+            f"the journal {path} was begun in format 1, from before seerd's first release; seerd "
+            f"{version} does not read it, and has changed nothing. Start the run anew: seerd run "
+            f"SPEC. Its checkpoints and logs stay in {path.parent} until you remove that folder"
         )
 
 

@@ -108,13 +108,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_it_is_listed_with_the_reason(seerd: Seerd, folder: Path) -> None:
     (row,) = json.loads(seerd("list", "--json", code=0)[0])["runs"]
     reason = (
-        f"the journal {folder}/journal.db was begun in format 1, of before the first release of "
-        f"seerd, which seerd {VERSION} does not read. Nothing was changed: checkpoints and logs of "
-        f"{RUN} are in {folder}. Start the run anew (seerd run SPEC), and remove this folder when "
-        "you need nothing of it"
+        f"the journal {folder}/journal.db was begun in format 1, from before seerd's first "
+        f"release; seerd {VERSION} does not read it, and has changed nothing. Start the run anew: "
+        f"seerd run SPEC. Its checkpoints and logs stay in {folder} until you remove that folder"
     )
     assert (row["run"], row["status"], row["why"]) == (RUN, "unreadable", reason)
-    assert "of before the first release" in seerd("list", code=0)[0]
+    assert "from before seerd's first release" in seerd("list", code=0)[0]
 
 
 @pytest.mark.parametrize(
@@ -124,5 +123,5 @@ def test_commands_refuse_it_and_leave_it_as_it_is(seerd: Seerd, folder: Path, co
     before, (word, *options) = contents(folder), command.split()
     out, err = seerd(word, RUN, *options, code=1)
     assert (out, contents(folder)) == ("", before)
-    assert "was begun in format 1, of before the first release" in err
+    assert "was begun in format 1, from before seerd's first release" in err
     assert "damaged" not in err
