@@ -22,16 +22,11 @@ from seerd.core.verdicts import Closing, Declined, Granted, JobOver
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place at which deciding again gives something else.
+    """The first place at which deciding again gives something else."""
 
-    seq       number of the event after which it was decided
-    was       what was decided or answered then; None: nothing more
-    would_be  what would be decided or answered now; None: nothing more; a text: why the policy
-              would give no answer
-    """
-
-    seq: int
-    was: AnyDecision | Answer | None
+    seq: int  # number of the event after which it was decided
+    was: AnyDecision | Answer | None  # what was decided or answered then; None: nothing more
+    # what would be decided or answered now; None: nothing more; a text: why there is no answer
     would_be: AnyDecision | Answer | str | None
 
 

@@ -22,14 +22,10 @@ MOST_TOLD = 2000
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the policy wants and what it will remember, both as changes.
+    """What the policy wants and what it will remember, both as changes."""
 
-    plan    how the plan differs from the one before
-    memory  see `seerd.planner.memory.Memory.changes`; JSON, for which msgspec has no type
-    """
-
-    plan: PlanChange
-    memory: dict[str, Any]
+    plan: PlanChange  # how the plan differs from the one before
+    memory: dict[str, Any]  # JSON: see `seerd.planner.memory.Memory.changes`
 
 
 class ImpossibleRunError(Exception):

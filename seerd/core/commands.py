@@ -118,30 +118,21 @@ next    the one before could not be read
 
 
 class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Base of all commands.
+    """Base of all commands."""
 
-    id  "<sequence number of the event that caused it>.<index>"
-    """
-
-    id: str
+    id: str  # "<sequence number of the event that caused it>.<index>"
 
 
 class SetTimer(Command, frozen=True, kw_only=True, tag="set-timer"):
-    """Wake the core at `due`. Replaces the timer that was set before. Outcome: `TimerFired`.
+    """Wake the core at `due`. Replaces the timer that was set before. Outcome: `TimerFired`."""
 
-    due  seconds since the run began
-    """
-
-    due: float
+    due: float  # seconds since the run began
 
 
 class AskPolicy(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ask-policy"):
     """Ask the policy for a plan of the run as it is now.
 
     Outcomes: `PolicyAnswered`, `PolicyFailed`.
-
-    why    why it is asked
-    trial  trial whose report or end is the reason, None if it is no single trial's
     """
 
     why: AskCause
@@ -156,27 +147,20 @@ class Launch(
     tag="launch",
     rename={"orphan_timeout_s": "alone_s"},
 ):
-    """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`.
+    """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`."""
 
-    gpus              how many GPUs it must have
-    orphan_timeout_s  seconds that it may run without ever having had an agent before it ends
-                      itself; None if it costs nothing by itself
-    why               why it is asked for
-    """
-
-    gpus: int
+    gpus: int  # how many GPUs it must have
+    # seconds that it may run without ever having had an agent before it ends itself; None if it
+    # costs nothing by itself
     orphan_timeout_s: float | None = None
     why: LaunchCause
 
 
 class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="terminate"):
-    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`.
+    """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`."""
 
-    instance  its id; if it is not ready yet, the id of its `Launch`: then whatever that launch has
-              brought or will bring is given back
-    why       why it is given back
-    """
-
+    # its id; if it is not ready yet, the id of its `Launch`: then whatever that launch has brought
+    # or will bring is given back
     instance: str
     why: TerminateCause
 
@@ -185,26 +169,16 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
     """Start an attempt, from the newest checkpoint that can be read.
 
     Outcomes: `TrialStarted` and later `TrialExited`; `OrderRefused`; `InstanceLost`.
-
-    trial        trial of the attempt
-    attempt      number of the attempt, from 1
-    instance     instance of node 0
-    gpus         indices of its GPUs there
-    config       value of each hyperparameter
-    seed         seed of the trial's random numbers
-    checkpoints  names of its checkpoints, newest first
-    beside       further instances of a trial that is larger than one, and the indices of its GPUs
-                 there
-    why          why it is started
     """
 
     trial: str
-    attempt: int
-    instance: str
-    gpus: tuple[int, ...]
-    config: dict[str, Value]
-    seed: int
-    checkpoints: tuple[str, ...]
+    attempt: int  # number of the attempt, from 1
+    instance: str  # instance of node 0
+    gpus: tuple[int, ...]  # indices of its GPUs there
+    config: dict[str, Value]  # value of each hyperparameter
+    seed: int  # seed of the trial's random numbers
+    checkpoints: tuple[str, ...]  # names of its checkpoints, newest first
+    # further instances of a trial that is larger than one, and the indices of its GPUs there
     beside: tuple[tuple[str, tuple[int, ...]], ...] = ()
     why: StartCause
 
@@ -215,17 +189,7 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
 
 
 class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="stop-trial"):
-    """End an attempt. Outcomes, for each of its instances: `TrialExited`, `InstanceLost`.
-
-    trial       trial of the attempt
-    attempt     number of the attempt
-    instance    the first instance on which it may still have processes
-    checkpoint  True: it may save and exit by itself; False: it is killed
-    grace_s     seconds that it has for that
-    beside      further instances on which it may still have processes
-    why         why it is ended
-    others      trials that get its GPUs
-    """
+    """End an attempt. Outcomes, for each of its instances: `TrialExited`, `InstanceLost`."""
 
     trial: str
     attempt: int
@@ -246,13 +210,6 @@ class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publi
     """Put a checkpoint into the run's folder as its result.
 
     Outcomes: `ModelPublished`, `PublishFailed`.
-
-    trial       trial that saved it
-    config      the trial's value of each hyperparameter
-    checkpoint  name in the store
-    sha256      checksum of its bytes, in hex
-    metric      metric of the model
-    why         why it is this one
     """
 
     trial: str
@@ -264,12 +221,9 @@ class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publi
 
 
 class Finish(Command, frozen=True, kw_only=True, tag="finish"):
-    """Say that the run is over and that nothing is left to ask for. It has no outcome.
+    """Say that the run is over and that nothing is left to ask for. It has no outcome."""
 
-    status  how the run ended
-    """
-
-    status: Status
+    status: Status  # how the run ended
 
 
 AnyCommand = SetTimer | AskPolicy | Launch | Terminate | StartTrial | StopTrial | Publish | Finish

@@ -63,14 +63,10 @@ unknown            none of these
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a run has no model.
+    """Why a run has no model."""
 
-    cause  in one word
-    text   for people, with what to do
-    """
-
-    cause: Cause
-    text: str
+    cause: Cause  # in one word
+    text: str  # for people, with what to do
 
 
 def diagnose(state: State) -> Diagnosis:

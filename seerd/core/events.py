@@ -47,36 +47,26 @@ NO_OUTLINE = Outline((), (), 0.0)
 
 
 class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What trials are compared by, and when they are good enough.
+    """What trials are compared by, and when they are good enough."""
 
-    metric   name of the metric
-    mode     whether more or less of it is better
-    target   a confirmed checkpoint with a metric as good as this is enough; None: none is
-    smooth   the metric of a checkpoint is the mean of its trial's last reports, at most so many
-    constraints  what must hold of other metrics for a model to be the best
-    patterns  of a script that does not import seerd: metric -> pattern that finds it in what the
-              script prints; empty: the script imports seerd
-    saves_to  path or pattern of what such a script saves; empty: nothing of it is kept
-    """
-
-    metric: str
-    mode: Mode
-    target: float | None = None
+    metric: str  # name of the metric
+    mode: Mode  # whether more or less of it is better
+    target: float | None = None  # a confirmed checkpoint with such a metric is enough; None: none
+    # a checkpoint's metric is the mean of the trial's last reports, at most so many
     smooth: int = 1
+    # what must hold of other metrics for a model to be the best
     constraints: tuple[MetricConstraint, ...] = ()
+    # of a script that does not import seerd: metric -> pattern that finds it in what the script
+    # prints; empty: the script imports seerd
     patterns: dict[str, str] = {}
-    saves_to: str = ""
+    saves_to: str = ""  # path or pattern of what such a script saves; empty: nothing of it is kept
 
 
 class JobFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
-    """What is decided about one of the jobs that share a run.
-
-    id     its id
-    owner  for whom it is; empty: nobody was named
-    """
+    """What is decided about one of the jobs that share a run."""
 
     id: str
-    owner: str = ""
+    owner: str = ""  # its owner; empty: none was named
 
 
 class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,8 +89,9 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     cluster: ClusterFacts
     outline: Outline = NO_OUTLINE
     jobs: tuple[JobFacts, ...] = ()
+    # what was minimised when the run was planned; None: nothing, or that was not recorded
     minimize: Literal["cost", "time"] | None = None
-    ideal: bool = False
+    ideal: bool = False  # the run was planned as published, whatever is billed
 
     def goal_of(self, trial: str) -> Objective:
         """Return what a trial is compared by; the run itself is the goal of its one job."""
@@ -124,46 +115,33 @@ class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
     """A checkpoint that is whole in the store.
 
     It was confirmed by the agent of its attempt, or was found there after that agent was gone.
-
-    trial    trial that saved it
-    attempt  number of the attempt that saved it
-    name     its name in the store
-    reports  how many reports the trial had made
-    metric   metric of the last of them, or the mean of the last `RunFacts.smooth`; None if it was
-             not finite, or if one of these reports violates a constraint
-    sha256   checksum of its bytes, in hex
-    size     its size in bytes
     """
 
-    trial: str
-    attempt: int
-    name: str
-    reports: int
+    trial: str  # trial that saved it
+    attempt: int  # number of the attempt that saved it
+    name: str  # its name in the store
+    reports: int  # how many reports the trial had made
+    # metric of the last of them, or the mean of the last `RunFacts.smooth`; None if it was not
+    # finite, or if one of these reports violates a constraint
     metric: float | None
-    sha256: str
-    size: int
+    sha256: str  # checksum of its bytes, in hex
+    size: int  # its size in bytes
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """Base of all events.
+    """Base of all events."""
 
-    at  when the daemon learned of it, in seconds since the run began
-    """
-
-    at: float
+    at: float  # when the daemon learned of it, in seconds since the run began
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
-    """The first event of every journal.
+    """The first event of every journal."""
 
-    facts  everything that was decided before the run began
-    """
-
-    facts: RunFacts
+    facts: RunFacts  # everything that was decided before the run began
 
 
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
-    """The first event after a restart of the daemon: what it has found.
+    """The first event after a restart of the daemon: what it has found."""
 
     alive    instances that are still there; all others are gone
     ended    instance -> when it ended, in seconds since the run began, if its cloud tells
@@ -179,9 +157,14 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
 
     alive: tuple[str, ...]
     ended: dict[str, float] = {}
+    # checkpoints of trials on instances that are gone, which no agent had reported
     saved: tuple[Checkpoint, ...] = ()
+    # models that the store had no place for when the run ended, and that are in it now; if there
+    # are any, the run does no more than hand them back
     stored: tuple[Checkpoint, ...] = ()
     lost: tuple[float, float] | None = None
+    # instance -> since when and until when it ran, in seconds since the run began (None: it never
+    # did), for those whose launch was among these events; all have ended
     strays: dict[str, tuple[float | None, float | None]] = {}
 
 
@@ -198,76 +181,51 @@ class EventsMissing(Event, frozen=True, kw_only=True, tag="events-missing"):
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
-    """The person wants the run to end.
+    """The person wants the run to end."""
 
-    hard  True: at once, without checkpoints; False: trials may save
-    """
-
-    hard: bool = False
+    hard: bool = False  # True: at once, without checkpoints; False: trials may save
 
 
 class ExtendAsked(Event, frozen=True, kw_only=True, tag="extend-asked"):
-    """The person wants the limits to be extended.
-
-    request         id of the request
-    problem         what the policy is to plan with from now on, with the new limits
-    outline         the rest of the run as the policy would have it; None: the present one stands
-    rented_until_s  when the instances that were rented so far end themselves, in seconds since the
-                    run began; None: they do not
-    """
+    """The person wants the limits to be extended."""
 
     request: str
-    problem: Problem
+    problem: Problem  # what the policy is to plan with from now on, with the new limits
+    # the rest of the run as the policy would have it; None: the present one stands
     outline: Outline | None = None
+    # when the instances that were rented so far end themselves, in seconds since the run began;
+    # None: they do not
     rented_until_s: float | None = None
 
 
 class AddAsked(Event, frozen=True, kw_only=True, tag="add-asked"):
-    """The person wants a configuration to be tried next.
-
-    request  id of the request
-    config   value of each hyperparameter
-    """
+    """The person wants a configuration to be tried next."""
 
     request: str
-    config: dict[str, Value]
+    config: dict[str, Value]  # value of each hyperparameter
 
 
 class JobAdded(Event, frozen=True, kw_only=True, tag="job-added"):
-    """The person wants one more job to share the run.
-
-    request  id of the request
-    job      what the policy is told of it
-    facts    what is decided about it
-    """
+    """The person wants one more job to share the run."""
 
     request: str
-    job: PlannedJob
-    facts: JobFacts
+    job: PlannedJob  # the job as the policy sees it
+    facts: JobFacts  # what is decided about it
 
 
 class JobStopAsked(Event, frozen=True, kw_only=True, tag="job-stop-asked"):
-    """The person wants one of the jobs to end; the others get what is left.
-
-    request  id of the request
-    job      id of the job
-    """
+    """The person wants one of the jobs to end; the others get what is left."""
 
     request: str
     job: str
 
 
 class JobWeighed(Event, frozen=True, kw_only=True, tag="job-weighed"):
-    """The person wants one of the jobs to have another weight.
-
-    request  id of the request
-    job      id of the job
-    weight   its share beside the others', above 0
-    """
+    """The person wants one of the jobs to have another weight."""
 
     request: str
     job: str
-    weight: float
+    weight: float  # its share beside the others', above 0
 
 
 class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
@@ -277,163 +235,105 @@ class TimerFired(Event, frozen=True, kw_only=True, tag="timer-fired"):
 
 
 class PolicyAnswered(Event, frozen=True, kw_only=True, tag="policy-answered"):
-    """The policy has given a plan (outcome of `AskPolicy`).
+    """The policy has given a plan (outcome of `AskPolicy`)."""
 
-    question  id of the `AskPolicy`
-    plan      how the plan differs from the one before
-    memory    what the policy wants to remember, as changes of its memory
-    """
-
-    question: str
-    plan: PlanChange
-    memory: dict[str, Any] = {}
+    question: str  # id of the `AskPolicy`
+    plan: PlanChange  # how the plan differs from the one before
+    memory: dict[str, Any] = {}  # what the policy wants to remember, as changes of its memory
 
 
 class PolicyFailed(Event, frozen=True, kw_only=True, tag="policy-failed"):
-    """The policy has given no plan (outcome of `AskPolicy`).
+    """The policy has given no plan (outcome of `AskPolicy`)."""
 
-    question  id of the `AskPolicy`
-    why       text for people
-    """
-
-    question: str
-    why: str
+    question: str  # id of the `AskPolicy`
+    why: str  # text for people
 
 
 class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
-    """An instance runs, and its agent answers and has prepared it (outcome of `Launch`).
+    """An instance runs, and its agent answers and has prepared it (outcome of `Launch`)."""
 
-    command        id of the `Launch`
-    instance       id of the instance
-    gpus           how many GPUs it has
-    running_since  since when it has cost, in seconds since the run began
-    boot           names this boot of its machine; empty if the machine does not tell
-    """
-
-    command: str
+    command: str  # id of the `Launch`
     instance: str
     gpus: int
-    running_since: float
-    boot: str = ""
+    running_since: float  # since when it has cost, in seconds since the run began
+    boot: str = ""  # names this boot of its machine; empty if the machine does not tell
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
-    """There is no instance, and none will come of this `Launch` (outcome of `Launch`).
+    """There is no instance, and none will come of this `Launch` (outcome of `Launch`)."""
 
-    command        id of the `Launch`
-    why            text for people
-    retry          True: asking again may help
-    running_since  since when an instance ran that was gone before it was ready, in seconds since
-                   the run began; None if none ever ran
-    ended          when that instance ended, in seconds since the run began; None: only now
-    unknown        True: nobody knows the cloud's reason, so asking again may help once something
-                   has changed
-    """
-
-    command: str
-    why: str
-    retry: bool = False
+    command: str  # id of the `Launch`
+    why: str  # text for people
+    retry: bool = False  # True: asking again may help
+    # since when an instance ran that was gone before it was ready, in seconds since the run began;
+    # None if none ever ran
     running_since: float | None = None
+    # when that instance ended, seconds since the run began; None: only now
     ended: float | None = None
+    # True: nobody knows the cloud's reason, so asking again may help once something has changed
     unknown: bool = False
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
-    """An instance is gone, or can never be reached again.
-
-    instance  id of the instance
-    why       text for people
-    ended     when it ended by the cloud's account, in seconds since the run began; None: only now
-    saved     checkpoints of its trials in the store that no agent had told of
-    """
+    """An instance is gone, or can never be reached again."""
 
     instance: str
-    why: str
+    why: str  # text for people
+    # when it ended by the cloud's account, in seconds since the run began; None: only now
     ended: float | None = None
-    saved: tuple[Checkpoint, ...] = ()
+    saved: tuple[Checkpoint, ...] = ()  # checkpoints of its trials that no agent had reported
 
 
 class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-terminated"):
-    """Nothing of an instance runs or costs any more (outcome of `Terminate`).
+    """Nothing of an instance runs or costs any more (outcome of `Terminate`)."""
 
-    command        id of the `Terminate`
-    instance       id of the instance
-    running_since  since when an instance ran that was never ready, in seconds since the run began;
-                   None if it never ran
-    ended          when it ended, in seconds since the run began; None: only now
-    """
-
-    command: str
+    command: str  # id of the `Terminate`
     instance: str
+    # since when an instance ran that was never ready, seconds since the run began; None: it never
+    # ran
     running_since: float | None = None
-    ended: float | None = None
+    ended: float | None = None  # when it ended, in seconds since the run began; None: only now
 
 
 class AgentFact(Event, frozen=True, kw_only=True):
-    """Something that an agent saw.
+    """Something that an agent saw."""
 
-    instance  instance of that agent
-    fact      number of the fact, from 1 without gaps for each agent
-    happened  when it took place, in seconds since the run began
-    """
-
-    instance: str
-    fact: int
-    happened: float
+    instance: str  # instance of that agent
+    fact: int  # number of the fact, from 1 without gaps for each agent
+    happened: float  # when it took place, in seconds since the run began
 
 
 class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-noticed"):
-    """The cloud will take the instance away, or its agent has found something out about it.
+    """The cloud will take the instance away, or its agent has found something out about it."""
 
-    what  kind of the notice
-    by    when it is taken away, in seconds since the run began; None if the cloud does not say
-    why   text for people
-    """
-
-    what: Notice
+    what: Notice  # kind of the notice
+    # when it is taken away, in seconds since the run began; None if the cloud does not say
     by: float | None = None
-    why: str = ""
+    why: str = ""  # text for people
 
 
 class InstanceComputed(AgentFact, frozen=True, kw_only=True, tag="instance-computed"):
-    """How busy the GPUs of an instance were of late, for people; it changes no decision.
+    """How busy the GPUs of an instance were of late, for people; it changes no decision."""
 
-    shares  for each of its GPUs the share of the time (0 to 1) in which it computed; None: that is
-            not known
-    """
-
-    shares: tuple[float | None, ...]
+    shares: tuple[float | None, ...]  # share of time each GPU computed (0 to 1); None: not known
 
 
 class InstanceShared(AgentFact, frozen=True, kw_only=True, tag="instance-shared"):
-    """The run may use another number of the instance's GPUs from now on, beside other runs there.
+    """The run may use another number of the instance's GPUs from now on, beside other runs."""
 
-    gpus  how many: those with lower numbers than this; at least 1
-    why   text for people
-    """
-
-    gpus: int
-    why: str
+    gpus: int  # how many: those with lower numbers than this; at least 1
+    why: str  # text for people
 
 
 class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
-    """The agent cannot carry out a command.
-
-    command  id of the command
-    why      text for people
-    """
+    """The agent cannot carry out a command."""
 
     command: str
-    why: str
+    why: str  # text for people
 
 
 class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
-    """The attempt's processes exist on this instance (outcome of `StartTrial`).
-
-    trial    trial of the attempt
-    attempt  number of the attempt
-    pid      process id of the attempt there
-    """
+    """The attempt's processes exist on this instance (outcome of `StartTrial`)."""
 
     trial: str
     attempt: int
@@ -441,89 +341,51 @@ class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
 
 
 class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training", rename=IN_JOURNALS):
-    """The attempt has reached its training loop.
-
-    trial    trial of the attempt
-    attempt  number of the attempt
-    reports  number of reports that its checkpoint restored
-    """
+    """The attempt has reached its training loop."""
 
     trial: str
     attempt: int
-    reports: int
+    reports: int  # number of reports that its checkpoint restored
 
 
 class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", rename=IN_JOURNALS):
-    """A trial has made a report.
-
-    trial    trial of the attempt
-    attempt  number of the attempt
-    reports  how many reports the trial has made, with this one
-    metric   metric that it reported, None if that was missing, NaN or infinite
-    others   all other metrics that it reported, None where they were NaN or infinite
-    named    False: the metric was not among what it reported
-    unit_s   seconds for one unit of work, see `seerd.agent.protocol.Reported`
-    line     the line of output that the first report of an attempt was read from; else empty
-    """
+    """A trial has made a report."""
 
     trial: str
     attempt: int
-    reports: int
-    metric: float | None
-    unit_s: float
+    reports: int  # how many reports the trial has made, with this one
+    metric: float | None  # metric that it reported, None if that was missing, NaN or infinite
+    unit_s: float  # seconds for one unit of work, see `seerd.agent.protocol.Reported`
+    # all other metrics that it reported, None where they were NaN or infinite
     others: dict[str, float | None] = {}
-    named: bool = True
-    line: str = ""
+    named: bool = True  # False: the metric was not among what it reported
+    line: str = ""  # line of output that the first report of an attempt was read from; else empty
 
 
 class TrialCheckpointed(
     AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed", rename=IN_JOURNALS
 ):
-    """A checkpoint is confirmed: whole, with its checksum, in the store.
-
-    trial    trial of the attempt
-    attempt  number of the attempt
-    name     its name in the store
-    reports  how many reports the trial had made
-    metric   as `Checkpoint.metric`
-    sha256   checksum of its bytes, in hex
-    size     its size in bytes
-    save_s   seconds that saving took
-    free     bytes that were free on the disk of the checkpoint store then; None: not known
-    """
+    """A checkpoint is confirmed: whole, with its checksum, in the store."""
 
     trial: str
     attempt: int
-    name: str
-    reports: int
-    metric: float | None
-    sha256: str
-    size: int
-    save_s: float
+    name: str  # its name in the store
+    reports: int  # how many reports the trial had made
+    metric: float | None  # as `Checkpoint.metric`
+    sha256: str  # checksum of its bytes, in hex
+    size: int  # its size in bytes
+    save_s: float  # seconds that saving took
+    # bytes that were free on the disk of the checkpoint store then; None: not known
     free: int | None = None
 
 
 class TrialComplained(AgentFact, frozen=True, kw_only=True, tag="trial-complained"):
-    """Something is wrong with what an attempt writes; it goes on.
-
-    trial    trial of the attempt
-    attempt  number of the attempt
-    what     "output": a line that it wrote for seerd cannot be read; "not-stored": a checkpoint
-             could not be stored; "untracked": its checkpoints hold no state; "warning": its
-             training side warns of something; "number", "constraint": a pattern may not find what
-             it should; "quiet": it has run for a while and not reported; "still": it does
-             nothing at all; "error": it goes on after an error, of which `why` has the words;
-             "shared": it has written into what all trials share;
-             "often": only some of its reports are told, so many a second as `why` says;
-             "skipped": it writes faster than can be read, and parts were skipped;
-             "waits": until now it has waited for GPUs, and has not started
-    why      text for people
-    """
+    """Something is wrong with what an attempt writes; it goes on."""
 
     trial: str
     attempt: int
-    what: str
-    why: str
+    what: str  # kind of the complaint: see `seerd.agent.protocol.Complained.what`
+    why: str  # text for people
 
 
 class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
@@ -531,102 +393,65 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
 
     It is the outcome of `StopTrial`, or the attempt has ended by itself. An attempt on several
     instances has ended when each of them has told so.
-
-    trial     trial of the attempt
-    attempt   number of the attempt
-    cause     what ended it
-    code      exit status, None if unknown
-    rank      rank that failed, None if unknown
-    tail      last lines of that rank's log
-    silent    since when that rank has written nothing, in seconds since the run began; None if
-              unknown
-    signal    signal that killed that rank, None if none did
-    waited_s  seconds for which the others had waited for that rank, if the agent ended the attempt
-              because the rank hung; else None
-    obstacle  what was in its way, if its last lines say so; else None
-    started   whether any process of it ever existed there; if not, it never used its GPUs
     """
 
     trial: str
     attempt: int
-    cause: ExitCause
-    code: int | None
-    rank: int | None = None
-    tail: tuple[str, ...] = ()
+    cause: ExitCause  # what ended it
+    code: int | None  # exit status, None if unknown
+    rank: int | None = None  # rank that failed, None if unknown
+    tail: tuple[str, ...] = ()  # last lines of that rank's log
+    # since when that rank has written nothing, in seconds since the run began; None if unknown
     silent: float | None = None
-    signal: int | None = None
+    signal: int | None = None  # signal that killed that rank, None if none did
+    # seconds for which the others had waited for that rank, if the agent ended the attempt because
+    # the rank hung; else None
     waited_s: float | None = None
-    obstacle: Obstacle | None = None
-    started: bool = True
+    obstacle: Obstacle | None = None  # what was in its way, if its last lines say so; else None
+    started: bool = True  # whether any process of it ever existed there; if not, no GPU was used
 
 
 class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):
-    """On this instance no rank of an attempt on several instances makes progress.
-
-    trial    trial of the attempt
-    attempt  number of the attempt
-    hung     True: some ranks there do nothing; False: all of them wait for ranks elsewhere
-    units    how many calls of `running()` these ranks have begun
-    ticks    how many backward passes and steps they have made since the last of those calls
-    over     True: the ranks move again
-    """
+    """On this instance no rank of an attempt on several instances makes progress."""
 
     trial: str
     attempt: int
-    hung: bool
-    units: int
-    ticks: int
-    over: bool = False
+    hung: bool  # True: some ranks there do nothing; False: all of them wait for ranks elsewhere
+    units: int  # how many calls of `running()` these ranks have begun
+    ticks: int  # how many backward passes and steps they have made since the last of those calls
+    over: bool = False  # True: the ranks move again
 
 
 class TrialWaited(AgentFact, frozen=True, kw_only=True, tag="trial-waited"):
-    """For how much of their time the ranks of an attempt on this instance wait for others.
-
-    trial    trial of the attempt
-    attempt  number of the attempt
-    over_s   seconds that were looked at, up to now
-    ranks    ranks on this instance
-    shares   share of that time (0 to 1) for which each of them waited, in the order of `ranks`
-    """
+    """For how much of their time the ranks of an attempt on this instance wait for others."""
 
     trial: str
     attempt: int
-    over_s: float
-    ranks: tuple[int, ...]
+    over_s: float  # seconds that were looked at, up to now
+    ranks: tuple[int, ...]  # ranks on this instance
+    # share of that time (0 to 1) for which each of them waited, in the order of `ranks`
     shares: tuple[float, ...]
 
 
 class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):
-    """The best model is in the run's folder (outcome of `Publish`).
+    """The best model is in the run's folder (outcome of `Publish`)."""
 
-    command  id of the `Publish`
-    path     where it is
-    """
-
-    command: str
-    path: str
+    command: str  # id of the `Publish`
+    path: str  # where it is
 
 
 class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
-    """A checkpoint could not be read (outcome of `Publish`).
+    """A checkpoint could not be read (outcome of `Publish`)."""
 
-    command  id of the `Publish`
-    why      text for people
-    damaged  True: it can never be read; False: it is in the store, which did not give it
-    """
-
-    command: str
-    why: str
-    damaged: bool = True
+    command: str  # id of the `Publish`
+    why: str  # text for people
+    damaged: bool = True  # True: it can never be read; False: the store did not give it
 
 
 class Remarked(Event, frozen=True, kw_only=True, tag="remarked"):
-    """Something that takes its time, told for people; it changes no decision.
+    """Something that takes its time, told for people; it changes no decision."""
 
-    text  what it is
-    """
-
-    text: str
+    text: str  # what it is
 
 
 AnyRequest = ExtendAsked | AddAsked | JobAdded | JobStopAsked | JobWeighed

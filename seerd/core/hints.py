@@ -11,16 +11,11 @@ from typing import NamedTuple
 
 
 class Hint(NamedTuple):
-    """What to do about a crash.
+    """What to do about a crash."""
 
-    pattern  what is looked for in the last lines
-    sample   such a line, as libraries write it
-    text     what to do; `{0}` is what the pattern's group has found, `{run}` the run's name
-    """
-
-    pattern: str
-    sample: str
-    text: str
+    pattern: str  # what is looked for in the last lines
+    sample: str  # such a line, as libraries write it
+    text: str  # what to do; `{0}` is what the pattern's group matches, `{run}` the run's name
 
 
 HINTS: tuple[Hint, ...] = (

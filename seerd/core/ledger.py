@@ -28,22 +28,14 @@ LOST = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """GPUs that are paid for some time. Times are in seconds since the run began.
+    """GPUs that are paid for some time. Times are in seconds since the run began."""
 
-    what       what the charge is for, its key in the ledger
-    instance   instance of the GPUs
-    gpus       how many GPUs
-    since_s    when it began
-    until_s    when it ended; None: it goes on
-    minimum_s  seconds that are billed at least
-    """
-
-    what: str
-    instance: str
+    what: str  # what the charge is for, its key in the ledger
+    instance: str  # instance of the GPUs
     gpus: int
-    since_s: float
-    until_s: float | None = None
-    minimum_s: float = 0.0
+    since_s: float  # when it began
+    until_s: float | None = None  # when it ended; None: it goes on
+    minimum_s: float = 0.0  # seconds that are billed at least
 
     def gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds billed up to `now_s`."""
@@ -53,18 +45,13 @@ class Charge:
 
 @dataclass(slots=True)
 class Ledger:
-    """All charges of a run.
+    """All charges of a run."""
 
-    usd_per_gpu_h  price of one GPU for one hour in USD, 0 for machines that are not rented
-    closed         charges that have ended
-    open           what is charged -> its charge, for those that go on
-    least_s        no charge ends before, in seconds since the run began
-    """
-
-    usd_per_gpu_h: float = 0.0
-    closed: list[Charge] = field(default_factory=list)
+    usd_per_gpu_h: float = 0.0  # USD for one GPU for one hour; 0 for machines that are not rented
+    closed: list[Charge] = field(default_factory=list)  # charges that have ended
+    # what is charged -> its charge, for those that go on
     open: dict[str, Charge] = field(default_factory=dict)
-    least_s: float = -math.inf
+    least_s: float = -math.inf  # no charge ends before this, in seconds since the run began
     _closed_gpu_s: float = 0.0
     _open_gpus: int = 0
     _open_gpu_since: float = 0.0

@@ -34,11 +34,7 @@ files. Less is better; the first counts most.
 
 @dataclass(frozen=True, slots=True)
 class PackingNode:
-    """An instance that can take trials.
-
-    id    its id
-    gpus  how many GPUs it has
-    """
+    """An instance that can take trials."""
 
     id: str
     gpus: int
@@ -46,26 +42,18 @@ class PackingNode:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A trial to be placed.
-
-    trial  its id
-    gpus   how many GPUs it should have, at least one
-    """
+    """A trial to be placed."""
 
     trial: str
-    gpus: int
+    gpus: int  # how many GPUs it should have, at least one
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Where trials are now.
+    """Where trials are now."""
 
-    stay  trial -> home, for those that can be left as they are
-    near  trial -> instance with its files, for resized ones
-    """
-
-    stay: Mapping[str, Home]
-    near: Mapping[str, str]
+    stay: Mapping[str, Home]  # trial -> home, for those that can be left as they are
+    near: Mapping[str, str]  # trial -> instance with its files, for resized ones
 
     def cost(self, homes: Mapping[str, Home], *, pack: bool) -> Cost:
         """Return what these homes cost. Instances count only if `pack` is set."""

@@ -21,14 +21,10 @@ __all__ = ["Assignment", "Demand", "PackingNode", "Placement", "Slots", "place"]
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Some GPUs of one instance.
+    """Some GPUs of one instance."""
 
-    node  id of the instance
-    gpus  indices of the GPUs
-    """
-
-    node: str
-    gpus: tuple[int, ...]
+    node: str  # id of the instance
+    gpus: tuple[int, ...]  # indices of the GPUs
 
 
 Assignment = tuple[Slots, ...]
@@ -37,14 +33,10 @@ Assignment = tuple[Slots, ...]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where trials go.
+    """Where trials go."""
 
-    assignments  trial -> its GPUs
-    waiting      trials that do not fit, most valuable first
-    """
-
-    assignments: Mapping[str, Assignment]
-    waiting: tuple[str, ...]
+    assignments: Mapping[str, Assignment]  # trial -> its GPUs
+    waiting: tuple[str, ...]  # trials that do not fit, most valuable first
 
 
 def place(

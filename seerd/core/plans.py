@@ -23,31 +23,20 @@ FEW = 8
 
 
 class Put(Struct, frozen=True, array_like=True, gc=False):
-    """An allocation that is new or has changed, or whose place has changed.
-
-    trial    id of the trial
-    gpus     how many GPUs it should have
-    bracket  the bracket that it is in, from 0
-    until    ask again when it has made so many reports; None: do not
-    place    its place in the new order, from 0; `STAYS`: its place among those that stay
-    """
+    """An allocation that is new or has changed, or whose place has changed."""
 
     trial: str
-    gpus: int
-    bracket: int
-    until: int | None
-    place: int
+    gpus: int  # how many GPUs it should have
+    bracket: int  # the bracket that it is in, from 0
+    until: int | None  # ask again when it has made so many reports; None: do not
+    place: int  # its place in the new order, from 0; `STAYS`: its place among those that stay
 
 
 class New(Struct, frozen=True, array_like=True):
-    """A trial that is asked for, see `seerd.planner.model.NewTrial`.
-
-    trial   id of the trial
-    config  value of each hyperparameter
-    """
+    """A trial that is asked for, see `seerd.planner.model.NewTrial`."""
 
     trial: str
-    config: dict[str, Value]
+    config: dict[str, Value]  # value of each hyperparameter
 
 
 class Standing(Struct, frozen=True, array_like=True, gc=False):
@@ -80,14 +69,11 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A plan as its difference to the one before.
 
-    gone  trials that have no allocation any more
-    put   first those that keep their places, then the others by ascending place
-
     All other fields are as in `seerd.planner.model.Plan`.
     """
 
-    gone: tuple[str, ...] = ()
-    put: tuple[Put, ...] = ()
+    gone: tuple[str, ...] = ()  # trials that have no allocation any more
+    put: tuple[Put, ...] = ()  # those that keep their places, then others by ascending place
     new: tuple[New, ...] = ()
     eliminated: tuple[str, ...] = ()
     stage: int = 0
@@ -100,16 +86,14 @@ class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Order:
-    """The allocations of the present plan, most valuable first. Only `apply` changes it.
-
-    gpus  how many GPUs they have together
-    """
+    """The allocations of the present plan, most valuable first. Only `apply` changes it."""
 
     __slots__ = ("_names", "_of", "gpus")
 
     def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
         self._of = {allocation.trial: allocation for allocation in allocations}
         self._names = list(self._of)
+        # how many GPUs all allocations have
         self.gpus = sum(allocation.gpus for allocation in self._of.values())
 
     def __iter__(self) -> Iterator[Allocation]:

@@ -65,137 +65,92 @@ STATUS: dict[TrialPhase, TrialStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended on one of its instances.
+    """How an attempt ended on one of its instances."""
 
-    cause   what ended it; `refused`: the agent could not start it
-    alone   True if nobody had asked for this end
-    why     text for people; empty if there is nothing to say
-    tail    last lines of the attempt's log there, None if there are none
-    silent  since when that log was silent, in seconds since the run began; None if unknown
-    obstacle  what was in its way; None: nothing
-    """
-
-    cause: ExitCause | Literal["refused"]
-    alone: bool
-    why: str = ""
+    cause: ExitCause | Literal["refused"]  # what ended it; `refused`: the agent could not start it
+    alone: bool  # True if nobody had asked for this end
+    why: str = ""  # text for people; empty if there is nothing to say
+    # last lines of the attempt's log there; None: there are none
     tail: tuple[str, ...] | None = None
+    # since when that log was silent, in seconds since the run began; None if unknown
     silent: float | None = None
-    obstacle: Obstacle | None = None
+    obstacle: Obstacle | None = None  # what was in its way; None: nothing
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStall:
-    """Says that no rank of an attempt makes progress on one of its instances.
+    """Says that no rank of an attempt makes progress on one of its instances."""
 
-    hung      True: some ranks there do nothing; False: all of them wait for ranks elsewhere
-    position  how far the ranks are, as (units, ticks), see `TrialStalled`
-    """
-
-    hung: bool
-    position: tuple[int, int]
+    hung: bool  # True: some ranks there do nothing; False: all of them wait for ranks elsewhere
+    position: tuple[int, int]  # how far the ranks are, as (units, ticks), see `TrialStalled`
 
 
 @dataclass(slots=True)
 class Trial:
-    """One configuration and what became of it.
-
-    id             name of the trial
-    config         its value of each hyperparameter
-    seed           seed of its random numbers
-    phase          where it is in its life, see `TrialPhase`
-    gpus           how many GPUs the plan wants for it now, 0 for none
-    bracket        bracket in which it is compared with others
-    until          the policy wants to be asked when the trial has made so many reports; None: not
-                   by reports
-    reached        the value of `until` that it has reached, until a plan says how it goes on; else
-                   None
-    target         GPUs on which it should run, None if it has none
-    held           GPUs that its present attempt was started on, None if there is no such attempt
-    had            how many GPUs its newest attempt was started on, 0: there was none
-    told           instances on which its present attempt has started (an ordered set)
-    ends           instance -> how its present attempt has ended there already
-    stalls         instance -> how far its ranks are there, while none of them makes progress
-    hung           True: its present attempt is being ended because some ranks do nothing
-    waits          instance -> rank -> share of its time (0 to 1) for which that rank waits for
-                   others
-    slow           rank -> when it became known that it keeps the others waiting, in seconds since
-                   the run began
-    attempt        number of its newest attempt, from 1; 0: there was none
-    ordered_s      when its newest attempt was ordered, in seconds since the run began; None: it has
-                   reported since
-    start_command  id of the `StartTrial` that is under way, else None
-    stop_command   id of the `StopTrial` that is under way, else None
-    asked_s        when that was decided, in seconds since the run began
-    pid            id of the attempt's process on node 0, None if unknown
-    began_s        when its newest attempt began, in seconds since the run began; None: it has not
-    training       True: its present attempt has reached its training loop
-    trained        True: one of its attempts has reached its training loop
-    history        its reports, oldest first, without those that a restart from an older checkpoint
-                   took back; a report that violates a constraint has None for a metric
-    others         number of a report -> what it had beside the metric; and the metric itself where
-                   the report violates a constraint
-    checkpoints    confirmed checkpoints that are still needed, newest first
-    crashes        how many of its attempts ended by its own fault
-    crashed_s      when that was, in seconds since the run began
-    in_vain        how many of them there were in a row since it last came further than before
-    came_to        reports of the furthest it had come when it last crashed, and those in its newest
-                   checkpoint then
-    blocked_s      when something was in the way of its attempts, in seconds since the run began:
-                   of those in a row since its last report
-    losses         how many of its attempts ended by a machine's fault
-    stopped        why its newest attempt was asked to end, None if it was not asked
-    fault          whose fault the end of its last attempt was, None if nobody's; "blocked":
-                   something was in its way
-    out            True: eliminated; an attempt that still runs ends without a checkpoint
-    judged         how it stood when it was compared last, while that decides whether it goes on;
-                   else None
-    why            text for people: why its last attempt failed, or why it was eliminated
-    note           text for people on how it ran; empty if there is none
-    tail           last lines of the log of its last attempt that has left any
-    """
+    """One configuration and what became of it."""
 
     id: str
-    config: Config
-    seed: int
-    phase: TrialPhase = TrialPhase.WAITING
-    gpus: int = 0
-    bracket: int = 0
+    config: Config  # its value of each hyperparameter
+    seed: int  # seed of its random numbers
+    phase: TrialPhase = TrialPhase.WAITING  # where it is in its life, see `TrialPhase`
+    gpus: int = 0  # how many GPUs the plan wants for it now, 0 for none
+    bracket: int = 0  # bracket in which it is compared with others
+    # ask the policy when the trial has made so many reports; None: not by reports
     until: int | None = None
+    # the value of `until` that it has reached, until a plan says how it goes on; else None
     reached: int | None = None
-    target: Assignment | None = None
-    held: Assignment | None = None
-    had: int = 0
+    target: Assignment | None = None  # GPUs on which it should run, None if it has none
+    held: Assignment | None = None  # GPUs that its present attempt was started on; None: none
+    had: int = 0  # how many GPUs its newest attempt was started on, 0: there was none
+    # instances on which its present attempt has started (an ordered set)
     told: dict[str, None] = field(default_factory=dict)
+    # instance -> how its present attempt has ended there already
     ends: dict[str, AttemptEnd] = field(default_factory=dict)
+    # instance -> how far its ranks are there, while none of them makes progress
     stalls: dict[str, NodeStall] = field(default_factory=dict)
-    hung: bool = False
+    hung: bool = False  # True: its present attempt is being ended because some ranks do nothing
+    # instance -> rank -> share of its time (0 to 1) for which that rank waits for others
     waits: dict[str, dict[int, float]] = field(default_factory=dict)
+    # rank -> when it became known that it keeps the others waiting, in seconds since the run began
     slow: dict[int, float] = field(default_factory=dict)
-    attempt: int = 0
+    attempt: int = 0  # number of its newest attempt, from 1; 0: there was none
+    # when its newest attempt was ordered, seconds since the run began; None: it has reported since
     ordered_s: float | None = None
-    start_command: str | None = None
-    stop_command: str | None = None
-    asked_s: float = 0.0
-    pid: int | None = None
+    start_command: str | None = None  # id of the `StartTrial` that is under way, else None
+    stop_command: str | None = None  # id of the `StopTrial` that is under way, else None
+    asked_s: float = 0.0  # when `stop_command` was decided, in seconds since the run began
+    pid: int | None = None  # id of the attempt's process on node 0, None if unknown
+    # when its newest attempt began, in seconds since the run began; None: it has not
     began_s: float | None = None
-    training: bool = False
-    trained: bool = False
+    training: bool = False  # True: its present attempt has reached its training loop
+    trained: bool = False  # True: one of its attempts has reached its training loop
+    # its reports, oldest first, without those that a restart from an older checkpoint took back; a
+    # report that violates a constraint has None for a metric
     history: list[Report] = field(default_factory=list)
+    # number of a report -> what it had beside the metric; and the metric itself where the report
+    # violates a constraint
     others: dict[int, dict[str, float | None]] = field(default_factory=dict)
-    checkpoints: tuple[Checkpoint, ...] = ()
-    crashes: int = 0
+    checkpoints: tuple[Checkpoint, ...] = ()  # confirmed and still needed checkpoints, newest first
+    crashes: int = 0  # how many of its attempts ended by its own fault
+    # when these attempts crashed, in seconds since the run began
     crashed_s: list[float] = field(default_factory=list)
-    in_vain: int = 0
+    in_vain: int = 0  # how many crashed in a row since it last came further than before
+    # reports when it last crashed: the most that it had made, and those in its newest checkpoint
     came_to: tuple[int, int] = (0, 0)
+    # when something was in the way of its attempts, in seconds since the run began: of those in a
+    # row since its last report
     blocked_s: list[float] = field(default_factory=list)
-    losses: int = 0
-    stopped: StopCause | None = None
+    losses: int = 0  # how many of its attempts ended by a machine's fault
+    stopped: StopCause | None = None  # why its newest attempt was asked to end; None: it was not
+    # whose fault the end of its last attempt was; "blocked": something was in its way; None:
+    # nobody's
     fault: Literal["crashed", "blocked", "lost"] | None = None
-    out: bool = False
+    out: bool = False  # True: eliminated; an attempt that still runs ends without a checkpoint
+    # how it stood when it was compared last, while that decides whether it goes on; else None
     judged: Compared | None = None
-    why: str = ""
-    note: str = ""
-    tail: tuple[str, ...] = ()
+    why: str = ""  # text for people: why its last attempt failed, or why it was eliminated
+    note: str = ""  # text for people on how it ran; empty if there is none
+    tail: tuple[str, ...] = ()  # last lines of the log of its last attempt that has left any
 
     @property
     def status(self) -> TrialStatus:
@@ -265,44 +220,27 @@ class Trial:
 
 @dataclass(slots=True)
 class Instance:
-    """One machine of the run.
+    """One machine of the run."""
 
-    id                 its own id; until it is ready, the id of the `Launch` that asked for it
-    gpus               how many GPUs it has
-    phase              where it is in its life, see `InstancePhase`
-    boot               which boot of the machine its agent was started in; empty if the machine does
-                       not tell
-    ready_at           when it was ready, in seconds since the run began; None: not yet
-    ended_at           when it ended, in seconds since the run began; None: not yet
-    seen               number of the last fact of its agent that was recorded
-    share              how many of them the run may use, beside other runs; None: all
-    busy               GPU index -> trial that holds it
-    claims             GPU index -> trial that is to get it
-    terminate_command  id of the `Terminate` that gives it back, None if there is none
-    by                 when the cloud takes it away, in seconds since the run began; None if it has
-                       not said
-    computed           for each GPU the share of the time (0 to 1) in which it computed of late, as
-                       its agent told; None: that is not known; empty: its agent has not told
-    until              when it ends itself, in seconds since the run began, if the run may go on
-                       longer; else None
-    why                text for people: why it was refused or lost
-    """
-
-    id: str
+    id: str  # its own id; until it is ready, the id of the `Launch` that asked for it
     gpus: int
-    phase: InstancePhase = InstancePhase.REQUESTED
-    boot: str = ""
-    ready_at: float | None = None
-    ended_at: float | None = None
-    seen: int = 0
-    share: int | None = None
-    busy: dict[int, str] = field(default_factory=dict)
-    claims: dict[int, str] = field(default_factory=dict)
-    terminate_command: str | None = None
+    phase: InstancePhase = InstancePhase.REQUESTED  # where it is in its life, see `InstancePhase`
+    boot: str = ""  # the boot of the machine that its agent was started in; empty: not known
+    ready_at: float | None = None  # when it was ready, seconds since the run began; None: it is not
+    ended_at: float | None = None  # when it ended, in seconds since the run began; None: not yet
+    seen: int = 0  # number of the last fact of its agent that was recorded
+    share: int | None = None  # how many GPUs the run may use here, beside other runs; None: all
+    busy: dict[int, str] = field(default_factory=dict)  # GPU index -> trial that holds it
+    claims: dict[int, str] = field(default_factory=dict)  # GPU index -> trial that is to get it
+    terminate_command: str | None = None  # id of the `Terminate` that gives it back; None: none
+    # when the cloud takes it away, in seconds since the run began; None if it has not said
     by: float | None = None
+    # recent share of the time (0 to 1) in which each GPU computed, as its agent reports; None: not
+    # known; empty: no report yet
     computed: tuple[float | None, ...] = ()
+    # when it ends itself, in seconds since the run began, if the run may go on longer; else None
     until: float | None = None
-    why: str = ""
+    why: str = ""  # text for people: why it was refused or lost
 
     @property
     def usable(self) -> int:
@@ -312,47 +250,34 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """The best model so far among those that are confirmed to be in the store.
+    """The best model so far among those that are confirmed to be in the store."""
 
-    trial       trial that made it
-    checkpoint  checkpoint that holds it
-    metric      metric of that checkpoint, finite
-    """
-
-    trial: str
-    checkpoint: Checkpoint
-    metric: float
+    trial: str  # trial that made it
+    checkpoint: Checkpoint  # checkpoint that holds it
+    metric: float  # metric of that checkpoint, finite
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The result of the run.
+    """The result of the run."""
 
-    incumbent  the best model when it was published
-    path       where its files are, in the run's folder
-    """
-
-    incumbent: Incumbent
-    path: str
+    incumbent: Incumbent  # the best model when it was published
+    path: str  # where its files are, in the run's folder
 
 
 @dataclass(slots=True)
 class Result:
-    """What is handed back, and what people should know of it.
+    """What is handed back, and what people should know of it."""
 
-    publishing  the model that is being copied to its place, None if there is none
-    of_jobs     job -> the model that is in its place, of those that have one; the one job of a run
-                has an empty id
-    unreadable  "trial/checkpoint" of each model that cannot be read
-    no_model    jobs whose best model is in the store, but could not be fetched from it
-    notes       texts for people, oldest first
-    """
-
+    # the model that is being copied to its place; None: there is none
     publishing: Incumbent | None = None
+    # job -> the model that is in its place, if any; the one job of a run has an empty id
     of_jobs: dict[str, Published] = field(default_factory=dict)
+    # "trial/checkpoint" of each model that cannot be read
     unreadable: set[str] = field(default_factory=set)
+    # jobs whose best model is in the store, but could not be fetched from it
     no_model: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # texts for people, oldest first
 
     @property
     def published(self) -> Published | None:
@@ -364,28 +289,18 @@ class Result:
 
 @dataclass(slots=True)
 class JobState:
-    """What has become of a job.
+    """What has become of a job."""
 
-    gpus    how many GPUs its trials hold
-    gpu_s   GPU-seconds for which they have held GPUs, until `since_s`
-    since_s seconds since the run began
-    over    why it gets nothing any more, None while it does
-    detail  that in words, if there is more to say; else empty
-    finite  True: a report had a finite metric
-    block   what is in the way of its attempts, as it was judged last; None: nothing is
-    blocked_s  since when it is, in seconds since the run began
-    extra   trial that was started though `block` says that it may not go on beside the others;
-            None: there is none
-    """
-
-    gpus: int = 0
-    gpu_s: float = 0.0
-    since_s: float = 0.0
-    over: OverCause | None = None
-    detail: str = ""
-    finite: bool = False
+    gpus: int = 0  # how many GPUs its trials hold
+    gpu_s: float = 0.0  # GPU-seconds for which they have held GPUs, until `since_s`
+    since_s: float = 0.0  # seconds since the run began
+    over: OverCause | None = None  # why it gets nothing any more, None while it does
+    detail: str = ""  # `over` in words, if there is more to say; else empty
+    finite: bool = False  # True: a report had a finite metric
+    # what is in the way of its attempts, as it was judged last; None: nothing is
     block: Blocked | None = None
-    blocked_s: float = 0.0
+    blocked_s: float = 0.0  # since when it is in the way, in seconds since the run began
+    # trial that was started although `block` limits how many go on side by side; None: none
     extra: str | None = None
 
     def spent_gpu_s(self, now: float) -> float:
@@ -400,44 +315,33 @@ class JobState:
 
 @dataclass(slots=True)
 class Requests:
-    """What the person has asked for while the run goes on.
+    """What the person has asked for while the run goes on."""
 
-    open      id of a request -> what is asked, while nobody has judged it
-    answered  id of a request -> why it was denied, None if it was granted
-    """
-
+    # id of a request -> what is asked, while nobody has judged it
     open: dict[str, AnyRequest] = field(default_factory=dict)
+    # id of a request -> why it was denied, None if it was granted
     answered: dict[str, DenyCause | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Signs:
-    """What trials have shown of themselves, from which it is told what is wrong with a script.
+    """What trials have shown of themselves, from which it is told what is wrong with a script."""
 
-    first_s     seconds of the quickest attempt from the order to start it until its first report;
-                infinite: there is none
-    save_s      seconds that the slowest save took until it was in the store
-    tried_s     when the processes of the first attempt existed, in seconds since the run began;
-                None: there were none
-    reported    True: a trial has reported
-    named       True: the metric was among what was reported
-    finite      True: a report had a finite metric
-    names       names of all other metrics that were reported, in their order (an ordered set)
-    warned      kind of a warning -> when it was given last, in seconds since the run began
-    complaints  what an agent has complained of -> the first such complaint, text for people
-    free        bytes that were free on the disk of the checkpoint store when the last checkpoint
-                came there; None: not known
-    """
-
+    # seconds from the order to start the quickest attempt until its first report; infinite: none
     first_s: float = math.inf
-    save_s: float = 0.0
+    save_s: float = 0.0  # seconds that the slowest save took until it was in the store
+    # when the first attempt had processes, in seconds since the run began; None: not yet
     tried_s: float | None = None
-    reported: bool = False
-    named: bool = False
-    finite: bool = False
+    reported: bool = False  # True: a trial has reported
+    named: bool = False  # True: the metric was among what was reported
+    finite: bool = False  # True: a report had a finite metric
+    # names of all other metrics that were reported, in their order (an ordered set)
     names: dict[str, None] = field(default_factory=dict)
+    # kind of a warning -> when it was given last, in seconds since the run began
     warned: dict[str, float] = field(default_factory=dict)
+    # what an agent has complained of -> the first such complaint, text for people
     complaints: dict[str, str] = field(default_factory=dict)
+    # bytes free on the disk of the checkpoint store at the last checkpoint; None: not known
     free: int | None = None
 
 
@@ -446,41 +350,28 @@ class Fleet:
     """All instances, and when more may be asked for.
 
     These counts are kept nowhere else; `invariants` compares them with a recount.
-
-    instances      every instance of the run by its id
-    live           how many are asked for or ready
-    leaving        how many the cloud will take away
-    present        how many are not gone: live, leaving, or being given back
-    holding        how many attempts hold GPUs
-    noticed        instance -> when the cloud takes it away, for notices that came before it was
-                   ready
-    shared         instance -> how many GPUs may be used there, told before it was ready
-    early          instance -> number of the last fact of its agent that came before it was ready
-    slow           instance -> what makes it start slowly, text for people, and since when, told
-                   before it was ready
-    refusals       how many batches of launches in a row were refused
-    refused        number of the newest batch that was refused
-    refused_since  when the first of these refusals came, in seconds since the run began
-    launch_at      when to ask again, in seconds since the run began; infinite: never
-    until_change   whether launches rest until an instance has come or gone
-    held_back      what is wanted and not asked for, None if there is nothing
     """
 
-    instances: dict[str, Instance] = field(default_factory=dict)
-    live: int = 0
-    leaving: int = 0
-    present: int = 0
-    holding: int = 0
+    instances: dict[str, Instance] = field(default_factory=dict)  # all instances of the run by id
+    live: int = 0  # how many are asked for or ready
+    leaving: int = 0  # how many the cloud will take away
+    present: int = 0  # how many are not gone: live, leaving, or being given back
+    holding: int = 0  # how many attempts hold GPUs
+    # instance -> when the cloud takes it away, for notices that came before it was ready
     noticed: dict[str, float | None] = field(default_factory=dict)
+    # instance -> how many GPUs may be used there, reported before it was ready
     shared: dict[str, InstanceShared] = field(default_factory=dict)
+    # instance -> number of the last fact of its agent that came before it was ready
     early: dict[str, int] = field(default_factory=dict)
+    # instance -> what makes it start slowly, for people, and since when, known before it was ready
     slow: dict[str, tuple[str, float]] = field(default_factory=dict)
-    refusals: int = 0
-    refused: int = 0
+    refusals: int = 0  # how many batches of launches in a row were refused
+    refused: int = 0  # number of the newest batch that was refused
+    # when the first of these refusals came, in seconds since the run began
     refused_since: float = -math.inf
-    launch_at: float = -math.inf
-    until_change: bool = False
-    held_back: HeldBack | None = None
+    launch_at: float = -math.inf  # when to ask again, seconds since the run began; infinite: never
+    until_change: bool = False  # whether launches rest until an instance has come or gone
+    held_back: HeldBack | None = None  # what is wanted and not asked for, None if there is nothing
 
     def add(self, instance: Instance) -> None:
         """Add an instance that was just asked for."""
@@ -504,34 +395,26 @@ class Fleet:
 
 @dataclass(slots=True)
 class PlanInForce:
-    """The plan that was adopted last, and what the policy remembers.
+    """The plan that was adopted last, and what the policy remembers."""
 
-    order     its allocations, most valuable first
-    wanted    trial -> allocation, of those trials that may still run
-    last      the answer that brought this plan
-    memory    what the policy is given back with the next question
-    reached   trials that have made the reports after which the policy wants to be asked, since this
-              plan was adopted (an ordered set)
-    question  id of the question that is open, None if none is
-    asked     id of the last question, open or not
-    asked_s   when that was asked, in seconds since the run began; a daemon that takes the run up
-              asks an open question again
-    answer    its answer while nobody has judged it: plan and memory, or a text on why there is none
-    failures  how many answers in a row could not be used
-    again_s   when the policy may be asked again after such an answer, in seconds since the run
-              began
-    """
-
-    order: Order = field(default_factory=Order)
+    order: Order = field(default_factory=Order)  # its allocations, most valuable first
+    # trial -> allocation, of those trials that may still run
     wanted: dict[str, Allocation] = field(default_factory=dict)
-    last: PlanChange = field(default_factory=PlanChange)
+    last: PlanChange = field(default_factory=PlanChange)  # the answer that brought this plan
+    # what the policy is given back with the next question
     memory: dict[str, Json] = field(default_factory=dict)
+    # trials that have made the reports after which the policy wants to be asked, since this plan
+    # was adopted (an ordered set)
     reached: dict[str, None] = field(default_factory=dict)
-    question: str | None = None
-    asked: str = ""
+    question: str | None = None  # id of the question that is open, None if none is
+    asked: str = ""  # id of the last question, open or not
+    # when that question was asked, in seconds since the run began; a daemon that takes the run up
+    # asks an open question again
     asked_s: float = -math.inf
+    # the answer to that question until it is judged: plan and memory, or why there is none
     answer: tuple[PlanChange, dict[str, Json]] | str | None = None
-    failures: int = 0
+    failures: int = 0  # how many answers in a row could not be used
+    # when the policy may be asked again after such an answer, in seconds since the run began
     again_s: float = -math.inf
 
     @property
@@ -542,23 +425,18 @@ class PlanInForce:
 
 @dataclass(slots=True)
 class Aims:
-    """Where wanted trials should run. All of it is derived from the plan and the fleet.
+    """Where wanted trials should run. All of it is derived from the plan and the fleet."""
 
-    aimed    trials that have a target (an ordered set)
-    waiting  wanted trials that have none
-    sizes    number of GPUs -> how many wanted trials want so many
-    needed   how many instances the wanted trials need
-    most     the most GPUs that a trial gets, since instances are shared with other runs; None: as
-             many as the plan gives it
-    blocked  trials that are not started on free GPUs since something is in the way of their job,
-             those first that have waited longest (an ordered set)
-    """
-
-    aimed: dict[str, None] = field(default_factory=dict)
-    waiting: Waiting = field(default_factory=Waiting)
+    aimed: dict[str, None] = field(default_factory=dict)  # trials that have a target (ordered set)
+    waiting: Waiting = field(default_factory=Waiting)  # wanted trials that have none
+    # number of GPUs -> how many wanted trials want so many
     sizes: Counter[int] = field(default_factory=Counter)
-    needed: int = 0
+    needed: int = 0  # how many instances the wanted trials need
+    # the most GPUs that a trial gets, since instances are shared with other runs; None: as many as
+    # the plan gives it
     most: int | None = None
+    # trials that are not started on free GPUs since something is in the way of their job, those
+    # first that have waited longest (an ordered set)
     blocked: dict[str, None] = field(default_factory=dict)
 
     def cut(self, gpus: int) -> int:
@@ -568,16 +446,11 @@ class Aims:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A launch that was refused.
+    """A launch that was refused."""
 
-    batch    number that all launches have in common that were asked for together
-    retry    whether asking again may help
-    unknown  whether nobody knows the cloud's reason
-    """
-
-    batch: int
-    retry: bool
-    unknown: bool
+    batch: int  # number that all launches have in common that were asked for together
+    retry: bool  # whether asking again may help
+    unknown: bool  # whether nobody knows the cloud's reason
 
 
 @dataclass(slots=True)
@@ -586,58 +459,42 @@ class Agenda:
 
     Limits are judged only when a timer has fired. After a restart, agents may still have to tell
     that attempts ended meanwhile; these facts come before the first timer and lower what is spent.
-
-    woken    True: a timer has fired, so the limits must be looked at
-    stirred  True: the present event has changed something on which decisions depend
-    resumed  True: the present event tells what a new daemon has found; what is derived must be
-             computed anew
-    because  the reason to give if more instances are asked for now
-    hold     True: a plan is about to come; start nothing and give nothing back that it might undo
-    ask      why the policy must be asked, None if it need not
-    about    trial whose report or end is that reason, None if it is no single trial's
-    replace  True: trials must be placed anew
-    refit    True: the number of instances may be wrong
-    ended    trial -> GPUs that were wanted for it, for trials that have finished or failed since
-             the last decision
-    roomy    instances on which GPUs have become free since trials were last placed (an ordered set)
-    idle     instances on which perhaps nothing runs any more (an ordered set)
-    touched  trials that may not be where they should be, for the next `reconcile` (an ordered set)
-    saved    trials with a new checkpoint
-    judge    trial -> cause, for trials whose attempt ended by a fault
-    blocked  trial -> what was in the way of its attempt, and on which GPUs, as (instance, GPU)
-    doubt    True: something has gone wrong that may go wrong with every trial
-    reported trial that has just reported, None if none has
-    quiet    trial of which an agent has told that it has not reported for a while, None if none
-    waited   trials whose ranks wait for others
-    missing  instance -> when it ended by its cloud's account (None: unknown), for instances that a
-             resumed run did not find
-    refused  launches that were refused
-    came     True: an instance has become ready
     """
 
-    woken: bool = False
-    stirred: bool = False
+    woken: bool = False  # True: a timer has fired, so the limits must be looked at
+    stirred: bool = False  # True: the present event has changed something on which decisions depend
+    # True: the present event is a daemon's first; what is derived must be computed anew
     resumed: bool = False
-    because: LaunchCause = "room"
+    because: LaunchCause = "room"  # the reason to give if more instances are asked for now
+    # True: a plan is about to come; start nothing and give nothing back that it might undo
     hold: bool = False
-    ask: AskCause | None = None
-    about: str | None = None
-    replace: bool = False
-    refit: bool = False
+    ask: AskCause | None = None  # why the policy must be asked, None if it need not
+    about: str | None = None  # trial whose report or end is that reason; None: no single trial's
+    replace: bool = False  # True: trials must be placed anew
+    refit: bool = False  # True: the number of instances may be wrong
+    # trial -> GPUs that were wanted for it, if it has finished or failed since the last decision
     ended: dict[str, int] = field(default_factory=dict)
+    # instances on which GPUs have become free since trials were last placed (an ordered set)
     roomy: dict[str, None] = field(default_factory=dict)
+    # instances on which perhaps nothing runs any more (an ordered set)
     idle: dict[str, None] = field(default_factory=dict)
+    # trials that may not be where they should be, for the next `reconcile` (an ordered set)
     touched: dict[str, None] = field(default_factory=dict)
-    saved: list[str] = field(default_factory=list)
+    saved: list[str] = field(default_factory=list)  # trials with a new checkpoint
+    # trial -> cause, for trials whose attempt ended by a fault
     judge: dict[str, FailCause] = field(default_factory=dict)
+    # trial -> what was in the way of its attempt, and on which GPUs, as (instance, GPU)
     blocked: dict[str, tuple[Obstacle, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
-    doubt: bool = False
-    reported: str | None = None
+    doubt: bool = False  # True: something has gone wrong that may go wrong with every trial
+    reported: str | None = None  # trial that has just reported, None if none has
+    # trial whose agent has reported that it has not reported for a while; None: there is none
     quiet: str | None = None
-    waited: list[str] = field(default_factory=list)
+    waited: list[str] = field(default_factory=list)  # trials whose ranks wait for others
+    # instance -> when it ended by its cloud's account (None: unknown), for instances that a resumed
+    # run did not find
     missing: dict[str, float | None] | None = None
-    refused: list[Refusal] = field(default_factory=list)
-    came: bool = False
+    refused: list[Refusal] = field(default_factory=list)  # launches that were refused
+    came: bool = False  # True: an instance has become ready
 
 
 @dataclass(slots=True)
@@ -680,26 +537,17 @@ class RunEnd:
     """How the run ends, and how far it is on the way there.
 
     `status`, `why` and `close_by` are set when the run begins to close.
-
-    phase      where the run is in its life, see `RunPhase`
-    status     how it ends, None while it goes on
-    hard       True: the person wants it to end at once, without checkpoints
-    why        what made it end
-    detail     that in words, if there is more to say; else empty
-    close_by   when no attempt may be left, in seconds since the run began
-    slowest_s  seconds that the slowest unit of work or save took so far; it decides how early
-               trials are asked to stop
-    promised   what agents were last told of how long they may go on alone
     """
 
-    phase: RunPhase = RunPhase.RUNNING
-    status: Status | None = None
-    hard: bool = False
-    why: CloseCause | None = None
-    detail: str = ""
-    close_by: float | None = None
+    phase: RunPhase = RunPhase.RUNNING  # where the run is in its life, see `RunPhase`
+    status: Status | None = None  # how it ends, None while it goes on
+    hard: bool = False  # True: the person wants it to end at once, without checkpoints
+    why: CloseCause | None = None  # what made it end
+    detail: str = ""  # `why` in words, if there is more to say; else empty
+    close_by: float | None = None  # when no attempt may be left, in seconds since the run began
+    # seconds of the slowest unit of work or save so far: how early trials are asked to stop
     slowest_s: float = 0.0
-    promised: Promised | None = None
+    promised: Promised | None = None  # how long agents may go on alone, as they were last told
 
     def reopen(self) -> None:
         """Forget how the run was to end, since an interrupted run goes on.
@@ -712,42 +560,26 @@ class RunEnd:
 
 @dataclass(slots=True)
 class State:
-    """A run. `rules` never changes, and `facts` only if the person extends the limits.
+    """A run. `rules` never changes, and `facts` only if the person extends the limits."""
 
-    facts      what was decided before the run began, with the limits that hold now
-    ledger     what it has cost
-    rules      figures by which this version decides; recorded events and decisions are read without
-               them
-    clock      where in its journal the run is
-    end        how it ends, and how far it is on the way there
-    trials     trial id -> trial
-    fleet      its instances
-    plan       the plan in force
-    result     the model that is handed back
-    jobs       what has become of each job; the one job of a run has an empty id
-    requests   what the person has asked for meanwhile
-    signs      what trials have shown of themselves
-    under_way  command id -> command whose outcome is not known; after a restart exactly these are
-               carried out again
-    aims       where trials should run (derived)
-    agenda     what must be looked at next (derived)
-    """
-
-    facts: RunFacts
-    ledger: Ledger
+    facts: RunFacts  # what was decided before the run began, with the limits that hold now
+    ledger: Ledger  # what it has cost
+    # figures by which this version decides; recorded events and decisions are read without them
     rules: Rules = RULES
-    clock: Clock = field(default_factory=Clock)
-    end: RunEnd = field(default_factory=RunEnd)
+    clock: Clock = field(default_factory=Clock)  # where in its journal the run is
+    end: RunEnd = field(default_factory=RunEnd)  # how it ends, and how far it is on the way there
     trials: dict[str, Trial] = field(default_factory=dict)
-    fleet: Fleet = field(default_factory=Fleet)
+    fleet: Fleet = field(default_factory=Fleet)  # its instances
     plan: PlanInForce = field(default_factory=PlanInForce)
-    result: Result = field(default_factory=Result)
+    result: Result = field(default_factory=Result)  # the model that is handed back
+    # what has become of each job; the one job of a run has an empty id
     jobs: dict[str, JobState] = field(default_factory=dict)
-    requests: Requests = field(default_factory=Requests)
-    signs: Signs = field(default_factory=Signs)
+    requests: Requests = field(default_factory=Requests)  # what the person has asked for meanwhile
+    signs: Signs = field(default_factory=Signs)  # what trials have shown of themselves
+    # command id -> command without an outcome so far; a restart carries out exactly these again
     under_way: dict[str, AnyCommand] = field(default_factory=dict)
-    aims: Aims = field(default_factory=Aims)
-    agenda: Agenda = field(default_factory=Agenda)
+    aims: Aims = field(default_factory=Aims)  # where trials should run (derived)
+    agenda: Agenda = field(default_factory=Agenda)  # what must be looked at next (derived)
 
     @property
     def now(self) -> float:

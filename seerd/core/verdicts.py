@@ -97,252 +97,171 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
 
 class Adopted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="adopted"):
-    """The answer of the policy is the plan from now on.
+    """The answer of the policy is the plan from now on."""
 
-    question  id of the `AskPolicy`
-    dropped   trials that the answer wants but that have ended since; they are left out
-    """
-
-    question: str
+    question: str  # id of the `AskPolicy`
+    # trials that the answer wants but that have ended since; they are left out
     dropped: tuple[str, ...] = ()
 
 
 class Declined(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="declined"):
-    """The answer of the policy cannot be used, so the last plan stands.
+    """The answer of the policy cannot be used, so the last plan stands."""
 
-    question  id of the `AskPolicy`
-    why       text for people
-    failures  how many answers in a row could not be used, with this one
-    again_s   when it is asked again, in seconds since the run began
-    """
-
-    question: str
-    why: str
-    failures: int
-    again_s: float
+    question: str  # id of the `AskPolicy`
+    why: str  # text for people
+    failures: int  # how many answers in a row could not be used, with this one
+    again_s: float  # when it is asked again, in seconds since the run began
 
 
 # ------------------------------------------------------------ trials
 
 
 class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed"):
-    """A trial has failed for good.
-
-    trial   trial that has failed
-    why     why it has
-    detail  text for people; empty: what its last end said
-    """
+    """A trial has failed for good."""
 
     trial: str
     why: FailCause
-    detail: str = ""
+    detail: str = ""  # text for people; empty: what its last end said
 
 
 class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="blocked"):
     """Something was in the way of an attempt that has crashed: the trials of its job wait, so that
     fewer of them train side by side.
-
-    trial    trial of the attempt
-    why      what was in the way
-    most     how many attempts of the job may go on side by side, until one more is tried
-    times    how many times in a row one more was tried in vain, from 1
-    again_s  when one more is tried, in seconds since the run began
-    on       the GPUs, as (instance, GPU), that are not used until then, while others are; empty:
-             it may be in the way of an attempt anywhere
-    own      True: it is in the way of this trial alone, so the attempt counts as a crash and the
-             other trials do not wait
     """
 
     trial: str
-    why: Obstacle
-    most: int
-    times: int
-    again_s: float
+    why: Obstacle  # what was in the way
+    most: int  # how many attempts of the job may go on side by side, until one more is tried
+    times: int  # how many times in a row one more was tried in vain, from 1
+    again_s: float  # when one more is tried, in seconds since the run began
+    # the GPUs, as (instance, GPU), that are not used until then, while others are; empty: it may be
+    # in the way of an attempt anywhere
     on: tuple[tuple[str, int], ...] = ()
+    # True: it is in the way of this trial alone, so the attempt counts as a crash and the other
+    # trials do not wait
     own: bool = False
 
 
 class Kept(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="kept"):
-    """Of a trial's checkpoints only the newest and the best are needed from now on.
+    """Of a trial's checkpoints only the newest and the best are needed from now on."""
 
-    trial   trial of the checkpoints
-    newest  how many of the newest are needed
-    best    name of an older one that is better than those; None: there is none
-    """
-
-    trial: str
-    newest: int
-    best: str | None = None
+    trial: str  # trial of the checkpoints
+    newest: int  # how many of the newest are needed
+    best: str | None = None  # name of an older one that is better than those; None: there is none
 
 
 class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
-    """A rank of a trial's present attempt keeps the others waiting.
-
-    trial   trial of the attempt
-    rank    the rank that the others wait for
-    detail  text for people
-    """
+    """A rank of a trial's present attempt keeps the others waiting."""
 
     trial: str
-    rank: int
-    detail: str
+    rank: int  # the rank that the others wait for
+    detail: str  # text for people
 
 
 class Warned(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):
-    """People are told of something that may be wrong. Nothing else follows from it.
+    """People are told of something that may be wrong. Nothing else follows from it."""
 
-    what    kind of the warning
-    detail  text for people
-    """
-
-    what: WarnCause
-    detail: str
+    what: WarnCause  # kind of the warning
+    detail: str  # text for people
 
 
 # ------------------------------------------------------------ instances and money
 
 
 class Gone(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="gone"):
-    """A resumed run did not find an instance.
-
-    instance  id of the instance
-    at_s      when it stopped costing, in seconds since the run began
-    """
+    """A resumed run did not find an instance."""
 
     instance: str
-    at_s: float
+    at_s: float  # when it stopped costing, in seconds since the run began
 
 
 class Since(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="since"):
-    """The open charge for `what` counts from another time on.
+    """The open charge for `what` counts from another time on."""
 
-    what  what is charged
-    at_s  since when, in seconds since the run began
-    """
-
-    what: str
-    at_s: float
+    what: str  # what is charged
+    at_s: float  # since when, in seconds since the run began
 
 
 class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again"):
-    """Launches have been refused, or an instance has come: when to ask for instances again.
+    """Launches have been refused, or an instance has come: when to ask for instances again."""
 
-    refusals  how many batches of launches in a row were refused, 0 if an instance has come
-    batch     number of the newest batch that was refused
-    at_s      when to ask again, in seconds since the run began; None: asking again cannot help
-    changed   True: not before an instance has come or gone
-    """
-
-    refusals: int
-    batch: int
+    refusals: int  # how many batches of launches in a row were refused, 0 if an instance has come
+    batch: int  # number of the newest batch that was refused
+    # when to ask again, in seconds since the run began; None: asking again cannot help
     at_s: float | None = None
-    changed: bool = False
+    changed: bool = False  # True: not before an instance has come or gone
 
 
 class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held-back"):
     """Instances, or GPUs for a waiting trial, are wanted and not asked for now.
 
     It is recorded when that begins, when its kind changes, and when it ends (`why` is None).
-
-    why     what keeps them from being asked for; None: nothing is held back any more
-    trial   trial that waits for GPUs, None if instances are meant
-    needed  how many instances the wanted trials need
-    had     how many are asked for or ready
     """
 
+    # what keeps them from being asked for; None: nothing is held back any more
     why: HoldCause | None = None
-    trial: str | None = None
-    needed: int = 0
-    had: int = 0
+    trial: str | None = None  # trial that waits for GPUs, None if instances are meant
+    needed: int = 0  # how many instances the wanted trials need
+    had: int = 0  # how many are asked for or ready
 
 
 class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="promised"):
-    """How long agents may go on without the daemon from now on.
+    """How long agents may go on without the daemon from now on."""
 
-    lease_s  seconds since they last heard from it, if no limit comes before
-    limit_s  when everything must be asked to stop, in seconds since the run began; None if nothing
-             limits it
-    grace_s  seconds from then until trials have saved
-    end_s    seconds from the end of `grace_s` until nothing costs any more
-    """
-
-    lease_s: float
-    grace_s: float
-    end_s: float
+    lease_s: float  # seconds since they last heard from it, if no limit comes before
+    grace_s: float  # seconds from `limit_s` until trials have saved
+    end_s: float  # seconds from the end of `grace_s` until nothing costs any more
+    # when everything must be asked to stop, seconds since the run began; None if nothing limits it
     limit_s: float | None = None
 
 
 class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retired"):
     """An instance will end itself before the run does, since it was rented for earlier limits: it
     is not used any more, and another is wanted in its place.
-
-    instance  id of the instance
-    by_s      when it ends itself, in seconds since the run began
     """
 
     instance: str
-    by_s: float
+    by_s: float  # when it ends itself, in seconds since the run began
 
 
 # ------------------------------------------------------------ what the person asks for
 
 
 class Granted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="granted"):
-    """What the person has asked for is so from now on.
-
-    request  id of the request
-    """
+    """What the person has asked for is so from now on."""
 
     request: str
 
 
 class Denied(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="denied"):
-    """What the person has asked for cannot be, and nothing has changed.
-
-    request  id of the request
-    why      why it cannot be
-    """
+    """What the person has asked for cannot be, and nothing has changed."""
 
     request: str
-    why: DenyCause
+    why: DenyCause  # why it cannot be
 
 
 # ------------------------------------------------------------ the run
 
 
 class JobOver(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="job-over"):
-    """One of the jobs that share the run gets nothing any more; the others go on.
-
-    job     id of the job
-    why     what made it end
-    detail  text for people
-    """
+    """One of the jobs that share the run gets nothing any more; the others go on."""
 
     job: str
-    why: OverCause
-    detail: str = ""
+    why: OverCause  # what made it end
+    detail: str = ""  # text for people
 
 
 class Closing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="closing"):
-    """The run ends: every trial saves and exits, and nothing new is started.
+    """The run ends: every trial saves and exits, and nothing new is started."""
 
-    status          how the run ends
-    why             what made it end
-    by_s            when no attempt may be left, in seconds since the run began
-    close_at_s      when everything must be asked to stop for the deadline, in seconds since the run
-                    began
-    exhausted_at_s  the same for the budget; None if nothing costs
-    release_s       seconds that giving everything back takes at most
-    detail          text for people
-    """
-
-    status: Status
-    why: CloseCause
-    by_s: float
+    status: Status  # how the run ends
+    why: CloseCause  # what made it end
+    by_s: float  # when no attempt may be left, in seconds since the run began
+    # when everything must be asked to stop for the deadline, in seconds since the run began
     close_at_s: float = 0.0
-    exhausted_at_s: float | None = None
-    release_s: float = 0.0
-    detail: str = ""
+    exhausted_at_s: float | None = None  # the same for the budget; None if nothing costs
+    release_s: float = 0.0  # seconds that giving everything back takes at most
+    detail: str = ""  # text for people
 
 
 class Releasing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="releasing"):
