@@ -28,30 +28,20 @@ QUANTILES = 32
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One stage on a certain number of GPUs.
+    """One stage on a certain number of GPUs."""
 
-    gpus        GPUs in all
-    instances   whole instances that hold them
-    work_s      seconds from when all its instances are ready until its slowest trial is saved
-    held_gpu_s  GPU-seconds while trials hold GPUs
-    """
-
-    gpus: int
-    instances: int
-    work_s: float
-    held_gpu_s: float
+    gpus: int  # GPUs in all
+    instances: int  # whole instances that hold them
+    work_s: float  # seconds from when all its instances are ready until its slowest trial is saved
+    held_gpu_s: float  # GPU-seconds while trials hold GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a choice takes.
-
-    time_s  seconds
-    cost    cost in the units of `AllocationTerms`
-    """
+    """What a choice takes."""
 
     time_s: float
-    cost: float
+    cost: float  # cost in the units of `AllocationTerms`
 
 
 @dataclass(frozen=True)
@@ -59,15 +49,11 @@ class AllocationTerms:
     """How the cost of a plan is counted.
 
     Cost is in USD, or in GPU-seconds if GPU time has no price or is itself limited (`in_gpu_s`).
-
-    cluster   what machines can be had, and how they are billed
-    profile   how long things take
-    in_gpu_s  count cost in GPU-seconds even if GPU time has a price
     """
 
-    cluster: ClusterFacts
-    profile: Profile
-    in_gpu_s: bool = False
+    cluster: ClusterFacts  # what machines can be had, and how they are billed
+    profile: Profile  # how long things take
+    in_gpu_s: bool = False  # count cost in GPU-seconds even if GPU time has a price
 
     @cached_property
     def per_gpu_s(self) -> float:

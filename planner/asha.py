@@ -170,24 +170,15 @@ def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SearchSetting:
-    """What follows from a problem alone.
-
-    problem   the problem
-    cluster   its cluster, or why the limits fit none
-    brackets  the reports of each bracket's rungs
-    shares    which share of the configurations each bracket gets
-    places    how many trials can run side by side
-    sizes     how many GPUs a trial may have
-    expected  the most trials that there can be
-    """
+    """What follows from a problem alone."""
 
     problem: Problem
-    cluster: FixedCluster | Impossible
-    brackets: tuple[tuple[int, ...], ...]
-    shares: tuple[Fraction, ...]
-    places: int
-    sizes: tuple[int, ...]
-    expected: int
+    cluster: FixedCluster | Impossible  # its cluster, or why the limits fit none
+    brackets: tuple[tuple[int, ...], ...]  # the reports of each bracket's rungs
+    shares: tuple[Fraction, ...]  # which share of the configurations each bracket gets
+    places: int  # how many trials can run side by side
+    sizes: tuple[int, ...]  # how many GPUs a trial may have
+    expected: int  # the most trials that there can be
 
     @property
     def sure_cluster(self) -> FixedCluster:

@@ -134,14 +134,11 @@ def _distribution(parameter: Parameter) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is known of configurations after one number of reports.
+    """What is known of configurations after one number of reports."""
 
-    results  points and their metrics; one without a metric is worse than all others
-    pending  points that have no result yet
-    """
-
+    # points and their metrics; one without a metric is worse than all others
     results: Sequence[tuple[Point, float | None]]
-    pending: Sequence[Point] = ()
+    pending: Sequence[Point] = ()  # points that have no result yet
 
 
 def suggest(space: Space, known: Observed, mode: Mode, seed: int) -> Point | None:

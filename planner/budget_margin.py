@@ -37,16 +37,11 @@ OutlineOf = Callable[[Problem], Outline | Impossible]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What planning is done for.
+    """What planning is done for."""
 
-    cluster    what machines can be had, and how they are billed
-    profile    how long things take
-    closing_s  seconds from the last stage's end until the best model is in the store
-    """
-
-    cluster: ClusterFacts
-    profile: Profile
-    closing_s: float
+    cluster: ClusterFacts  # what machines can be had, and how they are billed
+    profile: Profile  # how long things take
+    closing_s: float  # seconds from the last stage's end until the best model is in the store
 
 
 def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | Impossible:

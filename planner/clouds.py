@@ -13,14 +13,10 @@ from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """One type of instance.
+    """One type of instance."""
 
-    gpus       GPUs of one instance
-    usd_per_h  USD for one instance for an hour
-    """
-
-    gpus: int
-    usd_per_h: float
+    gpus: int  # GPUs of one instance
+    usd_per_h: float  # USD for one instance for an hour
 
     @property
     def usd_per_gpu_h(self) -> float:

@@ -51,16 +51,12 @@ FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "abs": abs
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """An expression that was understood.
+    """An expression that was understood."""
 
-    text     as it was written
-    names    the parameters that it names
-    compute  whether a configuration that has these parameters satisfies it. Raises `TypeError` if
-             texts are taken for numbers, `ArithmeticError` or `ValueError` if there is no result
-    """
-
-    text: str
-    names: frozenset[str]
+    text: str  # as it was written
+    names: frozenset[str]  # the parameters that it names
+    # whether a configuration that has these parameters satisfies it. Raises `TypeError` if texts
+    # are taken for numbers, `ArithmeticError` or `ValueError` if there is no result
     compute: Callable[[Config], bool]
 
     def met(self, config: Config) -> bool:

@@ -20,38 +20,26 @@ FLOOR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Dividing:
-    """What a division goes by.
+    """What a division goes by."""
 
-    sharing  the way of sharing
-    spent    job -> GPU-seconds that it has had since jobs or weights were others
-    ahead_s  for how long the shares will hold where jobs take turns, seconds
-    left_s   how long the run goes on, seconds
-    jobs     what is expected of each job, in the order of the claims; for the ways that go by it
-    freeze   what tells whether greedy is frozen
-    last     the job that was given a GPU last; None: none yet
-    """
-
-    sharing: Sharing
+    sharing: Sharing  # the way of sharing
+    # job -> GPU-seconds that it has had since jobs or weights were others
     spent: Mapping[str, float] = field(default_factory=dict)
-    ahead_s: float = 0.0
-    left_s: float = 0.0
+    ahead_s: float = 0.0  # for how long the shares will hold where jobs take turns, seconds
+    left_s: float = 0.0  # how long the run goes on, seconds
+    # what is expected of each job, in the order of the claims; for the ways that go by it
     jobs: Sequence[Prospect] = ()
-    freeze: Freeze = field(default_factory=Freeze)
-    last: str | None = None
+    freeze: Freeze = field(default_factory=Freeze)  # what tells whether greedy is frozen
+    last: str | None = None  # the job that was given a GPU last; None: none yet
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What came of it.
+    """What came of it."""
 
-    given   job -> GPUs
-    freeze  what tells whether greedy is frozen, for the next division
-    last    the job that was given a GPU last
-    """
-
-    given: dict[str, int]
-    freeze: Freeze
-    last: str | None
+    given: dict[str, int]  # job -> GPUs
+    freeze: Freeze  # what tells whether greedy is frozen, for the next division
+    last: str | None  # the job that was given a GPU last
 
 
 def divided(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:

@@ -26,30 +26,19 @@ WORTH = 1.1
 
 @dataclass(slots=True)
 class Draft:
-    """One question, and what has been decided of the answer so far.
+    """One question, and what has been decided of the answer so far."""
 
-    problem      what is planned for
-    cluster      the GPUs that there are now
-    view         what the policy was shown
-    diary        what it remembers
-    windows      how the time is divided
-    stage        the number of the round, from 0
-    round        the round of rented GPUs; None: the windows of one cluster count
-    allocations  who shall train, with how many GPUs and until how many reports
-    new          configurations that are asked for
-    out          trials that are out for good
-    """
-
-    problem: Problem
-    cluster: FixedCluster
-    view: View
-    diary: Diary
-    windows: Windows
-    stage: int = 0
-    round: ElasticRound | None = None
+    problem: Problem  # what is planned for
+    cluster: FixedCluster  # the GPUs of the present moment
+    view: View  # what the policy was shown
+    diary: Diary  # what it remembers
+    windows: Windows  # how the time is divided
+    stage: int = 0  # the number of the round, from 0
+    round: ElasticRound | None = None  # the round of rented GPUs; None: windows of one cluster
+    # which trials train, with how many GPUs and until how many reports
     allocations: dict[str, Allocation] = field(default_factory=dict)
-    new: list[NewTrial] = field(default_factory=list)
-    out: list[str] = field(default_factory=list)
+    new: list[NewTrial] = field(default_factory=list)  # configurations that are asked for
+    out: list[str] = field(default_factory=list)  # trials that are out for good
 
     @property
     def number(self) -> int:

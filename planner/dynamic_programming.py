@@ -34,41 +34,29 @@ number.
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The best choice that was found.
+    """The best choice that was found."""
 
-    choice  the option of each stage, by index
-    exact   no other choice is better
-    """
-
-    choice: tuple[int, ...]
-    exact: bool
+    choice: tuple[int, ...]  # the option of each stage, by index
+    exact: bool  # no other choice is better
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What is minimised, within which limits.
+    """What is minimised, within which limits."""
 
-    limits         limits on time and cost; on what is minimised it is that of the best plan known
-                   so far, or infinite
-    minimise_time  minimise time, and not cost
-    """
-
+    # limits on time and cost; on what is minimised it is that of the best plan known so far, or
+    # infinite
     limits: Figures
-    minimise_time: bool
+    minimise_time: bool  # minimise time, and not cost
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The options of one stage, one element for each.
+    """The options of one stage, one element for each."""
 
-    instances  whole instances
-    work_s     seconds of training
-    cost       what the training costs, in the units of `AllocationTerms`
-    """
-
-    instances: Ints
-    work_s: Floats
-    cost: Floats
+    instances: Ints  # whole instances
+    work_s: Floats  # seconds of training
+    cost: Floats  # what the training costs, in the units of `AllocationTerms`
 
     @staticmethod
     def of(options: Sequence[Option], terms: AllocationTerms) -> _Stage:
@@ -86,23 +74,15 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """Beginnings of plans, one row each.
+    """Beginnings of plans, one row each."""
 
-    time_s     seconds from the first request until the end of the latest stage
-    cost       what is sure to be paid so far; not what the billing minimum may add for instances
-               still held
-    instances  how many are held
-    rented     how many of those were rented at each stage, shape (rows, stages)
-    begin_s    since when those run, shape (rows, stages)
-    path       which option each stage has, shape (rows, stages)
-    """
-
-    time_s: Floats
+    time_s: Floats  # seconds from the first request until the end of the latest stage
+    # what is sure to be paid so far; not what the billing minimum may add for instances still held
     cost: Floats
-    instances: Ints
-    rented: Ints
-    begin_s: Floats
-    path: Ints
+    instances: Ints  # how many are held
+    rented: Ints  # how many of those were rented at each stage, shape (rows, stages)
+    begin_s: Floats  # since when those run, shape (rows, stages)
+    path: Ints  # which option each stage has, shape (rows, stages)
 
     def take(self, rows: Ints) -> _Labels:
         return _Labels(
@@ -117,14 +97,10 @@ class _Labels:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """The least cost + rate * time that the remaining stages can take.
+    """The least cost + rate * time that the remaining stages can take."""
 
-    rates  exchange rates, cost per second
-    rest   the bounds for the stages from each on, shape (stages + 1, rates)
-    """
-
-    rates: Floats
-    rest: Floats
+    rates: Floats  # exchange rates, cost per second
+    rest: Floats  # the bounds for the stages from each on, shape (stages + 1, rates)
 
     @staticmethod
     def of(stages: Sequence[_Stage], aim: Aim) -> _Bounds:

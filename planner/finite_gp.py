@@ -27,37 +27,25 @@ CERTAIN = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """What is believed before anything was observed.
+    """What is believed before anything was observed."""
 
-    mean        expected result of each candidate, shape [K]
-    covariance  of the results, shape [K, K], symmetric and not negative definite
-    noise       variance of a result around what the candidate is worth
-    """
-
-    mean: Floats
-    covariance: Floats
-    noise: float = 0.0
+    mean: Floats  # expected result of each candidate, shape [K]
+    covariance: Floats  # of the results, shape [K, K], symmetric and not negative definite
+    noise: float = 0.0  # variance of a result around what the candidate is worth
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posterior:
-    """What is believed after some results.
+    """What is believed after some results."""
 
-    prior     what was believed before
-    mean      expected worth of each candidate, shape [K]
-    variance  of that worth, shape [K]
-    rows      rows of the Cholesky factor, one for each result, shape [t, K]
-    misfit    sum of the squares of how far results were from what was expected, in standard
-              deviations: about t where the prior is right
-    evidence  logarithm of how likely the results were under the prior, but for a constant
-    """
-
-    prior: Prior
-    mean: Floats
-    variance: Floats
-    rows: Floats
+    prior: Prior  # what was believed before
+    mean: Floats  # expected worth of each candidate, shape [K]
+    variance: Floats  # of that worth, shape [K]
+    rows: Floats  # rows of the Cholesky factor, one for each result, shape [t, K]
+    # sum of the squares of how far results were from what was expected, in standard deviations:
+    # about t where the prior is right
     misfit: float = 0.0
-    evidence: float = 0.0
+    evidence: float = 0.0  # logarithm of the results' likelihood under the prior, up to a constant
 
     @property
     def deviation(self) -> Floats:

@@ -30,18 +30,12 @@ PERCENTILE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Seconds per report on p GPUs, as a sum of four terms.
+    """Seconds per report on p GPUs, as a sum of four terms."""
 
-    serial_s      what does not get faster with more GPUs
-    work_s        what all GPUs share
-    exchange_s    what each doubling of the GPUs adds
-    contention_s  what each further GPU adds
-    """
-
-    serial_s: float
-    work_s: float
-    exchange_s: float = 0.0
-    contention_s: float = 0.0
+    serial_s: float  # what does not get faster with more GPUs
+    work_s: float  # what all GPUs share
+    exchange_s: float = 0.0  # what each doubling of the GPUs adds
+    contention_s: float = 0.0  # what each further GPU adds
 
     @property
     def terms(self) -> int:
@@ -61,21 +55,15 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The result of fitting a law to samples of seconds per report.
+    """The result of fitting a law to samples of seconds per report."""
 
-    scaling    the measured points, and fitted ones at the powers of two beyond them
-    law        the fitted law
-    error      the law's largest relative deviation from a measured point
-    one_gpu_s  seconds per report on one GPU; fitted if that was not measured, and then not less
-               than on the smallest number of GPUs that was
-    measured   numbers of GPUs that were measured, ascending
-    """
-
-    scaling: Scaling
+    scaling: Scaling  # the measured points, and fitted ones at the powers of two beyond them
     law: Law
-    error: float
+    error: float  # the law's largest relative deviation from a measured point
+    # seconds per report on one GPU; fitted if that was not measured, and then not less than on the
+    # smallest number of GPUs that was
     one_gpu_s: float
-    measured: tuple[int, ...]
+    measured: tuple[int, ...]  # numbers of GPUs that were measured, ascending
 
 
 def fit(samples: Mapping[int, Sequence[float]]) -> Fit:

@@ -28,18 +28,12 @@ Whoever counts one more GPU because of it must allow for it in how long the GPUs
 
 @dataclass(frozen=True, slots=True)
 class FixedCluster:
-    """GPUs whose number stays the same.
-
-    gpus       how many
-    start_s    from when, seconds since the run began
-    end_s      until when, seconds since the run began
-    idle_paid  whole instances are paid, whether their GPUs are used or not; what is left at `end_s`
-               is used too
-    """
+    """GPUs whose number stays the same."""
 
     gpus: int
-    start_s: float
-    end_s: float
+    start_s: float  # from when, seconds since the run began
+    end_s: float  # until when, seconds since the run began
+    # whole instances are paid, GPUs used or not; what is left at `end_s` is used too
     idle_paid: bool = False
 
     @property

@@ -39,30 +39,20 @@ NOTHING = Moments(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a figure is distributed.
+    """How a figure is distributed."""
 
-    p50   median
-    p95   95th percentile
-    mean  mean
-    """
-
-    p50: float
-    p95: float
+    p50: float  # median
+    p95: float  # 95th percentile
     mean: float
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a plan will take.
+    """What a plan will take."""
 
-    time_s  seconds from the first request until the last checkpoint is saved
-    gpu_s   GPU-seconds that are billed
-    usd     their price, and that of what the instances fetch
-    """
-
-    time_s: Spread
-    gpu_s: Spread
-    usd: Spread
+    time_s: Spread  # seconds from the first request until the last checkpoint is saved
+    gpu_s: Spread  # GPU-seconds that are billed
+    usd: Spread  # their price, and that of what the instances fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +75,11 @@ class _Draws:
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """Moments of each stage in seconds since the run began: shape (stages, samples).
+    """Moments of each stage in seconds since the run began: shape (stages, samples)."""
 
-    begin  when the instances that the stage asks for run
-    ready  when its trials can start
-    end    when its last trial is saved
-    """
-
-    begin: Samples
-    ready: Samples
-    end: Samples
+    begin: Samples  # when the instances that the stage asks for run
+    ready: Samples  # when its trials can start
+    end: Samples  # when its last trial is saved
 
 
 def forecast_stages(

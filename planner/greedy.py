@@ -41,20 +41,13 @@ Table = Sequence[Sequence[Option]]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be planned.
+    """What is to be planned."""
 
-    stages         the stages of work, in order
-    terms          who bills what
-    limit          deadline in seconds if cost is minimised, else cost in the units of `terms`
-    minimise_time  whether time is minimised, and not cost
-    max_gpus       most GPUs at one moment; None: any number
-    """
-
-    stages: tuple[WorkStage, ...]
-    terms: AllocationTerms
-    limit: float
-    minimise_time: bool = False
-    max_gpus: int | None = None
+    stages: tuple[WorkStage, ...]  # the stages of work, in order
+    terms: AllocationTerms  # how machines are billed
+    limit: float  # deadline in seconds if cost is minimised, else cost in the units of `terms`
+    minimise_time: bool = False  # whether time is minimised, and not cost
+    max_gpus: int | None = None  # most GPUs at one moment; None: any number
 
     def good(self, figures: Figures) -> bool:
         """Tell whether these figures keep the limit."""

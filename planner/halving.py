@@ -56,16 +56,11 @@ train.
 
 @dataclass(frozen=True, slots=True)
 class HalvingRung:
-    """A number of reports at which trials are compared.
+    """A number of reports at which trials are compared."""
 
-    trials  how many train until then
-    until   reports that each has made by then, in all
-    gpus    GPUs of all of them together
-    """
-
-    trials: int
-    until: int
-    gpus: int
+    trials: int  # how many train until then
+    until: int  # reports that each has made by then, in all
+    gpus: int  # GPUs of all of them together
 
 
 def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
@@ -85,17 +80,12 @@ def _trials(most: int, least: int, eta: Fraction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What follows from the problem alone.
-
-    problem  the problem
-    cluster  its cluster
-    first    the rungs of the first bracket
-    bracket  gives the rungs of a bracket by its number, from 0; None: there is no such bracket
-    """
+    """What follows from the problem alone."""
 
     problem: Problem
     cluster: FixedCluster | Impossible
-    first: list[HalvingRung]
+    first: list[HalvingRung]  # the rungs of the first bracket
+    # gives the rungs of a bracket by its number, from 0; None: there is no such bracket
     bracket: Callable[[int], list[HalvingRung] | None]
 
     def share(self, rung: HalvingRung) -> tuple[int, int]:
@@ -112,20 +102,15 @@ class Climb:
     The memory also has, under the id of each member that is through with the rung, whether it has
     reached it (True) or failed on the way (False): a later restart may take back the reports that
     would tell.
-
-    bracket  its number, from 0; before the first -1
-    rung     which of the bracket's, from 0; without a bracket -1
-    asked    how many configurations have been asked for in all
-    begun    how many of the members have begun
-    members  the trials of the rung, in the order in which they begin
-    running  members that have begun and are not through; not written, as it follows from the rest
     """
 
-    bracket: int = -1
-    rung: int = -1
-    asked: int = 0
-    begun: int = 0
+    bracket: int = -1  # its number, from 0; before the first -1
+    rung: int = -1  # which of the bracket's, from 0; without a bracket -1
+    asked: int = 0  # how many configurations have been asked for in all
+    begun: int = 0  # how many of the members have begun
+    # the trials of the rung, in the order in which they begin
     members: list[str] = field(default_factory=list)
+    # members that have begun and are not through; not written, as it follows from the rest
     running: list[str] = field(default_factory=list)
 
     @property

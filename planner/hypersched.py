@@ -52,24 +52,15 @@ a trial has run, before its id.
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """A trial's time on one number of GPUs.
+    """A trial's time on one number of GPUs."""
 
-    number    later runs have larger ones
-    trial     the trial's id
-    gpus      how many GPUs
-    since_s   when it began, seconds since the tuning run began
-    before_s  seconds that the trial had run before
-    grows_at  the trial may be given more GPUs when it has made this many reports
-    ended_at  how many reports the trial had made when this ended; None: it has not
-    """
-
-    number: int
+    number: int  # later runs have larger ones
     trial: str
     gpus: int
-    since_s: float
-    before_s: float = 0.0
-    grows_at: int = 0
-    ended_at: int | None = None
+    since_s: float  # when it began, seconds since the tuning run began
+    before_s: float = 0.0  # seconds that the trial had run before
+    grows_at: int = 0  # the trial may be given more GPUs when it has made this many reports
+    ended_at: int | None = None  # reports that the trial had made when this ended; None: it has not
 
     @property
     def remembered(self) -> Json:
@@ -101,32 +92,22 @@ def read_run(remembered: Json) -> TrialRun:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPace:
-    """How long things take.
+    """How long things take."""
 
-    report_s   median seconds per report on one GPU; None as long as nothing is known
-    startup_s  90th percentile of the seconds of a start; 0 as long as nothing is known
-    """
-
-    report_s: float | None = None
-    startup_s: float = 0.0
+    report_s: float | None = None  # median seconds per report on one GPU; None: not known yet
+    startup_s: float = 0.0  # 90th percentile of the seconds of a start; 0: not known yet
 
 
 @dataclass(slots=True)
 class Seen:
-    """What the reports of one run have told so far.
+    """What the reports of one run have told so far."""
 
-    gpus       GPUs of the run
-    last       its latest report
-    first_s    seconds until its first report
-    reports_s  seconds per report on one GPU, for each of the others
-    counts     whether it has made a report and is one of the latest runs that have
-    """
-
-    gpus: int
-    last: Report | None = None
-    first_s: float = 0.0
+    gpus: int  # GPUs of the run
+    last: Report | None = None  # its latest report
+    first_s: float = 0.0  # seconds until its first report
+    # seconds per report on one GPU, for each of the others
     reports_s: list[float] = field(default_factory=list)
-    counts: bool = False
+    counts: bool = False  # whether it has made a report and is one of the latest runs that have
 
 
 class Stopwatch:

@@ -25,19 +25,14 @@ FEW = 8
 class Prospect:
     """What is expected of a job.
 
-    job          its id
-    best         its best result so far; larger is better. None: it has shown too little
-    regret       how much better it may become, by its weight
-    spent_gpu_s  GPU-seconds that it has had
-
     Results are in units of the metric where all jobs have the same one; else in units of how far a
     job's best result is above its median trial.
     """
 
     job: str
-    best: float | None = None
-    regret: float = 0.0
-    spent_gpu_s: float = 0.0
+    best: float | None = None  # its best result so far, larger is better; None: too few results
+    regret: float = 0.0  # how much better it may become, by its weight
+    spent_gpu_s: float = 0.0  # GPU-seconds that it has had
 
     def regret_after(self, gpu_s: float) -> float:
         """Return the regret that is expected after so many GPU-seconds more."""

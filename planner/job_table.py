@@ -19,20 +19,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What one job plans with.
+    """What one job plans with."""
 
-    gpus          the most GPUs at one moment
-    start_s       since when, seconds since the run began
-    deadline_s    for how long from then on, seconds
-    budget_gpu_s  GPU-seconds from then on
-    renewals      how often its terms have changed
-    """
-
-    gpus: int
-    start_s: float
-    deadline_s: float
-    budget_gpu_s: float
-    renewals: int = 0
+    gpus: int  # the most GPUs at one moment
+    start_s: float  # since when, seconds since the run began
+    deadline_s: float  # for how long from then on, seconds
+    budget_gpu_s: float  # GPU-seconds from then on
+    renewals: int = 0  # how often its terms have changed
 
     def alike(self, other: JobTerms) -> bool:
         """Tell whether planning anew with the other terms would change next to nothing."""
@@ -50,33 +43,24 @@ def _near(one: float, other: float) -> bool:
 
 @dataclass(slots=True)
 class ShareTable:
-    """How jobs share a run.
+    """How jobs share a run."""
 
-    terms      what each job plans with
-    caps       job -> how many GPUs it can use, where that is less than its share
-    done       jobs whose policies want nothing more
-    signature  what the shares follow from, apart from what jobs can use
-    divided_s  when shares were divided last, seconds since the run began
-    gpus       how many GPUs were divided
-    extended   how often the run's limits had been extended when `spent_gpu_s` was noted
-    spent_gpu_s  GPU-seconds that all jobs had taken when the present limits were planned with
-    base       job -> GPU-seconds that it had taken when jobs or weights were others
-    freeze     what tells whether greedy is frozen
-    last       the job that was given a GPU last
-    refused    job -> why its policy could do nothing with what it was to have; it is not kept
-    """
-
-    gpus: int = 0
-    extended: int = 0
+    gpus: int = 0  # how many GPUs were divided
+    extended: int = 0  # how often the run's limits had been extended when `spent_gpu_s` was noted
+    # GPU-seconds that all jobs had taken when the present limits were planned with
     spent_gpu_s: float = 0.0
-    divided_s: float = 0.0
+    divided_s: float = 0.0  # when shares were divided last, seconds since the run began
+    # job -> GPU-seconds that it had taken when jobs or weights were others
     base: dict[str, float] = field(default_factory=dict)
-    terms: dict[str, JobTerms] = field(default_factory=dict)
+    terms: dict[str, JobTerms] = field(default_factory=dict)  # what each job plans with
+    # job -> how many GPUs it can use, where that is less than its share
     caps: dict[str, int] = field(default_factory=dict)
-    done: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)  # jobs whose policies want nothing more
+    # what the shares follow from, apart from what jobs can use
     signature: list[str] = field(default_factory=list)
-    freeze: Freeze = field(default_factory=Freeze)
-    last: str | None = None
+    freeze: Freeze = field(default_factory=Freeze)  # what tells whether greedy is frozen
+    last: str | None = None  # the job that was given a GPU last
+    # job -> why its policy could do nothing with what it was to have; it is not kept
     refused: dict[str, Impossible] = field(default_factory=dict)
 
     def left(self, problem: Problem, view: View) -> Limits | None:

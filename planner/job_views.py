@@ -20,14 +20,10 @@ BETWEEN = ":"
 
 @dataclass(frozen=True, slots=True)
 class JobTrial:
-    """A trial as its job's policy sees it.
+    """A trial as its job's policy sees it."""
 
-    id     the id that this policy has given it
-    trial  the trial in the run
-    """
-
-    id: str
-    trial: TrialView
+    id: str  # the id that this policy has given it
+    trial: TrialView  # the trial in the run
 
     @property
     def status(self) -> TrialStatus:

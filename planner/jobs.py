@@ -55,24 +55,15 @@ DONE = "what was planned for {job} is done: the others get its share"
 
 @dataclass(slots=True)
 class _Asked:
-    """A job while a question is answered.
-
-    job      the job
-    view     what its policy sees, with the trials that it has asked for meanwhile
-    memory   what its policy remembers
-    problem  what it was asked with last; None: it was not asked yet
-    plan     its last answer
-    changes  how the run's memory differs for it
-    parts    its answers so far, in the run's names
-    """
+    """A job while a question is answered."""
 
     job: PlannedJob
-    view: View
-    memory: Memory
-    problem: Problem | None = None
-    plan: Plan = field(default_factory=Plan)
-    changes: dict[str, Json] = field(default_factory=dict)
-    parts: list[Plan] = field(default_factory=list)
+    view: View  # what its policy sees, with the trials that it has asked for meanwhile
+    memory: Memory  # what its policy remembers
+    problem: Problem | None = None  # what it was asked with last; None: it was not asked yet
+    plan: Plan = field(default_factory=Plan)  # its last answer
+    changes: dict[str, Json] = field(default_factory=dict)  # how the run's memory differs for it
+    parts: list[Plan] = field(default_factory=list)  # its answers so far, in the run's names
 
     @property
     def used(self) -> int:

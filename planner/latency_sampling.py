@@ -24,14 +24,10 @@ Samples = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Mean and variance of a time.
-
-    mean_s    seconds
-    variance  seconds squared
-    """
+    """Mean and variance of a time."""
 
     mean_s: float
-    variance: float
+    variance: float  # seconds squared
 
     def __add__(self, other: Moments) -> Moments:
         return Moments(self.mean_s + other.mean_s, self.variance + other.variance)
@@ -56,14 +52,10 @@ def moments(latency: Latency) -> Moments:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Independent times with the same distribution.
-
-    count  how many
-    time   mean and variance of each
-    """
+    """Independent times with the same distribution."""
 
     count: int
-    time: Moments
+    time: Moments  # mean and variance of each
 
 
 def slowest(crowds: Sequence[Crowd], uniform: Samples) -> Samples:

@@ -54,18 +54,12 @@ SHORTEST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is remembered.
+    """What is remembered."""
 
-    step     the present step, from 0; -1 before the first; the number of steps when all are over
-    trial    the id of its trial
-    since_s  when it began, seconds since the run began
-    ends_s   when its time is up, seconds since the run began
-    """
-
-    step: int
+    step: int  # the present step, from 0; -1 before the first; the number of steps after the last
     trial: str
-    since_s: float
-    ends_s: float
+    since_s: float  # when it began, seconds since the run began
+    ends_s: float  # when its time is up, seconds since the run began
 
 
 Begun = tuple[Progress, tuple[NewTrial, ...]]

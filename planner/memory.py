@@ -28,13 +28,10 @@ FORGOTTEN = (
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Values by key. Each is JSON, replaced whole and never changed in place.
+    """Values by key. Each is JSON, replaced whole and never changed in place."""
 
-    values   what is remembered; empty before the first question
-    changes  how it differs from the memory that it was made `after`; None: that key is gone
-    """
-
-    values: Values = field(default_factory=dict)
+    values: Values = field(default_factory=dict)  # what is remembered; empty at the first question
+    # how it differs from the memory that it was made `after`; None: that key is gone
     changes: Values = field(default_factory=dict)
 
     def after(self, changes: Values) -> Memory:

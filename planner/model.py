@@ -29,19 +29,13 @@ failed: out for good.
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the person allowed.
+    """What the person allowed."""
 
-    deadline_s    seconds from the command's start until the best model is in the store
-    budget_gpu_s  GPU-seconds
-    max_gpus      most GPUs at one moment (quota, the person's limit, or the machine's GPUs); None:
-                  any number
-    cost_usd      USD; None: any amount
-    """
-
-    deadline_s: float
+    deadline_s: float  # seconds from the command's start until the best model is in the store
     budget_gpu_s: float
+    # most GPUs at one moment (quota, the person's limit, or the machine's GPUs); None: any number
     max_gpus: int | None = None
-    cost_usd: float | None = None
+    cost_usd: float | None = None  # USD; None: any amount
 
     def gpu_s(self, usd_per_gpu_h: float) -> float:
         """Return the smaller of the two budgets, GPU time and money, in GPU-seconds at this
@@ -54,16 +48,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class MetricConstraint:
-    """What must hold of a metric for a model to be the best.
+    """What must hold of a metric for a model to be the best."""
 
-    metric  name of the metric
-    sign    how it must compare with `limit`
-    limit   the number that it is compared with
-    """
-
-    metric: str
-    sign: Literal["<", "<=", ">", ">="]
-    limit: float
+    metric: str  # name of the metric
+    sign: Literal["<", "<=", ">", ">="]  # how it must compare with `limit`
+    limit: float  # the number that it is compared with
 
     def __str__(self) -> str:
         """Write it as a spec has it."""
@@ -76,96 +65,65 @@ class MetricConstraint:
 
 
 class Report(NamedTuple):
-    """One report of a trial, as the run's state keeps it and as policies see it.
+    """One report of a trial, as the run's state keeps it and as policies see it."""
 
-    at_s     when it was made, seconds since the run began
-    reports  how many reports the trial had made, this one included
-    metric   None if it was NaN or infinite
-    """
-
-    at_s: float
-    reports: int
-    metric: float | None
+    at_s: float  # when it was made, seconds since the run began
+    reports: int  # how many reports the trial had made, this one included
+    metric: float | None  # None if it was NaN or infinite
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrial:
-    """A trial of an earlier run.
-
-    config   its configuration
-    history  some of its reports, oldest first, at least one; times are those of its own run
-    """
+    """A trial of an earlier run."""
 
     config: Config
+    # some of its reports, oldest first, at least one; times are those of its own run
     history: tuple[Report, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyParams:
-    """The `[policy]` table of the spec.
+    """The `[policy]` table of the spec."""
 
-    name          which policy
-    eta           of the trials that are compared 1 in eta goes on
-    nu            SEER: from one bracket to the next a trial gets nu times the GPUs
-    p_min, p_max  GPUs per trial; `p_max` None: any number
-    t_min_s       shortest first round of clock-based policies, seconds
-    seed          configurations are drawn from it
-    trials        how many configurations; None: as many as the policy's paper says, or as the
-                  limits allow
-    min_reports   r of progress-based policies: reports until the first decision
-    max_reports   R of progress-based policies: reports of a whole training
-    start         the person's own guesses, configurations or parts of some, that are tried first
-    earlier       what earlier runs of the same space tell
-    stage_gpus    GPUs of each stage, as `seerd.planner.rubberband` chose them; None: the same
-                  number all the time
-    stage_s       how many seconds each of those stages should take
-    """
-
-    name: str = "seer"
-    eta: float = 4
-    nu: int = 2
-    p_min: int = 1
-    p_max: int | None = None
-    t_min_s: float = 60.0
-    seed: int = 0
+    name: str = "seer"  # which policy
+    eta: float = 4  # of the trials that are compared 1 in eta goes on
+    nu: int = 2  # SEER: from one bracket to the next a trial gets nu times the GPUs
+    p_min: int = 1  # fewest GPUs per trial
+    p_max: int | None = None  # most GPUs per trial; None: any number
+    t_min_s: float = 60.0  # shortest first round of clock-based policies, seconds
+    seed: int = 0  # configurations are drawn from it
+    # how many configurations; None: as many as the policy's paper says, or as the limits allow
     trials: int | None = None
-    min_reports: int | None = None
-    max_reports: int | None = None
+    min_reports: int | None = None  # r of progress-based policies: reports until the first decision
+    max_reports: int | None = None  # R of progress-based policies: reports of a whole training
+    # the person's own guesses, configurations or parts of some, that are tried first
     start: tuple[Config, ...] = ()
-    earlier: tuple[EarlierTrial, ...] = ()
+    earlier: tuple[EarlierTrial, ...] = ()  # what earlier runs of the same space tell
+    # GPUs of each stage, from `seerd.planner.rubberband`; None: the same number always
     stage_gpus: tuple[int, ...] | None = None
-    stage_s: tuple[float, ...] | None = None
+    stage_s: tuple[float, ...] | None = None  # how many seconds each of those stages should take
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What machines can be had, and how they are billed.
+    """What machines can be had, and how they are billed."""
 
-    billing            "held": GPU time counts while a trial holds the GPU (local, hosts); "rented":
-                       whole instances count from running until terminated
-    gpus_per_instance  GPUs of one instance
-    max_instances      None: as many as the limits allow
-    minimum_s          the shortest time that is billed for a rented instance (AWS EC2 on-demand
-                       pricing: 60 seconds)
-    usd_per_gpu_h      USD for one GPU for an hour; 0: no price
-    terminate_s        most seconds from asking to give an instance back until it costs nothing more
-    instant            giving back takes no time at all: the papers' setting, in simulation only
-    boot_s             seconds from the request until a rented instance can be expected to take
-                       orders
-    orphan_s           seconds for which a rented instance may run until its first agent, where
-                       that is longer than the rules say; 0: it is not
-    hints_move         whether trials leave an instance that the cloud will only probably take back
-    """
-
+    # "held": GPU time counts while a trial holds the GPU (local, hosts); "rented": whole instances
+    # count from running until terminated
     billing: BillingKind
     gpus_per_instance: int
-    max_instances: int | None = None
+    max_instances: int | None = None  # None: as many as the limits allow
+    # the shortest time that is billed for a rented instance (AWS EC2 on-demand pricing: 60 seconds)
     minimum_s: float = 60.0
-    usd_per_gpu_h: float = 0.0
+    usd_per_gpu_h: float = 0.0  # USD for one GPU for an hour; 0: no price
+    # most seconds from asking to give an instance back until it costs nothing more
     terminate_s: float = 0.5
-    instant: bool = False
-    boot_s: float = 0.0
+    instant: bool = False  # giving back takes no time: the papers' setting, in simulation only
+    boot_s: float = 0.0  # seconds from the request until a rented instance should take orders
+    # seconds for which a rented instance may run until its first agent, where that is longer than
+    # the rules say; 0: it is not
     orphan_s: float = 0.0
+    # whether trials leave an instance that the cloud will only probably take back
     hints_move: bool = True
 
     @property
@@ -176,48 +134,34 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Everything that a policy is made from.
+    """Everything that a policy is made from."""
 
-    limits             what the person allowed
-    space              the search space
-    params             the `[policy]` table of the spec
-    scaling            throughput by number of GPUs
-    gpus_per_instance  GPUs of one instance
-    within             what is planned with where the cloud's costs have been set aside, its
-                       deadline counted from `start_s`; None: `limits`
-    whole              GPUs are paid in whole instances, whether they are used or not. What the plan
-                       has left at the end of its last stage (forecasts are careful, a cloud is
-                       late, trials and rounds are whole numbers) is used too: the stage goes on
-                       until the deadline or the budget
-    start_s            when the first stage begins, seconds since the run began: until then
-                       instances boot
-    adjusted           what was set aside, and why, one sentence each
-    added              configurations that the person has added while the run went on, each with the
-                       number of its draw, from 0: that one is tried then, whoever draws
-    jobs               the jobs that share the run, in the order in which they came; empty: the run
-                       is one job
-    sharing            how they share it
-    begins_anew        a trial that is stopped begins anew
-    saves              whether anything of a trial is saved
-    extended           how often the limits were extended while the run went on. What is then
-                       planned with is what was left at that time, and `start_s` is that time
-    """
-
-    limits: Limits
+    limits: Limits  # what the person allowed
     space: Space
-    params: PolicyParams
-    scaling: Scaling = LINEAR
+    params: PolicyParams  # the `[policy]` table of the spec
+    scaling: Scaling = LINEAR  # throughput by number of GPUs
     gpus_per_instance: int = 8
+    # what is planned with where the cloud's costs have been set aside, its deadline counted from
+    # `start_s`; None: `limits`
     within: Limits | None = None
+    # GPUs are paid in whole instances, whether they are used or not. What the plan has left at the
+    # end of its last stage (forecasts are careful, a cloud is late, trials and rounds are whole
+    # numbers) is used too: the stage goes on until the deadline or the budget
     whole: bool = False
+    # when the first stage begins, seconds since the run began: until then instances boot
     start_s: float = 0.0
-    adjusted: tuple[str, ...] = ()
+    adjusted: tuple[str, ...] = ()  # what was set aside, and why, one sentence each
+    # how often the limits were extended while the run went on. What is then planned with is what
+    # was left at that time, and `start_s` is that time
     extended: int = 0
+    # configurations that the person has added while the run went on, each with the number (from 0)
+    # of the draw that gives it, in any policy
     added: tuple[tuple[int, Config], ...] = ()
+    # the jobs that share the run, in the order in which they came; empty: the run is one job
     jobs: tuple[PlannedJob, ...] = ()
-    sharing: Sharing = "fair"
-    begins_anew: bool = False
-    saves: bool = True
+    sharing: Sharing = "fair"  # how they share it
+    begins_anew: bool = False  # a trial that is stopped begins anew
+    saves: bool = True  # whether anything of a trial is saved
 
     @property
     def planned(self) -> Limits:
@@ -227,23 +171,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """One of the jobs that share a run.
+    """One of the jobs that share a run."""
 
-    id       its name in the run; ids of its trials begin with it, see `seerd.planner.trial_ids`
-    problem  what its own policy plans; its limits are its own where they are narrower than the
-             run's
-    mode     whether more or less of its metric is better
-    metric   the metric's name: results of jobs that have the same one are compared as they are
-    weight   its share beside the others', above 0
-    over     it gets nothing any more: it was stopped, or has all that it was to have
-    """
-
-    id: str
+    id: str  # its name in the run; ids of its trials begin with it, see `seerd.planner.trial_ids`
+    # what its own policy plans; its limits are its own where they are narrower than the run's
     problem: Problem
-    mode: Mode
-    metric: str = ""
-    weight: float = 1.0
-    over: bool = False
+    mode: Mode  # whether more or less of its metric is better
+    metric: str = ""  # the metric's name: results of jobs that share it are compared as they are
+    weight: float = 1.0  # its share beside the others', above 0
+    over: bool = False  # it gets nothing any more: it was stopped, or has all that it was to have
 
 
 class Tried(Protocol):
@@ -284,36 +220,25 @@ class TrialView(Tried, Protocol):
 class NewTrial:
     """A configuration to be tried. It can be used as a `TrialView` of a trial that has not reported
     yet.
-
-    id       the id that the policy gives it
-    config   the configuration
-    status   as of a trial that may run
-    reports  0: there are none yet
-    metric   None: there is none yet
-    history  empty: there is none yet
     """
 
-    id: str
+    id: str  # the id that the policy gives it
     config: Config
-    status: TrialStatus = "live"
-    reports: int = 0
-    metric: float | None = None
-    history: tuple[Report, ...] = ()
+    status: TrialStatus = "live"  # as of a trial that may run
+    reports: int = 0  # 0: there are none yet
+    metric: float | None = None  # None: there is none yet
+    history: tuple[Report, ...] = ()  # empty: there is none yet
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The run at one moment.
+    """The run at one moment."""
 
-    now_s   seconds since the run began
-    mode    whether more or less of the metric is better; where jobs share the run each has its own
-    trials  every trial that the policy has asked for, by id
-    spent   job -> GPU-seconds for which its trials have held GPUs; empty where the run is one job
-    """
-
-    now_s: float
+    now_s: float  # seconds since the run began
+    # whether more or less of the metric is better; where jobs share the run each has its own
     mode: Mode
-    trials: Mapping[str, TrialView]
+    trials: Mapping[str, TrialView]  # every trial that the policy has asked for, by id
+    # job -> GPU-seconds for which its trials have held GPUs; empty where the run is one job
     spent: Mapping[str, float] = field(default_factory=dict)
 
     def with_new(self, new: Sequence[NewTrial]) -> View:
@@ -329,18 +254,12 @@ class View:
 
 
 class Allocation(NamedTuple):
-    """A trial that should be running now.
-
-    trial    its id
-    gpus     how many GPUs it should have
-    bracket  which one it is in, from 0
-    until    ask again when it has made this many reports; None: do not
-    """
+    """A trial that should be running now."""
 
     trial: str
-    gpus: int
-    bracket: int = 0
-    until: int | None = None
+    gpus: int  # how many GPUs it should have
+    bracket: int = 0  # which one it is in, from 0
+    until: int | None = None  # ask again when it has made this many reports; None: do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,80 +267,52 @@ class Compared:
     """How one trial stood when trials were compared.
 
     For people: the decisions that follow from it are in the plan.
-
-    trial    its id
-    metric   what it was judged by, after `reports` reports; None: not finite, or there was none
-    reports  how many reports it was judged after
-    place    1 is the best
-    of       how many trials were compared
-    best     how many of them may go on
-    bracket  trials of different brackets are not compared
-    final    its training is complete: there is no further rung
     """
 
     trial: str
+    # what it was judged by, after `reports` reports; None: not finite, or there was none
     metric: float | None
-    reports: int
-    place: int
-    of: int
-    best: int
-    bracket: int = 0
-    final: bool = False
+    reports: int  # how many reports it was judged after
+    place: int  # 1 is the best
+    of: int  # how many trials were compared
+    best: int  # how many of them may go on
+    bracket: int = 0  # trials of different brackets are not compared
+    final: bool = False  # its training is complete: there is no further rung
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is wanted from now until `ask_at_s`.
+    """What is wanted from now until `ask_at_s`."""
 
-    allocations  which trials should run, most valuable first; any other trial should hold no GPU
-    new          trials that are asked for
-    eliminated   trials that are out for good from now on
-    stage        index of the current stage, from 0
-    ask_at_s     when to ask again at the latest, seconds since the run began; None: only if
-                 something happens
-    hold_gpus    instances for this many GPUs will be needed again soon: rented ones that are there
-                 are not given back
-    ask_on_end   ask again when a trial has finished or failed; if False, such a trial is only no
-                 longer wanted
-    done         nothing more is wanted: choose the best model and end
-    compared     which trials were compared with which since the plan before: `allocations` and
-                 `eliminated` follow from it
-    note         what people should know of how the policy came to this; empty if nothing
-    """
-
+    # which trials should run, most valuable first; any other trial should hold no GPU
     allocations: tuple[Allocation, ...] = ()
-    new: tuple[NewTrial, ...] = ()
-    eliminated: tuple[str, ...] = ()
-    stage: int = 0
+    new: tuple[NewTrial, ...] = ()  # trials that are asked for
+    eliminated: tuple[str, ...] = ()  # trials that are out for good from now on
+    stage: int = 0  # index of the current stage, from 0
+    # when to ask again at the latest, seconds since the run began; None: only if something happens
     ask_at_s: float | None = None
+    # instances for this many GPUs will be needed again soon: rented ones are not given back
     hold_gpus: int = 0
+    # ask again when a trial has finished or failed; if False, such a trial is only no longer wanted
     ask_on_end: bool = True
-    done: bool = False
+    done: bool = False  # nothing more is wanted: choose the best model and end
+    # how trials were compared since the last plan; `allocations` and `eliminated` follow from it
     compared: tuple[Compared, ...] = ()
-    note: str = ""
+    note: str = ""  # what people should know of how the policy came to this; empty if nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """Configurations that start with equally many GPUs.
+    """Configurations that start with equally many GPUs."""
 
-    gpus_per_trial  GPUs of each in the first round
-    trials          how many configurations
-    budget_gpu_s    GPU-seconds of all rounds
-    """
-
-    gpus_per_trial: int
-    trials: int
-    budget_gpu_s: float
+    gpus_per_trial: int  # GPUs of each in the first round
+    trials: int  # how many configurations
+    budget_gpu_s: float  # GPU-seconds of all rounds
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Trials that run side by side.
-
-    gpus_per_trial  GPUs of each
-    trials          how many trials
-    """
+    """Trials that run side by side."""
 
     gpus_per_trial: int
     trials: int
@@ -429,16 +320,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One round between two moments of the clock.
+    """One round between two moments of the clock."""
 
-    start_s  seconds since the run began
-    end_s    seconds since the run began
-    groups   the trials that run in it
-    """
-
-    start_s: float
-    end_s: float
-    groups: tuple[Group, ...]
+    start_s: float  # seconds since the run began
+    end_s: float  # seconds since the run began
+    groups: tuple[Group, ...]  # the trials that run in it
 
     @property
     def gpus(self) -> int:
@@ -453,22 +339,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A run as planned before anything has started.
+    """A run as planned before anything has started."""
 
-    brackets       trials that are compared with each other alone
-    stages         stages in order
-    first_round_s  length of the first round in seconds
-    r_star         R* of SEER's Algorithm 2; None for policies that have none
-    adjusted       what had to be changed to respect the limits, and why, one sentence each
-    sizes          numbers of GPUs that a trial may get beside those of the stages
-    """
-
-    brackets: tuple[Bracket, ...]
-    stages: tuple[Stage, ...]
-    first_round_s: float
-    r_star: float | None = None
+    brackets: tuple[Bracket, ...]  # trials that are compared with each other alone
+    stages: tuple[Stage, ...]  # stages in order
+    first_round_s: float  # length of the first round in seconds
+    r_star: float | None = None  # R* of SEER's Algorithm 2; None for policies that have none
+    # what had to be changed to respect the limits, and why, one sentence each
     adjusted: tuple[str, ...] = field(default=())
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()  # numbers of GPUs that a trial may get beside those of the stages
 
     @property
     def allocations(self) -> list[int]:
@@ -498,18 +377,12 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """The limits do not fit even one trial of one stage.
+    """The limits do not fit even one trial of one stage."""
 
-    reason            why, for people
-    min_deadline_s    seconds that would fit, with the budget as it is or larger
-    min_budget_gpu_s  GPU-seconds that would fit, with the deadline as it is or longer
-    job               which of the jobs that share the run they do not fit; empty: all of it
-    """
-
-    reason: str
-    min_deadline_s: float
-    min_budget_gpu_s: float
-    job: str = ""
+    reason: str  # why, for people
+    min_deadline_s: float  # seconds that would fit, with the budget as it is or larger
+    min_budget_gpu_s: float  # GPU-seconds that would fit, with the deadline as it is or longer
+    job: str = ""  # which of the jobs that share the run they do not fit; empty: all of it
 
 
 class NeedsPackageError(Exception):

@@ -41,18 +41,12 @@ GOES_ON = (
 
 @dataclass(frozen=True, slots=True)
 class ElasticRound:
-    """A time with one number of GPUs and of trials.
+    """A time with one number of GPUs and of trials."""
 
-    start_s  when it begins, seconds since the run began
-    end_s    when it ends, seconds since the run began
-    gpus     how many
-    trials   how many share them
-    """
-
-    start_s: float
-    end_s: float
+    start_s: float  # when it begins, seconds since the run began
+    end_s: float  # when it ends, seconds since the run began
     gpus: int
-    trials: int
+    trials: int  # how many share them
 
     @property
     def gpu_s(self) -> float:

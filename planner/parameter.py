@@ -50,14 +50,10 @@ def listed(value: Value) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """When a parameter is active: another one, which stands before it, has one of these values.
+    """When a parameter is active: another one, which stands before it, has one of these values."""
 
-    parameter  the other one; if it is inactive, the condition does not hold
-    values     at least one
-    """
-
-    parameter: str
-    values: tuple[Value, ...]
+    parameter: str  # the other one; if it is inactive, the condition does not hold
+    values: tuple[Value, ...]  # at least one
 
     def holds(self, config: Config) -> bool:
         """Tell whether it holds in a configuration."""
@@ -67,29 +63,20 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One dimension: `choices`, a range, or a normal. Raises `ValueError` for one that cannot be.
+    """One dimension: `choices`, a range, or a normal. Raises `ValueError` if it cannot be."""
 
-    name       the hyperparameter
-    choices    its values, all equally likely; empty: a range or a normal
-    low, high  the ends, both included
-    step       values are `low`, `low + step`, ...; None: any
-    log        the logarithm of the value is uniform, or normal
-    integer    values are whole numbers
-    mean, std  of a normal that is cut off at the ends; with `log` the geometric ones, so that `std`
-               is a factor. None: a range
-    when       it is active if all of these hold, else absent from configurations
-    """
-
-    name: str
-    choices: tuple[Value, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    step: float | None = None
-    log: bool = False
-    integer: bool = False
+    name: str  # the hyperparameter
+    choices: tuple[Value, ...] = ()  # its values, all equally likely; empty: a range or a normal
+    low: float = 0.0  # the lower end, included
+    high: float = 0.0  # the upper end, included
+    step: float | None = None  # values are `low`, `low + step`, ...; None: any
+    log: bool = False  # the logarithm of the value is uniform, or normal
+    integer: bool = False  # values are whole numbers
+    # of a normal that is cut off at the ends; with `log` the geometric mean. None: a range
     mean: float | None = None
+    # of that normal; with `log` the geometric one, so that it is a factor. None: a range
     std: float | None = None
-    when: tuple[Condition, ...] = ()
+    when: tuple[Condition, ...] = ()  # active if all of these hold, else absent from configurations
 
     def __post_init__(self) -> None:
         if self.choices:

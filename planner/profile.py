@@ -19,14 +19,10 @@ Z95 = 1.6448536269514722
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A time that varies: log-normal, or constant if both values are equal.
+    """A time that varies: log-normal, or constant if both values are equal."""
 
-    p50_s  median, seconds
-    p95_s  95th percentile, seconds
-    """
-
-    p50_s: float
-    p95_s: float
+    p50_s: float  # median, seconds
+    p95_s: float  # 95th percentile, seconds
 
     @property
     def sigma(self) -> float:
@@ -51,53 +47,38 @@ NONE = Latency(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class JobProfile:
-    """One training script on one kind of GPU.
+    """One training script on one kind of GPU."""
 
-    report      training until one report, on one GPU; on p GPUs it takes `scaling.speed(p)` times
-                less
-    scaling     throughput by number of GPUs
-    start       from the order to start until the training loop, restoring a checkpoint included
-    save        from being asked to stop until the checkpoint is in the store and no process is left
-    ingress_gb  GB that every instance fetches before its first trial
-    """
-
+    # training until one report, on one GPU; on p GPUs it takes `scaling.speed(p)` times less
     report: Latency = Latency(60.0, 60.0)
-    scaling: Scaling = LINEAR
+    scaling: Scaling = LINEAR  # throughput by number of GPUs
+    # from the order to start until the training loop, restoring a checkpoint included
     start: Latency = NONE
+    # from being asked to stop until the checkpoint is in the store and no process is left
     save: Latency = NONE
-    ingress_gb: float = 0.0
+    ingress_gb: float = 0.0  # GB that every instance fetches before its first trial
 
 
 @dataclass(frozen=True, slots=True)
 class CloudProfile:
-    """How long a cloud takes for what it does with instances.
+    """How long a cloud takes for what it does with instances."""
 
-    pending             from the request until the instance runs: not billed
-    boot                from running until its agent takes orders: billed
-    release             from the request to terminate until it is no longer billed
-    usd_per_ingress_gb  USD for each GB that an instance fetches
-    """
-
-    pending: Latency = NONE
-    boot: Latency = NONE
-    release: Latency = NONE
-    usd_per_ingress_gb: float = 0.0
+    pending: Latency = NONE  # from the request until the instance runs: not billed
+    boot: Latency = NONE  # from running until its agent takes orders: billed
+    release: Latency = NONE  # from the request to terminate until it is no longer billed
+    usd_per_ingress_gb: float = 0.0  # USD for each GB that an instance fetches
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is assumed of a job and of a cloud.
+    """What is assumed of a job and of a cloud."""
 
-    job     how long a training script takes for what it does
-    cloud   how long a cloud takes for what it does
-    source  where the figures come from, in words
-    note    what a person should know of the cloud's figures; empty: nothing
-    """
-
+    # how long a training script takes for what it does
     job: JobProfile = field(default_factory=JobProfile)
+    # how long a cloud takes for what it does
     cloud: CloudProfile = field(default_factory=CloudProfile)
-    source: str = "assumed"
-    note: str = ""
+    source: str = "assumed"  # where the figures come from, in words
+    note: str = ""  # what a person should know of the cloud's figures; empty: nothing
 
     @property
     def is_measured(self) -> bool:

@@ -16,14 +16,11 @@ from seerd.planner.model import Impossible, Outline, Plan, Problem, View
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A search policy.
+    """A search policy."""
 
-    outline  returns the whole run as it would go ideally
-    plan     returns what is wanted now, and what to remember for the next question. Asking again
-             with the new memory, before anything has changed, gives the same allocations and
-             nothing new. Raises `ValueError` if the limits fit nothing, which `outline` has said
-             before
-    """
-
+    # returns the whole run as it would go ideally
     outline: Callable[[Problem], Outline | Impossible]
+    # returns what is wanted now, and what to remember for the next question. Asking again with the
+    # new memory, before anything has changed, gives the same allocations and nothing new. Raises
+    # `ValueError` if the limits fit nothing, which `outline` has said before
     plan: Callable[[Problem, Memory, View], tuple[Plan, Memory]]

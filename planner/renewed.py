@@ -63,16 +63,11 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """Who has the places of a new plan.
+    """Who has the places of a new plan."""
 
-    places  the trial of each place, by the place's name
-    new     those that are asked for
-    out     live trials that have no place
-    """
-
-    places: dict[str, str]
-    new: tuple[NewTrial, ...]
-    out: tuple[str, ...]
+    places: dict[str, str]  # the trial of each place, by the place's name
+    new: tuple[NewTrial, ...]  # those that are asked for
+    out: tuple[str, ...]  # live trials that have no place
 
 
 def renewed(policy: Policy) -> Policy:

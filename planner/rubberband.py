@@ -34,16 +34,11 @@ SAMPLES = 400
 
 @dataclass(frozen=True, slots=True)
 class ElasticPlan:
-    """An allocation, and what to expect of it.
+    """An allocation, and what to expect of it."""
 
-    gpus      GPUs in all for each stage
-    forecast  time and cost, sampled
-    exact     no other allocation is better by expected values
-    """
-
-    gpus: tuple[int, ...]
-    forecast: Forecast
-    exact: bool = False
+    gpus: tuple[int, ...]  # GPUs in all for each stage
+    forecast: Forecast  # time and cost, sampled
+    exact: bool = False  # no other allocation is better by expected values
 
 
 def sha_stages(

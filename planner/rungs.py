@@ -111,16 +111,11 @@ PAUSED, LOST = 0, -1
 
 @dataclass(frozen=True, slots=True)
 class RungPlace:
-    """Where a trial is in its bracket.
+    """Where a trial is in its bracket."""
 
-    bracket  its bracket, from 0
-    stood    how many rungs it has come to
-    job      the number of its job; `PAUSED` or `LOST` if it has none
-    """
-
-    bracket: int
-    stood: int
-    job: int
+    bracket: int  # its bracket, from 0
+    stood: int  # how many rungs it has come to
+    job: int  # the number of its job; `PAUSED` or `LOST` if it has none
 
     @property
     def remembered(self) -> Json:
@@ -139,50 +134,35 @@ def read_place(remembered: Json, brackets: Sequence[Sequence[int]]) -> RungPlace
 
 @dataclass(frozen=True, slots=True)
 class RungJob:
-    """A trial on its way to a rung of its bracket.
-
-    trial       its id
-    bracket     its bracket, from 0
-    rung        the rung, from 0
-    until       the reports that it will have made there
-    number      later jobs have larger ones
-    allocation  the fewest GPUs that a trial may have; made once because it is used again and again
-    """
+    """A trial on its way to a rung of its bracket."""
 
     trial: str
-    bracket: int
-    rung: int
-    until: int
-    number: int
+    bracket: int  # its bracket, from 0
+    rung: int  # the rung, from 0
+    until: int  # the reports that it will have made there
+    number: int  # later jobs have larger ones
+    # the fewest GPUs that a trial may have; made once because it is used again and again
     allocation: Allocation
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A trial has come to a rung.
+    """A trial has come to a rung."""
 
-    job      the job that brought it there
-    metric   its metric there; None: not finite
-    seconds  how long a report took it, in the middle; None: it made one alone
-    """
-
-    job: RungJob
-    metric: float | None
-    seconds: float | None = None
+    job: RungJob  # the job that brought it there
+    metric: float | None  # its metric there; None: not finite
+    seconds: float | None = None  # median seconds of its reports; None: it made one alone
 
 
 class Ladders:
     """The rungs of every bracket, and which trials are on the way to which.
 
     It never looks at a trial that neither runs nor is about to.
-
-    running  jobs by trial, in the order of their numbers
-    places   new places of trials since they were last remembered
     """
 
     def __init__(self, brackets: Sequence[Sequence[int]], params: PolicyParams) -> None:
-        self.running: dict[str, RungJob] = {}
-        self.places: dict[str, RungPlace] = {}
+        self.running: dict[str, RungJob] = {}  # jobs by trial, in the order of their numbers
+        self.places: dict[str, RungPlace] = {}  # new places of trials since they were remembered
         self._idle: list[str] = []
         self._eta = Fraction(params.eta)
         self._p_min = params.p_min

@@ -16,11 +16,9 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Throughput by number of GPUs. Raises `ValueError` for points other than these.
+    """Throughput by number of GPUs. Raises `ValueError` for points other than these."""
 
-    points  (GPUs, throughput relative to one GPU), ascending in GPUs, the first (1, 1.0)
-    """
-
+    # (GPUs, throughput relative to one GPU), ascending in GPUs, the first (1, 1.0)
     points: tuple[tuple[int, float], ...]
 
     def __post_init__(self) -> None:

@@ -55,30 +55,18 @@ TOLERANCE = Fraction(1, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What Algorithms 2 and 3 compute.
+    """What Algorithms 2 and 3 compute."""
 
-    rounds       K
-    first_round  t1, seconds
-    r_star       R*
-    unit         B0, GPU-seconds
-    eta          of the trials of a bracket 1 in eta goes on
-    budgets      B, GPU-seconds, one per bracket
-    gpus         P, GPUs per trial, one per bracket
-    trials       N, one per bracket
-    start        when the first round begins, seconds since the run began
-    adjusted     what had to be changed to respect the limits, one sentence each
-    """
-
-    rounds: int
-    first_round: Fraction
-    r_star: Fraction
-    unit: Fraction
-    eta: Fraction
-    budgets: tuple[Fraction, ...]
-    gpus: tuple[int, ...]
-    trials: tuple[int, ...]
-    start: Fraction = Fraction(0)
-    adjusted: tuple[str, ...] = ()
+    rounds: int  # K
+    first_round: Fraction  # t1, seconds
+    r_star: Fraction  # R*
+    unit: Fraction  # B0, GPU-seconds
+    eta: Fraction  # of the trials of a bracket 1 in eta goes on
+    budgets: tuple[Fraction, ...]  # B, GPU-seconds, one per bracket
+    gpus: tuple[int, ...]  # P, GPUs per trial, one per bracket
+    trials: tuple[int, ...]  # N, one per bracket
+    start: Fraction = Fraction(0)  # when the first round begins, seconds since the run began
+    adjusted: tuple[str, ...] = ()  # what was changed to respect the limits, one sentence each
 
     def members(self, bracket: int, stage: int) -> int:
         """Count a bracket's trials in a stage (from 0): floor(N[i] / eta^k)."""
@@ -209,32 +197,21 @@ def _bracket_budgets(
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """What is remembered: in which order trials were dealt to the brackets of a stage.
+    """What is remembered: in which order trials were dealt to the brackets of a stage."""
 
-    stage  from 0; the number of rounds when the last one is over
-    order  all trials that were left, best first; at first in the order of the ids
-    """
-
-    stage: int
-    order: list[str]
+    stage: int  # from 0; the number of rounds when the last one is over
+    order: list[str]  # all trials that were left, best first; at first in the order of the ids
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How far the answer to one question has come.
+    """How far the answer to one question has come."""
 
-    dealt       what to remember
-    new         trials that are asked for
-    eliminated  trials that are out
-    compared    how trials stood where rounds ended
-    note        what people should know of the answer
-    """
-
-    dealt: Dealt
-    new: tuple[NewTrial, ...] = ()
-    eliminated: tuple[str, ...] = ()
-    compared: tuple[Compared, ...] = ()
-    note: str = ""
+    dealt: Dealt  # what to remember
+    new: tuple[NewTrial, ...] = ()  # trials that are asked for
+    eliminated: tuple[str, ...] = ()  # trials that are out
+    compared: tuple[Compared, ...] = ()  # how trials stood where rounds ended
+    note: str = ""  # what people should know of the answer
 
 
 ScheduleOf = Callable[[Problem], Schedule | Impossible]

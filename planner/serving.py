@@ -19,23 +19,16 @@ FROZEN_AFTER = 10
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one job would do with the next share.
-
-    job       its id
-    bound     the largest upper bound among the results that its next step may lead to
-    best      the best result so far; None: none yet
-    surplus   how far the result of its last step may be from the best that can be had: the
-              empirical confidence bound of `tightened` less that result; None: no step yet
-    gain      expected improvement of `best` by the next step, per unit of cost
-    open      whether there is a next step
-    """
+    """What one job would do with the next share."""
 
     job: str
-    bound: float = 0.0
-    best: float | None = None
+    bound: float = 0.0  # the largest upper bound among the results that its next step may lead to
+    best: float | None = None  # the best result so far; None: none yet
+    # how far the result of its last step may be from the best that can be had: the empirical
+    # confidence bound of `tightened` less that result; None: no step yet
     surplus: float | None = None
-    gain: float = 0.0
-    open: bool = True
+    gain: float = 0.0  # expected improvement of `best` by the next step, per unit of cost
+    open: bool = True  # whether there is a next step
 
     @property
     def gap(self) -> float:
@@ -49,16 +42,12 @@ Rule = Callable[[Sequence[Offer]], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """What tells that greedy is frozen, from one step to the next.
+    """What tells that greedy is frozen, from one step to the next."""
 
-    candidates  the candidate set at the last step
-    best        sum of all jobs' best results at the last step; it rises when the regret drops
-    unchanged   for how many steps both have been the same
-    """
-
-    candidates: frozenset[str] = frozenset()
+    candidates: frozenset[str] = frozenset()  # the candidate set at the last step
+    # sum of all jobs' best results at the last step; it rises when the regret drops
     best: float = float("-inf")
-    unchanged: int = 0
+    unchanged: int = 0  # for how many steps both have been the same
 
     @property
     def frozen(self) -> bool:

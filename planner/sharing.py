@@ -14,18 +14,12 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a job may have.
-
-    job     its id
-    cap     the most GPUs that it can use, at least 0
-    weight  its share beside that of others, above 0
-    least   GPUs of its smallest step: it gets none, or at least so many; at least 1
-    """
+    """What a job may have."""
 
     job: str
-    cap: int
-    weight: float = 1.0
-    least: int = 1
+    cap: int  # the most GPUs that it can use, at least 0
+    weight: float = 1.0  # its share beside that of others, above 0
+    least: int = 1  # GPUs of its smallest step: it gets none, or at least so many; at least 1
 
 
 def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:

@@ -36,17 +36,13 @@ class NoConfigurationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All dimensions, in the order of the spec.
+    """All dimensions, in the order of the spec."""
 
-    parameters   the dimensions; a condition names one that stands before
-    table        if not empty, only these configurations exist (those that a file of recorded curves
-                 has); they may have more keys than there are parameters
-    constraints  expressions that every configuration that is drawn meets; see
-                 `seerd.planner.constraints`
-    """
-
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[Parameter, ...] = ()  # a condition names a dimension that stands before
+    # if not empty, only these configurations exist (those that a file of recorded curves has); they
+    # may have more keys than there are parameters
     table: tuple[Config, ...] = ()
+    # expressions that every configuration that is drawn meets; see `seerd.planner.constraints`
     constraints: tuple[str, ...] = ()
 
     @property

@@ -18,49 +18,33 @@ from seerd.planner.model import Group
 
 @dataclass(frozen=True, slots=True)
 class WorkStage:
-    """A stage that ends after a number of reports (RubberBand section 3.1).
+    """A stage that ends after a number of reports (RubberBand section 3.1)."""
 
-    trials      how many trials run in it
-    iterations  reports that each makes in it
-    gpus        GPUs in all, shared fairly: at least one each; if there are fewer than trials,
-                trials run one after another
-    p_max       most GPUs that one trial can use; more would be idle; None: any number
-    groups      instead of a fair share: how many GPUs each trial has, side by side
-    """
-
-    trials: int
-    iterations: int
+    trials: int  # how many trials run in it
+    iterations: int  # reports that each makes in it
+    # GPUs in all, shared fairly, at least one each; if there are fewer than trials, these take
+    # turns
     gpus: int = 1
-    p_max: int | None = None
-    groups: tuple[Group, ...] = ()
+    p_max: int | None = None  # most GPUs that one trial can use; None: any number
+    groups: tuple[Group, ...] = ()  # instead of a fair share: GPUs of trials side by side
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """GPUs in lanes, in which trials run one after another.
-
-    count           how many lanes
-    gpus_per_trial  GPUs of each lane
-    turns           trials in each lane, one after another
-    """
+    """GPUs in lanes, in which trials run one after another."""
 
     count: int
     gpus_per_trial: int
-    turns: int
+    turns: int  # trials in each lane, one after another
 
 
 @dataclass(frozen=True, slots=True)
 class Rental:
-    """Instances that are rented and given back together.
-
-    instances  how many
-    first      stage at whose beginning they are rented, from 0
-    last       stage at whose end they are given back
-    """
+    """Instances that are rented and given back together."""
 
     instances: int
-    first: int
-    last: int
+    first: int  # stage at whose beginning they are rented, from 0
+    last: int  # stage at whose end they are given back
 
 
 def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[int, int]]:

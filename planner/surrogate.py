@@ -63,35 +63,23 @@ CARRIED = 0.85
 
 @dataclass(frozen=True, slots=True)
 class RungResult:
-    """What came of one trial at one rung.
+    """What came of one trial at one rung."""
 
-    trial  the trial's place, from 0: after those of earlier runs in the order in which trials were
-           asked for
-    rung   the rung, from 0
-    value  its metric, larger is better; None: not finite
-    """
-
+    # the trial's place, from 0, in the order of their requests; those of earlier runs come first
     trial: int
-    rung: int
-    value: float | None
+    rung: int  # the rung, from 0
+    value: float | None  # its metric, larger is better; None: not finite
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The hyperparameters of the covariance.
+    """The hyperparameters of the covariance."""
 
-    results    how many results they were fitted to; 0: to none
-    scales     length scale of each parameter
-    amplitude  share of the variance that the configuration explains
-    memory     correlation of a trial's scores at rungs that follow each other
-    noise      variance of what nothing explains
-    """
-
-    results: int
-    scales: tuple[float, ...]
-    amplitude: float = 0.6
-    memory: float = CARRIED
-    noise: float = 0.1
+    results: int  # how many results they were fitted to; 0: to none
+    scales: tuple[float, ...]  # length scale of each parameter
+    amplitude: float = 0.6  # share of the variance that the configuration explains
+    memory: float = CARRIED  # correlation of a trial's scores at rungs that follow each other
+    noise: float = 0.1  # variance of what nothing explains
 
     @property
     def remembered(self) -> Json:
@@ -110,16 +98,11 @@ def read_kernel(remembered: Json) -> Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One parameter as the model sees it.
+    """One parameter as the model sees it."""
 
-    name       the parameter
-    choices    its values if it is a choice
-    landmarks  its values in random draws, ascending, if it is a range
-    """
-
-    name: str
-    choices: tuple[Value, ...]
-    landmarks: Floats
+    name: str  # the parameter
+    choices: tuple[Value, ...]  # its values if it is a choice
+    landmarks: Floats  # its values in random draws, ascending, if it is a range
 
     def columns(self, configs: Sequence[Config]) -> list[Floats]:
         """Place configurations along this parameter: one column, or one for each choice."""
@@ -254,17 +237,10 @@ def _matern(squared: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """Results, ready for the process. Arrays have one entry for each result.
+    """Results, ready for the process. Arrays have one entry for each result."""
 
-    points  the configurations: an array of shape (results, columns) for each parameter
-    apart   squared distances of the results' configurations, along each parameter
-    trials  the trial
-    rungs   the rung
-    scores  the score
-    """
-
-    points: list[Floats]
-    apart: list[Floats]
+    points: list[Floats]  # for each parameter the configurations, of shape (results, columns)
+    apart: list[Floats]  # squared distances of the results' configurations, along each parameter
     trials: Ints
     rungs: Floats
     scores: Floats

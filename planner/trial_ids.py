@@ -13,16 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The ids of a run's trials.
+    """The ids of a run's trials."""
 
-    prefix  what each begins with
-    offset  what is added to a trial's number
-    width   digits of that sum
-    """
-
-    prefix: str
-    offset: int
-    width: int
+    prefix: str  # what each begins with
+    offset: int  # what is added to a trial's number
+    width: int  # digits of that sum
 
     def of(self, number: int) -> str:
         """Return the id of the trial that was asked for as number `number` (from 1)."""

@@ -25,40 +25,26 @@ TURN = "turn "
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A trial's present time on GPUs.
-
-    gpus     how many
-    since_s  from when, seconds since the run began
-    until    its turn is over when it has made this many reports; None: with the run
-    """
+    """A trial's present time on GPUs."""
 
     gpus: int
-    since_s: float
-    until: int | None
+    since_s: float  # from when, seconds since the run began
+    until: int | None  # its turn is over when it has made this many reports; None: with the run
 
 
 @dataclass(slots=True)
 class Diary:
-    """What is remembered.
+    """What is remembered."""
 
-    turns      the trials that have GPUs
-    names      how trials are named
-    drawn      how many configurations were asked for
-    heard_s    reports until then have been looked at, seconds since the run began
-    reports_s  seconds of the newest reports, on one GPU
-    firsts_s   seconds of the newest starts, the first report included
-    asked_s    when the last question was asked, seconds since the run began
-    kernel     the model's, as it was last fitted
-    """
-
-    names: Names
-    turns: dict[str, Turn] = field(default_factory=dict)
-    drawn: int = 0
-    heard_s: float = 0.0
-    reports_s: list[float] = field(default_factory=list)
+    names: Names  # how trials are named
+    turns: dict[str, Turn] = field(default_factory=dict)  # the trials that have GPUs
+    drawn: int = 0  # how many configurations were asked for
+    heard_s: float = 0.0  # reports have been read until then, seconds since the run began
+    reports_s: list[float] = field(default_factory=list)  # seconds of the newest reports on one GPU
+    # seconds of the newest starts, the first report included
     firsts_s: list[float] = field(default_factory=list)
-    kernel: Kernel | None = None
-    asked_s: float = 0.0
+    kernel: Kernel | None = None  # the model's, as it was last fitted
+    asked_s: float = 0.0  # when the last question was asked, seconds since the run began
 
     @classmethod
     def new(cls, view: View, most: int) -> Diary:

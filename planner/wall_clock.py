@@ -38,18 +38,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Trials that run side by side between two moments.
+    """Trials that run side by side between two moments."""
 
-    start_s  seconds since the run began
-    end_s    seconds since the run began
-    trials   how many trials
-    gpus     GPUs of each trial
-    """
-
-    start_s: float
-    end_s: float
+    start_s: float  # seconds since the run began
+    end_s: float  # seconds since the run began
     trials: int
-    gpus: int
+    gpus: int  # GPUs of each trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +71,13 @@ def at_random(problem: Problem, most: int) -> Iterable[Config]:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """What follows from the problem alone.
-
-    tracks    all tracks
-    firsts    the trials with which each track begins; ids are given out track by track
-    ends      every moment at which a round ends, ascending, seconds since the run began
-    begins_s  when the first track begins; trials that are asked for earlier may run from then on
-    """
+    """What follows from the problem alone."""
 
     tracks: tuple[Track, ...]
+    # the trials with which each track begins; ids are given out track by track
     firsts: tuple[list[str], ...]
-    ends: tuple[float, ...]
-    begins_s: float
+    ends: tuple[float, ...]  # when each round ends, ascending, seconds since the run began
+    begins_s: float  # when the first track begins; trials that exist earlier may run from then on
 
     def stage(self, now_s: float) -> int:
         """Count how many of the ends are past."""
@@ -97,32 +86,21 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The trials in a track.
+    """The trials in a track."""
 
-    round    the number of their round, from 0
-    members  best first when the round began; at first in the order of the ids
-    """
-
-    round: int
-    members: list[str]
+    round: int  # the number of their round, from 0
+    members: list[str]  # best first when the round began; at first in the order of the ids
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The field of each track, and what has happened since the question before.
+    """The field of each track, and what has happened since the question before."""
 
-    fields      the field of each track
-    new         trials that are asked for
-    eliminated  trials that are out
-    compared    how trials stood where rounds ended
-    note        what people should know of the answer
-    """
-
-    fields: tuple[Field, ...]
-    new: tuple[NewTrial, ...] = ()
-    eliminated: tuple[str, ...] = ()
-    compared: tuple[Compared, ...] = ()
-    note: str = ""
+    fields: tuple[Field, ...]  # the field of each track
+    new: tuple[NewTrial, ...] = ()  # trials that are asked for
+    eliminated: tuple[str, ...] = ()  # trials that are out
+    compared: tuple[Compared, ...] = ()  # how trials stood where rounds ended
+    note: str = ""  # what people should know of the answer
 
 
 Tracks = Callable[[Problem], Sequence[Track] | Impossible]

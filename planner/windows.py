@@ -30,16 +30,11 @@ PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of a run.
+    """The windows of a run."""
 
-    start_s  when the first one begins, seconds since the run began
-    end_s    when the last one ends, seconds since the run began
-    rungs    reports of each rung, ascending
-    """
-
-    start_s: float
-    end_s: float
-    rungs: tuple[int, ...]
+    start_s: float  # when the first one begins, seconds since the run began
+    end_s: float  # when the last one ends, seconds since the run began
+    rungs: tuple[int, ...]  # reports of each rung, ascending
 
     @property
     def last(self) -> int:
