@@ -65,14 +65,7 @@ Proof = Callable[[Set[int]], Awaitable[str]]
 
 
 class LocalAttempt:
-    """One attempt of the run `run` that has been ordered.
-
-    start  the order
-    gpus   its GPUs, which it holds until `done` is set
-    since  when it was ordered, in ticks since boot
-    done   set when the attempt is over
-    cause  who asked it to end, "asked" or "lease"; None if nobody has
-    stopped  set when somebody has asked it to end
+    """One attempt of the run `run`, as `start` orders it.
 
     `why_held` waits until the memory of GPUs is free; it returns what still holds it, or nothing.
     `others` returns the other attempts here, and `file_events` tell of what is written.
@@ -90,16 +83,16 @@ class LocalAttempt:
         file_events: FileEvents,
     ) -> None:
         self.start = start
-        self.gpus = set(start.gpus)
-        self.done = asyncio.Event()
-        self.cause: Optional[str] = None
+        self.gpus = set(start.gpus)  # its GPUs, which it holds until `done` is set
+        self.done = asyncio.Event()  # set when the attempt is over
+        self.cause: Optional[str] = None  # who asked it to end: "asked" or "lease"; None: nobody
         self._places = places
         self._output = output
         self._tell = tell
         self._why_held = why_held
         self._others = others
         self._file_events = file_events
-        self.since = host.ticks()
+        self.since = host.ticks()  # when it was ordered, in ticks since boot
         folder = places.attempt.resolve()
         self._family = Family(
             f"{run}/{self.key}", folder, self.since, lambda: self.launcher, self._rivals
@@ -115,7 +108,7 @@ class LocalAttempt:
         self._process: Optional[FirstProcess] = None
         self._observing = Observing(places.attempt, self._end_unobserved)
         self._wake = asyncio.Event()
-        self.stopped = asyncio.Event()
+        self.stopped = asyncio.Event()  # set when somebody has asked it to end
         self._out = places.attempt / "out.jsonl"
         self._watch = -1
         self._looked_at = 0.0

@@ -19,16 +19,11 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 class ProcessTable(NamedTuple):
-    """A limit of the system on processes and threads.
+    """A limit of the system on processes and threads."""
 
-    name  where it is set
-    most  how many there may be
-    used  returns how many there are
-    """
-
-    name: str
-    most: int
-    used: Callable[[], int]
+    name: str  # where it is set
+    most: int  # how many there may be
+    used: Callable[[], int]  # returns how many there are
 
 
 class Crowding:

@@ -27,26 +27,18 @@ POLL_S = 0.001
 
 @record
 class Ancestor:
-    """The process that has started all others of an attempt.
+    """The process that has started all others of an attempt."""
 
-    pid    its process id; 0 if there is none yet
-    ended  whether it has ended, and been waited for
-    """
-
-    pid: int
-    ended: bool
+    pid: int  # its process id; 0 if there is none yet
+    ended: bool  # whether it has ended, and been waited for
 
 
 @record
 class Others:
-    """What else runs here.
+    """What else runs here."""
 
-    launchers  process ids of other attempts' launchers
-    since      when those of these attempts were ordered that may still start processes, in ticks
-               since boot
-    """
-
-    launchers: FrozenSet[int]
+    launchers: FrozenSet[int]  # process ids of other attempts' launchers
+    # when those of these attempts were ordered that may still start processes, in ticks since boot
     since: Tuple[int, ...]
 
 

@@ -29,16 +29,11 @@ IN_THE_WAY = (FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
 class FolderContents(NamedTuple):
-    """What is in a folder and below it, by paths relative to it.
+    """What is in a folder and below it, by paths relative to it."""
 
-    files  files, sorted; a link that leads out of the folder to a file counts as that file
-    links  links that stay inside, with what each leads to, relative to where it is
-    out    links that lead out of the folder, or nowhere
-    """
-
-    files: List[str]
-    links: Dict[str, str]
-    out: List[str]
+    files: List[str]  # sorted; a link that leads out of the folder to a file counts as that file
+    links: Dict[str, str]  # links that stay inside, with their targets, relative to where they are
+    out: List[str]  # links that lead out of the folder, or nowhere
 
 
 def contents(folder: Path) -> FolderContents:

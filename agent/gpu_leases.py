@@ -45,54 +45,34 @@ class LeaseFolderError(Exception):
 
 @record
 class Device:
-    """A GPU, or a CPU slot.
+    """A GPU, or a CPU slot."""
 
-    lease  name of its file
-    name   CUDA's name for it; of a slot its number
-    """
-
-    lease: str
-    name: str
+    lease: str  # name of its file
+    name: str  # CUDA's name for it; of a slot its number
 
 
 @record
 class Use:
-    """What a GPU is used for.
+    """What a GPU is used for."""
 
-    attempt  as "trial/attempt"
-    since    seconds since 1970
-    """
-
-    attempt: str
-    since: float
+    attempt: str  # as "trial/attempt"
+    since: float  # seconds since 1970
 
 
 @record
 class RunHere:
-    """What a run says of itself on a machine.
+    """What a run says of itself on a machine."""
 
-    run     its name
-    weight  its share beside that of others, above 0
-    most    the most GPUs that it can use
-    wants   how many it could use now
-    least   how many its smallest trial needs, at least 1
-    pool    the leases that it may take
-    since   when its agent began, in seconds since 1970
-    uses    lease -> what it is used for, for those that it holds
-    user    who it belongs to, by the owner of its file; empty: not read from a file
-    lives   whether its agent lives; its trials may outlive it for a while
-    """
-
-    run: str
-    weight: float
-    most: int
-    wants: int
-    least: int
-    pool: List[str]
-    since: float
-    uses: Dict[str, Use]
-    user: str = ""
-    lives: bool = True
+    run: str  # its name
+    weight: float  # its share beside that of others, above 0
+    most: int  # the most GPUs that it can use
+    wants: int  # how many it could use now
+    least: int  # how many its smallest trial needs, at least 1
+    pool: List[str]  # the leases that it may take
+    since: float  # when its agent began, in seconds since 1970
+    uses: Dict[str, Use]  # lease -> what it is used for, for those that it holds
+    user: str = ""  # its user, by the owner of its file; empty: not read from a file
+    lives: bool = True  # whether its agent lives; its trials may outlive it for a while
 
 
 class LeaseFolder:

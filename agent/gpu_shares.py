@@ -17,18 +17,12 @@ if TYPE_CHECKING:
 
 @record
 class Wish:
-    """What a run may have.
+    """What a run may have."""
 
-    run     its name
-    cap     the most GPUs that it can use
-    weight  its share beside that of others, above 0
-    least   GPUs of its smallest step: it gets none, or at least so many; at least 1
-    """
-
-    run: str
-    cap: int
-    weight: float
-    least: int = 1
+    run: str  # its name
+    cap: int  # the most GPUs that it can use
+    weight: float  # its share beside that of others, above 0
+    least: int = 1  # GPUs of its smallest step: it gets none, or at least so many; at least 1
 
 
 def fair_shares(gpus: int, wishes: Sequence[Wish]) -> Dict[str, int]:

@@ -102,15 +102,12 @@ class _Holding:
 
 @record
 class Listener:
-    """What is told of the GPUs here.
+    """What is told of the GPUs here."""
 
-    share  called with how many the run may use from now on, and why, for people
-    note   called with what people should know
-    waits  called with an attempt that has waited for GPUs until now, and why, for people
-    """
-
+    # called with how many the run may use from now on, and why, for people
     share: Callable[[int, str], None]
-    note: Callable[[str], None]
+    note: Callable[[str], None]  # called with what people should know
+    # called with an attempt that has waited for GPUs until now, and why, for people
     waits: Callable[[str, str], None]
 
 

@@ -43,30 +43,20 @@ driver keeps some for itself.
 
 @record
 class Card:
-    """A GPU, as `nvidia-smi` lists it.
+    """A GPU, as `nvidia-smi` lists it."""
 
-    index     its number
-    uuid      its unique name
-    used_mib  memory in use, in MiB; None if the GPU does not tell
-    """
-
-    index: str
-    uuid: str
-    used_mib: Optional[int]
+    index: str  # its number
+    uuid: str  # its unique name
+    used_mib: Optional[int]  # memory in use, in MiB; None: not known
 
 
 @record
 class App:
-    """A process that computes on a GPU.
-
-    pid   its process id
-    uuid  the GPU's
-    used  memory that it uses there, in MiB, as text
-    """
+    """A process that computes on a GPU."""
 
     pid: int
-    uuid: str
-    used: str
+    uuid: str  # the GPU's
+    used: str  # memory that it uses there, in MiB, as text
 
 
 class Gpus:

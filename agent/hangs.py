@@ -44,43 +44,29 @@ Picture = Dict[int, Tuple[int, int, int]]
 
 @record
 class Stand:
-    """Who waits for whom, among the local ranks.
+    """Who waits for whom, among the local ranks."""
 
-    late     ranks that have not come as far as the others; empty: all wait, for ranks elsewhere
-    waiting  ranks that wait for others; empty: none does
-    """
-
+    # ranks that have not come as far as the others; empty: all wait, for ranks elsewhere
     late: Tuple[int, ...]
-    waiting: Tuple[int, ...]
+    waiting: Tuple[int, ...]  # ranks that wait for others; empty: none does
 
 
 @record
 class Stall:
-    """An attempt that stands still on this instance.
+    """An attempt that stands still on this instance."""
 
-    position  how far the hindmost rank has come (units, ticks)
-    hung      mark of the hindmost late rank; None: all ranks wait for ranks elsewhere
-    local     number of the hindmost rank on this instance
-    among     how many ranks are here
-    alone     whether only one rank is late
-    since     since when nothing moves, in the agent's time
-    quiet_s   seconds from then until it was found
-    """
-
-    position: Tuple[int, int]
+    position: Tuple[int, int]  # how far the hindmost rank has come (units, ticks)
+    # mark of the hindmost late rank; None: all ranks wait for ranks elsewhere
     hung: Optional[ProgressMark]
-    local: int
-    among: int
-    alone: bool
-    since: float
-    quiet_s: float
+    local: int  # number of the hindmost rank on this instance
+    among: int  # how many ranks are here
+    alone: bool  # whether only one rank is late
+    since: float  # since when nothing moves, in the agent's time
+    quiet_s: float  # seconds from then until it was noticed
 
 
 class HangDetector:
     """Looks at the progress marks of one attempt.
-
-    marks  the newest marks, by local rank
-    stall  what was found; None if nothing was
 
     `folder` holds the marks, `members` returns the ids of the attempt's processes, and `spans` says
     that other instances have ranks of it too.
@@ -94,8 +80,8 @@ class HangDetector:
         self._picture: Picture = {}
         self._still_since = 0.0
         self._life: Dict[int, host.Life] = {}
-        self.marks: Dict[int, ProgressMark] = {}
-        self.stall: Optional[Stall] = None
+        self.marks: Dict[int, ProgressMark] = {}  # the newest marks, by local rank
+        self.stall: Optional[Stall] = None  # the stall that was detected; None: there is none
 
     def look(self, now: float) -> bool:
         """Bring `marks` and `stall` up to date; return whether that was due.

@@ -72,16 +72,11 @@ class UnhealthyError(Exception):
 
 @record
 class CheckedMachine:
-    """The machine that is looked at.
+    """The machine that is looked at."""
 
-    folder  the agent's own
-    cuda    whether its GPUs are CUDA devices
-    marker  SEERD_ATTEMPT of the processes that look, so that none of them outlives the agent
-    """
-
-    folder: Path
-    cuda: bool
-    marker: str
+    folder: Path  # the agent's own
+    cuda: bool  # whether its GPUs are CUDA devices
+    marker: str  # SEERD_ATTEMPT of the processes that look, so that none of them outlives the agent
 
 
 async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> str:
@@ -201,21 +196,14 @@ async def _listed(machine: CheckedMachine) -> str:
 
 @record
 class Look:
-    """A program that is run to look at something.
+    """A program that is run to look at something."""
 
-    argv     the command
-    env      its whole environment
-    cwd      its working folder
-    limit_s  seconds that it may take
-    reads_on_s, most_s  how much longer while it reads, and how long at most, seconds
-    """
-
-    argv: Sequence[str]
-    env: Dict[str, str]
-    cwd: str
-    limit_s: float
-    reads_on_s: float = READS_ON_S
-    most_s: float = MOST_S
+    argv: Sequence[str]  # the command
+    env: Dict[str, str]  # its whole environment
+    cwd: str  # its working folder
+    limit_s: float  # seconds that it may take
+    reads_on_s: float = READS_ON_S  # how much longer while it reads, seconds
+    most_s: float = MOST_S  # how long at most, seconds
 
     async def take(self, name: str) -> Tuple[int, str, str]:
         """Run the program, and return its exit status, output and errors.

@@ -36,33 +36,21 @@ for a moment, so one such look proves nothing.
 
 
 class Life(NamedTuple):
-    """What a process and its children have done so far.
+    """What a process and its children have done so far."""
 
-    born         when it started, in ticks since boot; tells it from a later process with the same
-                 id
-    runs         whether it computes, or would if it were let
-    cpu_s        CPU time, in seconds
-    moved_bytes  bytes read and written
-    """
-
-    born: int
-    runs: bool
-    cpu_s: float
-    moved_bytes: int
+    born: int  # when it started, in ticks since boot; a later process with its id has another
+    runs: bool  # whether it computes, or would if it were let
+    cpu_s: float  # CPU time, in seconds
+    moved_bytes: int  # bytes read and written
 
 
 class Process(NamedTuple):
-    """A process, as proc_pid_stat(5) shows it.
+    """A process, as proc_pid_stat(5) shows it."""
 
-    group, session  ids of its process group and of its session
-    zombie          whether it has ended
-    born            when it started, in ticks since boot
-    """
-
-    group: int
-    session: int
-    zombie: bool
-    born: int
+    group: int  # id of its process group
+    session: int  # id of its session
+    zombie: bool  # whether it has ended
+    born: int  # when it started, in ticks since boot
 
 
 def adopt_orphans() -> None:

@@ -15,17 +15,14 @@ from typing import Iterable, Set
 
 
 class ImportMemory:
-    """What is known of packages.
-
-    good, odd  packages that can be imported beforehand, and those that cannot
-    """
+    """What is known of packages."""
 
     def __init__(self, environment: str) -> None:
         """Read what is known in this environment (`warm/preload.py` names it)."""
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         self._path = Path(cache, "seerd", "imports", f"{environment}.json")
-        self.good: Set[str] = set()
-        self.odd: Set[str] = set()
+        self.good: Set[str] = set()  # packages that can be imported beforehand
+        self.odd: Set[str] = set()  # packages that cannot
         self._read()
 
     def note(self, good: Iterable[str] = (), odd: Iterable[str] = ()) -> None:

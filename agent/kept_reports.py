@@ -62,13 +62,10 @@ class ReportLimit:
 
 
 class KeptReports(Generic[R]):
-    """The reports of one attempt.
-
-    has_dropped  whether a report was dropped
-    """
+    """The reports of one attempt."""
 
     def __init__(self, limit: ReportLimit) -> None:
-        self.has_dropped = False
+        self.has_dropped = False  # whether a report was dropped
         self._limit = limit
         self._most = self._left = limit.at_once()
         self._at = limit.clock()

@@ -62,18 +62,12 @@ takes a minute to import torch.
 
 @record
 class Places:
-    """Where the things of one attempt are.
+    """Where the things of one attempt are."""
 
-    attempt      its own folder
-    checkpoints  the folder of the trial's checkpoints
-    library      folder that holds the training side
-    lock         the agent's lock, which is held for as long as the agent lives
-    """
-
-    attempt: Path
-    checkpoints: Path
-    library: Path
-    lock: Path
+    attempt: Path  # its own folder
+    checkpoints: Path  # the folder of the trial's checkpoints
+    library: Path  # folder that holds the training side
+    lock: Path  # the agent's lock, which is held for as long as the agent lives
 
     @property
     def logs(self) -> Path:
@@ -103,44 +97,28 @@ class Places:
 
 @record
 class LaunchPlan:
-    """How to start one attempt.
+    """How to start one attempt."""
 
-    argv   the command
-    env    its whole environment
-    cwd    its working folder
-    log    file for the launcher's own output
-    about  what trial.json is to say
-    observer  the command that observes a script that does not import seerd; None: it does
-    """
-
-    argv: List[str]
-    env: Dict[str, str]
-    cwd: str
-    log: Path
-    about: Dict[str, Any]
+    argv: List[str]  # the command
+    env: Dict[str, str]  # its whole environment
+    cwd: str  # its working folder
+    log: Path  # file for the launcher's own output
+    about: Dict[str, Any]  # what trial.json is to say
+    # the command that observes a script that does not import seerd; None: it does
     observer: Optional[List[str]] = None
 
 
 @record
 class WarmPlan:
-    """What a process is to be like from which attempts are forked.
+    """What a process is to be like from which attempts are forked."""
 
-    python   the interpreter
-    program  what it runs
-    env      its environment, without that of attempts
-    source   the folder that they run in
-    script   their script
-    modules  what is to be imported in any case
-    learns   whether it is to be learned what they import
-    """
-
-    python: str
-    program: str
-    env: Dict[str, str]
-    source: str
-    script: str
-    modules: List[str]
-    learns: bool
+    python: str  # the interpreter
+    program: str  # what it runs
+    env: Dict[str, str]  # its environment, without that of attempts
+    source: str  # the folder that they run in
+    script: str  # their script
+    modules: List[str]  # what is to be imported in any case
+    learns: bool  # whether it is to be learned what they import
 
     @property
     def path(self) -> Path:

@@ -14,16 +14,12 @@ from seerd.agent.protocol import Renew
 
 @dataclass
 class Lease:
-    """The lease as it stands now.
+    """The lease as it stands now."""
 
-    ends_at  when the agent must let go, in the agent's time (`clock`)
-    grace_s  seconds that trials then have to save and exit
-    last_s   further seconds for storing what they saved; limited, since the instance is paid for
-             and nobody else ends it
-    """
-
-    ends_at: float
-    grace_s: float
+    ends_at: float  # when the agent must let go, in the agent's time (`clock`)
+    grace_s: float  # seconds that trials then have to save and exit
+    # further seconds for storing what they saved; limited, since the instance is paid for and
+    # nobody else ends it
     last_s: float = 120.0
 
     def renew(self, now: float, told: Renew) -> None:

@@ -36,22 +36,16 @@ class CheckpointError(Exception):
 
 @record
 class Manifest:
-    """A whole checkpoint.
+    """A whole checkpoint."""
 
-    name     what the training side calls it; these names order a trial's checkpoints
-    epoch    how many reports had been made
-    metrics  those of the last report, but the one that counts is the mean of the last so many
-             (`Job.smooth`); None: not a finite number
-    sha256   checksum of its bytes, in hex
-    size     number of its bytes
-    versions of what wrote it, by name; empty: it does not say
-    """
-
-    name: str
-    epoch: int
+    name: str  # what the training side calls it; these names order a trial's checkpoints
+    epoch: int  # how many reports had been made
+    # those of the last report, but the one that counts is the mean of the last so many
+    # (`Job.smooth`); None: not a finite number
     metrics: Dict[str, Optional[float]]
-    sha256: str
-    size: int
+    sha256: str  # checksum of its bytes, in hex
+    size: int  # number of its bytes
+    # versions of the writer, by name; empty: not known
     versions: Dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -85,16 +79,11 @@ class Manifest:
 
 @record
 class Goal:
-    """By what checkpoints are compared.
+    """By what checkpoints are compared."""
 
-    metric  name of the metric
-    mode    whether more ("max") or less ("min") of it is better
-    constraints  as in `Job.constraints`
-    """
-
-    metric: str
-    mode: str
-    constraints: List[str] = field(default_factory=list)
+    metric: str  # name of the metric
+    mode: str  # whether more ("max") or less ("min") of it is better
+    constraints: List[str] = field(default_factory=list)  # as in `Job.constraints`
 
     def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
         """Return a number that is the larger the better; None if the metric is not finite."""

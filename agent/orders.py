@@ -99,21 +99,14 @@ Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 @record
 class Here:
-    """This instance, as its agent was told.
+    """This instance, as its agent was told."""
 
-    run      the run's name
-    gpus     how many GPUs there are
-    cuda     whether they are CUDA devices; otherwise CPU slots
-    folder   the agent's own
-    library  folder that holds the training side
-    weight   the run's share beside other runs on this machine; None: it is this run's alone
-    """
-
-    run: str
+    run: str  # the run's name
     gpus: int
-    cuda: bool
-    folder: Path
-    library: Path
+    cuda: bool  # whether they are CUDA devices; otherwise CPU slots
+    folder: Path  # the agent's own
+    library: Path  # folder that holds the training side
+    # the run's share beside other runs on this machine; None: the machine is this run's alone
     weight: Optional[float] = None
 
     def resolved(self, job: Job) -> Job:

@@ -28,14 +28,11 @@ PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?P<\w+>|\?)?|\)")
 
 
 class NumberPattern:
-    """A pattern of `train.report`. Raises `re.error` if it is none.
-
-    groups   how many groups it has that can hold the number
-    """
+    """A pattern of `train.report`. Raises `re.error` if it is none."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern.replace(NUMBER_PLACE, f"({_NUMBER}%?)"))
-        self.groups = self._pattern.groups
+        self.groups = self._pattern.groups  # how many groups it has that can hold the number
         self._wider = None if NUMBER_PLACE in pattern else _wider(pattern)
 
     def read(self, line: str) -> Optional[Tuple[float, str]]:

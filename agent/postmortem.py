@@ -36,35 +36,25 @@ connection.
 
 @record
 class Findings:
-    """What the logs of one node tell.
+    """What the logs of one node tell."""
 
-    rank      the guilty rank, among all ranks of the attempt on any node; None if unknown
-    tail      the last lines of its log, or else of the launcher's
-    silent    since when it has written nothing, seconds since 1970; None if unknown
-    signal    the signal that killed it; None if none did
-    waited_s  seconds that others had waited for it, if it was ended because it hung; else None
-    """
-
+    # the guilty rank, among all ranks of the attempt on any node; None if unknown
     rank: Optional[int] = None
-    tail: List[str] = field(default_factory=list)
+    tail: List[str] = field(default_factory=list)  # last lines of its log, or of the launcher's
+    # since when it has written nothing, seconds since 1970; None if unknown
     silent: Optional[float] = None
-    signal: Optional[int] = None
+    signal: Optional[int] = None  # the signal that killed it; None if none did
+    # seconds that others had waited for it, if it was ended because it hung; else None
     waited_s: Optional[float] = None
 
 
 @record
 class FailedRank:
-    """A rank that torchrun lists as failed.
+    """A rank that torchrun lists as failed."""
 
-    rank   its number among all
-    local  its number on this node
-    code   its exit status, negative for a signal
-    pid    its process id
-    """
-
-    rank: int
-    local: int
-    code: int
+    rank: int  # its number among all
+    local: int  # its number on this node
+    code: int  # its exit status, negative for a signal
     pid: int
 
 

@@ -25,36 +25,24 @@ WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
 
 @record
 class ProgressMark:
-    """One rank, as it showed itself.
-
-    pid        its process id
-    rank       its number among all ranks of the attempt
-    peers      how many ranks are on this instance
-    signal     has it write its Python stack to its log; 0: there is none
-    on_gpu     not 0: its passes and steps are counted when they are begun, and what they wait for
-               is seen later
-    doing      WORKING; WAITING in `running()` for the others; REDUCING: its backward pass is done
-               and its step is not; SAVING; ENDED: it leaves
-    units      calls of `running()` begun
-    ticks      backward passes and steps since the last of these calls
-    spells     how many times it has worked from one of these moments to the next
-    longest_s  seconds of the longest such spell, the first left out
-    waited_s   seconds spent WAITING
-    reduced_s  seconds spent REDUCING
-    """
+    """One rank, as it showed itself."""
 
     pid: int
-    rank: int
-    peers: int
-    signal: int
+    rank: int  # its number among all ranks of the attempt
+    peers: int  # how many ranks are on this instance
+    signal: int  # has it write its Python stack to its log; 0: there is none
+    # not 0: its passes and steps are counted when they are begun, and what they wait for is seen
+    # later
     on_gpu: int
+    # WORKING; WAITING in `running()` for the others; REDUCING: its backward pass is done and its
+    # step is not; SAVING; ENDED: it leaves
     doing: int
-    units: int
-    ticks: int
-    spells: int
-    longest_s: float
-    waited_s: float
-    reduced_s: float
+    units: int  # calls of `running()` begun
+    ticks: int  # backward passes and steps since the last of these calls
+    spells: int  # how many times it has worked from one of these moments to the next
+    longest_s: float  # seconds of the longest such spell, the first left out
+    waited_s: float  # seconds spent WAITING
+    reduced_s: float  # seconds spent REDUCING
 
     @property
     def position(self) -> Tuple[int, int]:

@@ -52,111 +52,81 @@ class ProtocolError(Exception):
 
 @record
 class Hello:
-    """First line of a connection.
-
-    version  the protocol's, as the daemon speaks it
-    run      the name of its run
-    seen     number of the last committed fact; 0: none
-    holds    attempts on this instance, as "trial/attempt"; all others are ended before the answer;
-             None: none is ended
-    """
+    """First line of a connection."""
 
     kind: ClassVar[str] = "hello"
-    version: int
-    run: str
-    seen: int
+    version: int  # the protocol's, as the daemon speaks it
+    run: str  # the name of its run
+    seen: int  # number of the last committed fact; 0: none
+    # attempts on this instance, as "trial/attempt"; all others are ended before the answer; None:
+    # none is ended
     holds: Optional[List[str]] = None
 
 
 @record
 class ObservedScript:
-    """How a script takes part that does not import seerd: it is observed from outside.
+    """How a script takes part that does not import seerd: it is observed from outside."""
 
-    report      for each metric a regular expression, whose first group is its value
-    checkpoint  path of the file or folder that it saves to, relative to the folder in which it
-                runs; `*`, `?` and `[...]` stand for parts of names; empty: it saves nothing
-    resume      arguments that it gets when it is to go on from a checkpoint, whose path takes the
-                place of `{checkpoint}`
-    """
-
-    report: Dict[str, str]
+    report: Dict[str, str]  # for each metric a regular expression, whose first group is its value
+    # path of the file or folder that it saves to, relative to the folder in which it runs; `*`, `?`
+    # and `[...]` stand for parts of names; empty: it saves nothing
     checkpoint: str = ""
+    # arguments to go on from a checkpoint, whose path takes the place of `{checkpoint}`
     resume: List[str] = field(default_factory=list)
 
 
 @record
 class Job:
-    """What all trials of the run have in common on this instance.
+    """What all trials of the run have in common on this instance."""
 
-    source              folder with the user's source on this instance, of which each attempt gets
-                        a copy to run in; relative to the agent's own folder if it is not absolute
-    script, args        as in the spec's `[train]`
-    launcher            as in `[train]`
-    python              as in `[train]`: a path, a name on PATH, or a command that chooses an
-                        environment (`environments.py`). The agent puts the training side
-                        (`import seerd`), out of its own zip, first on PYTHONPATH
-    env, setup          as in `[train]`; what is relative on PYTHONPATH is in the source
-    store               directory for checkpoints that this instance can write, with one folder per
-                        trial; empty: they go where `Grant`s say
-    metric, mode        what trials report, and whether more ("max") or less ("min") of it is better
-    allocations         every number of GPUs that a trial of this run may get
-    threads             CPU threads that each rank may use; 0: this machine's cores shared among its
-                        GPUs
-    checkpoint_every_s  seconds from one checkpoint to the next
-    max_reports         reports of a whole training, as in `[policy]`; None: not known
-    smooth              checkpoints are compared by the mean of so many last reports
-    constraints         what else must hold of a model that is to be the best, as
-                        "metric < number", with "<", "<=", ">" or ">="
-    preload             modules that are imported before trials start; None: that is learned; none
-                        of them: trials start in the usual way
-    names               hyperparameters whose values take the place of their names in braces in
-                        `args`, `env` and `fill`
-    observed            for a script that does not import seerd: how it is observed
-    python_in           folder that a `python` which is not in `source` is relative to, and that a
-                        command is run in; empty: `source`
-    id                  which of the jobs it is that share the run; empty: the run is one job
-    own                 large files of the source that attempts probably write to, so that each gets
-                        a copy of its own
-    fill                files of the source in which names in braces are filled for each attempt
-    """
-
+    # folder with the user's source on this instance, of which each attempt gets a copy to run in;
+    # relative to the agent's own folder if it is not absolute
     source: str
-    script: str
-    args: List[str]
-    launcher: str
+    script: str  # as in the spec's `[train]`
+    args: List[str]  # as in `[train]`
+    launcher: str  # as in `[train]`
+    # as in `[train]`: a path, a name on PATH, or a command that chooses an environment
+    # (`environments.py`). The agent puts the training side (`import seerd`), out of its own zip,
+    # first on PYTHONPATH
     python: str
-    env: Dict[str, str]
-    setup: List[str]
+    env: Dict[str, str]  # as in `[train]`; what is relative on PYTHONPATH is in the source
+    setup: List[str]  # as in `[train]`
+    # directory for checkpoints that this instance can write, with one folder per trial; empty: they
+    # go where `Grant`s say
     store: str
-    metric: str
-    mode: str
-    allocations: List[int]
-    threads: int
-    checkpoint_every_s: float
-    max_reports: Optional[int] = None
-    smooth: int = 1
+    metric: str  # name of the metric that trials report
+    mode: str  # whether more ("max") or less ("min") of it is better
+    allocations: List[int]  # every number of GPUs that a trial of this run may get
+    threads: int  # CPU threads of each rank; 0: this machine's cores shared among its GPUs
+    checkpoint_every_s: float  # seconds from one checkpoint to the next
+    max_reports: Optional[int] = None  # reports of a full training, as in `[policy]`; None: unknown
+    smooth: int = 1  # checkpoints are compared by the mean of so many last reports
+    # modules that are imported before trials start; None: that is learned; none of them: trials
+    # start in the usual way
     preload: Optional[List[str]] = None
+    # what else must hold of the best model: "metric < number", with "<", "<=", ">" or ">="
     constraints: List[str] = field(default_factory=list)
+    # hyperparameters, whose values replace their names in braces in `args`, `env` and `fill`
     names: List[str] = field(default_factory=list)
+    # for a script that does not import seerd: how it is observed
     observed: Optional[ObservedScript] = None
-    id: str = ""
+    id: str = ""  # which of the jobs it is that share the run; empty: the run is one job
+    # large files of the source that attempts probably write to, so that each gets a copy of its own
     own: List[str] = field(default_factory=list)
+    # files of the source in which names in braces are filled for each attempt
     fill: List[str] = field(default_factory=list)
+    # folder that a `python` which is not in `source` is relative to, and that a command is run in;
+    # empty: `source`
     python_in: str = ""
 
 
 @record
 class Expected:
-    """What a healthy instance of its kind has.
+    """What a healthy instance of its kind has."""
 
-    gpus        how many GPUs `nvidia-smi` lists
-    free_bytes  free bytes where the agent's folder is
-    torch       whether torch can use the GPUs
-    """
-
-    gpus: int
-    free_bytes: int
-    torch: bool
+    gpus: int  # how many GPUs `nvidia-smi` lists
+    free_bytes: int  # free bytes where the agent's folder is
+    torch: bool  # whether torch can use the GPUs
 
 
 @record
@@ -186,60 +156,42 @@ class Prepare:
 
 @record
 class Node:
-    """One node's part in an attempt on several whole instances.
+    """One node's part in an attempt on several whole instances."""
 
-    rank      this node's number; node 0 has the rank that reports and saves
-    count     how many nodes there are
-    address   this node's private address
-    endpoint  "address:port" of node 0, where the nodes meet (torchrun's rendezvous)
-    gpus      how many GPUs the attempt has on all nodes together
-    """
-
-    rank: int
-    count: int
-    address: str
-    endpoint: str
-    gpus: int
+    rank: int  # this node's number; node 0 has the rank that reports and saves
+    count: int  # how many nodes there are
+    address: str  # this node's private address
+    endpoint: str  # "address:port" of node 0, where the nodes meet (torchrun's rendezvous)
+    gpus: int  # how many GPUs the attempt has on all nodes together
 
 
 @record
 class Start:
-    """Start an attempt of a trial. Outcome: `Started`, later `Exited`; or `Refused`.
-
-    gpus         CUDA device indices, or CPU slots, that it gets
-    config       the trial's hyperparameters
-    seed         the trial's own
-    checkpoints  names in the store that it may restore, newest first; empty: from scratch
-    node         this instance's part, if the attempt spans several; each node is told its own
-    """
+    """Start an attempt of a trial. Outcome: `Started`, later `Exited`; or `Refused`."""
 
     kind: ClassVar[str] = "start"
     id: str
     trial: str
     attempt: int
-    gpus: List[int]
-    config: Dict[str, Any]
-    seed: int
-    checkpoints: List[str]
+    gpus: List[int]  # CUDA device indices, or CPU slots, that it gets
+    config: Dict[str, Any]  # the trial's hyperparameters
+    seed: int  # the trial's own
+    checkpoints: List[str]  # names in the store that it may restore, newest first; empty: none
+    # this instance's part, if the attempt spans several; each node gets its own
     node: Optional[Node] = None
 
 
 @record
 class Stop:
-    """End an attempt. Outcome: `Exited`.
-
-    checkpoint  whether the trial is asked to save and exit first; if not, it is killed at once
-    grace_s     seconds from `at` after which a trial that was asked is killed
-    at          when that was decided, in the agent's time; None: when it arrives
-    """
+    """End an attempt. Outcome: `Exited`."""
 
     kind: ClassVar[str] = "stop"
     id: str
     trial: str
     attempt: int
-    checkpoint: bool
-    grace_s: float
-    at: Optional[float] = None
+    checkpoint: bool  # whether the trial may save and exit first; if not, it is killed at once
+    grace_s: float  # seconds from `at` after which a trial that was asked is killed
+    at: Optional[float] = None  # when that was decided, in the agent's time; None: when it arrives
 
     def kill_at(self, now: float) -> float:
         """Return when the trial is killed: an order that is late, on a slow connection or from a
@@ -254,20 +206,15 @@ class Renew:
 
     When it ends, the agent lets every trial save and exit, stores what they have saved, and then
     ends itself.
-
-    for_s      the lease ends so many seconds after `at`
-    grace_s    seconds that trials then have to save and exit
-    last_s     further seconds that storing may take
-    ends_in_s  for so many seconds from `at` on trials may expect to train on; None: not known
-    at         when it was sent, in the agent's time; None: when it arrives
     """
 
     kind: ClassVar[str] = "renew"
-    for_s: float
-    grace_s: float
-    last_s: float = 120.0
+    for_s: float  # the lease ends so many seconds after `at`
+    grace_s: float  # seconds that trials then have to save and exit
+    last_s: float = 120.0  # further seconds that storing may take
+    # for so many seconds from `at` on trials may expect to train on; None: not known
     ends_in_s: Optional[float] = None
-    at: Optional[float] = None
+    at: Optional[float] = None  # when it was sent, in the agent's time; None: when it arrives
 
     def since(self, now: float) -> float:
         """Return from when `for_s` and `ends_in_s` count, however late it arrives."""
@@ -276,79 +223,54 @@ class Renew:
 
 @record
 class Slot:
-    """Presigned URLs of one checkpoint in the store, to PUT or to GET it.
+    """Presigned URLs of one checkpoint in the store, to PUT or to GET it."""
 
-    name          the checkpoint's name in the store
-    data_url      for its bytes
-    manifest_url  for its manifest
-    """
-
-    name: str
-    data_url: str
-    manifest_url: str
+    name: str  # the checkpoint's name in the store
+    data_url: str  # for its bytes
+    manifest_url: str  # for its manifest
 
 
 @record
 class Grant:
-    """What an attempt may put and get. The newest grant of an attempt replaces the one before.
-
-    puts  where its next checkpoints go, in this order, each place once
-    gets  where it gets the checkpoints that it may restore
-    """
+    """What an attempt may put and get. The newest grant of an attempt replaces the one before."""
 
     kind: ClassVar[str] = "grant"
     trial: str
     attempt: int
-    puts: List[Slot]
-    gets: List[Slot]
+    puts: List[Slot]  # where its next checkpoints go, in this order, each place once
+    gets: List[Slot]  # where it gets the checkpoints that it may restore
 
 
 @record
 class Parts:
-    """Answer to `Ask`: where the parts of a checkpoint's bytes go.
-
-    name          the checkpoint's name in the store
-    part_size     bytes of each part; the last one may have fewer
-    urls          where to PUT each part; empty: there are no parts, put it in one piece
-    complete_url  where to POST the list of parts once all are there
-    abort_url     where to DELETE the parts if that is given up
-    """
+    """Answer to `Ask`: where the parts of a checkpoint's bytes go."""
 
     kind: ClassVar[str] = "parts"
     trial: str
     attempt: int
-    name: str
-    part_size: int
-    urls: List[str]
-    complete_url: str
-    abort_url: str
+    name: str  # the checkpoint's name in the store
+    part_size: int  # bytes of each part; the last one may have fewer
+    urls: List[str]  # where to PUT each part; empty: there are no parts, put it in one piece
+    complete_url: str  # where to POST the list of parts once all are there
+    abort_url: str  # where to DELETE the parts if that is given up
 
 
 @record
 class Download:
-    """One object of the job's data.
+    """One object of the job's data."""
 
-    url   its presigned URL
-    to    the path where it goes, below the trials' working folder
-    size  number of its bytes
-    """
-
-    url: str
-    to: str
-    size: int
+    url: str  # its presigned URL
+    to: str  # the path where it goes, below the trials' working folder
+    size: int  # number of its bytes
 
 
 @record
 class Downloads:
-    """Data that the next `Prepare` fetches.
-
-    first  whether a new list begins; if not, items are added to what was said before
-    items  the objects
-    """
+    """Data that the next `Prepare` fetches."""
 
     kind: ClassVar[str] = "downloads"
-    first: bool
-    items: List[Download]
+    first: bool  # whether a new list begins; if not, items are added to what was said before
+    items: List[Download]  # the objects
 
 
 @record
@@ -372,33 +294,20 @@ class Shutdown:
 
 @record
 class Welcome:
-    """Answer to `Hello`.
-
-    version   the protocol's, as the agent speaks it
-    agent     the agent's own version
-    gpus      how many GPUs, or CPU slots, it has
-    last      number of the newest fact; 0: none
-    now       the agent's time, by which it stamps facts: in seconds, of a clock that nobody sets
-    attempts  what runs, as "trial/attempt"
-    boot      changes when the machine boots (Linux: its boot id; empty if it has none)
-    wall      the machine's wall clock, seconds since 1970; None: `now` is
-    answers   whether it answers each `Renew` with `Alive`
-    acked     number of the last fact that a daemon has acknowledged as committed; 0: none
-    ended     attempts that ran and were not among `Hello.holds`
-    """
+    """Answer to `Hello`."""
 
     kind: ClassVar[str] = "welcome"
-    version: int
-    agent: str
-    gpus: int
-    last: int
-    now: float
-    attempts: List[str]
-    boot: str
-    wall: Optional[float] = None
-    answers: bool = False
-    acked: int = 0
-    ended: List[str] = field(default_factory=list)
+    version: int  # the protocol's, as the agent speaks it
+    agent: str  # the agent's own version
+    gpus: int  # how many GPUs, or CPU slots, it has
+    last: int  # number of the newest fact; 0: none
+    now: float  # the agent's time, which stamps facts: in seconds, of a clock that nobody sets
+    attempts: List[str]  # what runs, as "trial/attempt"
+    boot: str  # changes when the machine boots (Linux: its boot id; empty if it has none)
+    wall: Optional[float] = None  # the machine's wall clock, seconds since 1970; None: `now` is
+    answers: bool = False  # whether it answers each `Renew` with `Alive`
+    acked: int = 0  # number of the last fact that a daemon has acknowledged as committed; 0: none
+    ended: List[str] = field(default_factory=list)  # attempts that ran and are not in `Hello.holds`
 
 
 @record
@@ -410,17 +319,13 @@ class Alive:
 
 @record
 class Ask:
-    """Ask where to put a checkpoint in parts. It is no fact: it is asked again on a new connection.
-
-    name  the place for it, one of those granted
-    size  number of its bytes
-    """
+    """Ask where to put a checkpoint in parts. No fact: it is asked again on a new connection."""
 
     kind: ClassVar[str] = "ask"
     trial: str
     attempt: int
-    name: str
-    size: int
+    name: str  # the place for it, one of those granted
+    size: int  # number of its bytes
 
 
 @record
@@ -437,9 +342,6 @@ class Prepared:
 class Refused:
     """The order `id` cannot be carried out.
 
-    why        the reason, for people
-    unhealthy  whether this machine is at fault, so that another one might do
-
     With `seq` 0 and no `id` it is no fact but the answer to a `Hello` that is not for this agent.
     The connection then closes.
     """
@@ -448,8 +350,8 @@ class Refused:
     seq: int
     at: float
     id: str
-    why: str
-    unhealthy: bool = False
+    why: str  # the reason, for people
+    unhealthy: bool = False  # whether this machine is at fault, so that another one might do
 
 
 @record
@@ -467,116 +369,80 @@ class Started:
 
 @record
 class Training:
-    """The trial has called `running()` for the first time.
-
-    epoch  how many reports its restored checkpoint has; 0: it begins from scratch
-    """
+    """The trial has called `running()` for the first time."""
 
     kind: ClassVar[str] = "training"
     seq: int
     at: float
     trial: str
     attempt: int
-    epoch: int
+    epoch: int  # how many reports its restored checkpoint has; 0: it begins from scratch
 
 
 @record
 class Reported:
-    """The trial has called `report()`.
-
-    epoch    how many reports it has made so far
-    metrics  what it reported; None: not a finite number
-    unit_s   seconds of the longest recent unit of work between two calls of `running()`, which is
-             how long a stop may take to be noticed
-    line     the line of output that the first report of an attempt was read from; else empty
-    """
+    """The trial has called `report()`."""
 
     kind: ClassVar[str] = "reported"
     seq: int
     at: float
     trial: str
     attempt: int
-    epoch: int
-    metrics: Dict[str, Optional[float]]
+    epoch: int  # how many reports it has made so far
+    metrics: Dict[str, Optional[float]]  # what it reported; None: not a finite number
+    # seconds of the longest recent unit of work between two calls of `running()`, which is how long
+    # a stop may take to be noticed
     unit_s: float
-    line: str = ""
+    line: str = ""  # line of output that the first report of an attempt was read from; else empty
 
 
 @record
 class Checkpointed:
-    """A checkpoint is in the store, whole.
-
-    name     its name there
-    epoch    how many reports had been made
-    metrics  those of the last of them
-    sha256   checksum of its bytes, in hex
-    size     number of its bytes
-    save_s   seconds that it took to save and store it
-    free     bytes that are free now on the disk of the store; None: that is not known
-    """
+    """A checkpoint is in the store, whole."""
 
     kind: ClassVar[str] = "checkpointed"
     seq: int
     at: float
     trial: str
     attempt: int
-    name: str
-    epoch: int
-    metrics: Dict[str, Optional[float]]
-    sha256: str
-    size: int
-    save_s: float
+    name: str  # its name there
+    epoch: int  # how many reports had been made
+    metrics: Dict[str, Optional[float]]  # metrics of the last report
+    sha256: str  # checksum of its bytes, in hex
+    size: int  # number of its bytes
+    save_s: float  # seconds that it took to save and store it
+    # bytes that are free now on the disk of the store; None: that is not known
     free: Optional[int] = None
 
 
 @record
 class Exited:
-    """No process of the attempt is left, and its GPUs are free.
-
-    cause     "asked": by a `Stop`; "lease": the lease ended; "lost": the agent itself had died and
-              cleaned up on its return; "finished": by itself with exit status 0; "crashed":
-              anything else
-    code      exit status of the launcher, negative for a signal; None if unknown
-    rank      the guilty rank, when it crashed; None if unknown
-    tail      last lines of that rank's log
-    silent    since when that rank has written nothing, None if unknown; of several
-              nodes, the first to fall silent has the guilty one
-    signal    the signal that killed that rank; None if none did, or it is unknown
-    waited_s  seconds that others had waited for that rank, if the attempt was ended because it
-              hung; None if not
-    started   whether any process of it ever existed; if not, it never used its GPUs
-    """
+    """No process of the attempt is left, and its GPUs are free."""
 
     kind: ClassVar[str] = "exited"
     seq: int
     at: float
     trial: str
     attempt: int
+    # "asked": by a `Stop`; "lease": the lease ended; "lost": the agent itself had died and cleaned
+    # up on its return; "finished": by itself with exit status 0; "crashed": anything else
     cause: str
-    code: Optional[int]
-    rank: Optional[int] = None
-    tail: List[str] = field(default_factory=list)
+    code: Optional[int]  # exit status of the launcher, negative for a signal; None if unknown
+    rank: Optional[int] = None  # the guilty rank, when it crashed; None if unknown
+    tail: List[str] = field(default_factory=list)  # last lines of that rank's log
+    # since when that rank has written nothing, None if unknown; of several nodes, the first to fall
+    # silent has the guilty one
     silent: Optional[float] = None
-    signal: Optional[int] = None
+    signal: Optional[int] = None  # the signal that killed that rank; None: none did, or unknown
+    # seconds that others had waited for that rank, if it hung and the attempt was ended; else None
     waited_s: Optional[float] = None
-    started: bool = True
+    started: bool = True  # whether any process of it ever existed; if not, it never used its GPUs
 
 
 @record
 class Complained:
     """Something may be wrong with an attempt. Each kind but "quiet" and "waits" is told once for an
     attempt.
-
-    what  "output": a line of `out.jsonl` cannot be read; "not-stored": a checkpoint cannot be put
-          into the store, now or ever; "untracked": its checkpoints hold no state; "warning": its
-          training side warns of something; "number", "constraint": a pattern may not find what it
-          should; "quiet": it has run for a while and not reported; "still": it does nothing at
-          all; "error": it goes on after an error, of which `why` has the words;
-          "shared": it has written into what all trials share;
-          "often": only some of its reports are told, so many a second as `why` says; "skipped": it
-          writes faster than can be read, and parts were skipped; "waits": until now it has waited
-          for GPUs, and has not started
-    why   the reason, for people
     """
 
     kind: ClassVar[str] = "complained"
@@ -584,38 +450,41 @@ class Complained:
     at: float
     trial: str
     attempt: int
+    # "output": a line of `out.jsonl` cannot be read
+    # "not-stored": a checkpoint cannot be put into the store, now or ever
+    # "untracked": its checkpoints hold no state
+    # "warning": its training side warns of something
+    # "number", "constraint": a pattern may not find what it should
+    # "quiet": it has run for a while and not reported
+    # "still": it does nothing at all
+    # "error": it goes on after an error, of which `why` has the words
+    # "shared": it has written into what all trials share
+    # "often": only some of its reports are sent, so many a second as `why` says
+    # "skipped": it writes faster than can be read, and parts were skipped
+    # "waits": it has waited for GPUs until now, and has not started
     what: str
-    why: str
+    why: str  # the reason, for people
 
 
 @record
 class Stalled:
-    """An attempt on several instances stands still on this one, or has done so.
-
-    hung          whether some ranks here do nothing; if not, all wait for ranks elsewhere
-    units, ticks  how far the hindmost ranks here have come
-    over          whether they move again
-    """
+    """An attempt on several instances stands still on this one, or has done so."""
 
     kind: ClassVar[str] = "stalled"
     seq: int
     at: float
     trial: str
     attempt: int
-    hung: bool
-    units: int
-    ticks: int
-    over: bool = False
+    hung: bool  # whether some ranks here do nothing; if not, all wait for ranks elsewhere
+    units: int  # calls of `running()` that the hindmost ranks here have begun
+    ticks: int  # their backward passes and steps since the last of these calls
+    over: bool = False  # whether they move again
 
 
 @record
 class Waited:
     """How much ranks of an attempt have waited for others. Told now and then, if it is much or the
     attempt spans several instances.
-
-    over_s  seconds over which that was counted
-    ranks   their numbers among all ranks of the attempt
-    shares  the share of that time that each of them has waited, from 0 to 1
     """
 
     kind: ClassVar[str] = "waited"
@@ -623,58 +492,47 @@ class Waited:
     at: float
     trial: str
     attempt: int
-    over_s: float
-    ranks: List[int]
-    shares: List[float]
+    over_s: float  # seconds over which that was counted
+    ranks: List[int]  # their numbers among all ranks of the attempt
+    shares: List[float]  # the share of that time that each of them has waited, from 0 to 1
 
 
 @record
 class Noticed:
-    """This instance must be left; or there is something to know about it.
-
-    what  "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it
-          cannot be used any more; "cold": it stays, but it or its trials start more slowly than
-          they could
-    by    when the cloud takes it away, None if it does not say
-    why   the reason, if it is unhealthy or cold
-    """
+    """This instance must be left; or there is something to know about it."""
 
     kind: ClassVar[str] = "noticed"
     seq: int
     at: float
+    # "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it cannot
+    # be used any more; "cold": it stays, but it or its trials start more slowly than they could
     what: str
-    by: Optional[float]
-    why: str = ""
+    by: Optional[float]  # when the cloud takes it away, None if it does not say
+    why: str = ""  # the reason, if it is unhealthy or cold
 
 
 @record
 class Computed:
     """How busy the GPUs of this instance were of late. Told when that has changed, at most twice in
     a minute, and only where NVIDIA's driver says it.
-
-    shares  for each of its GPUs the share of the time, from 0 to 1, in which it computed; None:
-            that is not known
     """
 
     kind: ClassVar[str] = "computed"
     seq: int
     at: float
+    # share of the time (0 to 1) in which each of its GPUs computed; None: not known
     shares: List[Optional[float]]
 
 
 @record
 class Shared:
-    """How many GPUs of this instance the run may use from now on, beside other runs.
-
-    gpus  their number, at least 1: those with lower numbers than this
-    why   the reason, for people
-    """
+    """How many GPUs of this instance the run may use from now on, beside other runs."""
 
     kind: ClassVar[str] = "shared"
     seq: int
     at: float
-    gpus: int
-    why: str
+    gpus: int  # their number, at least 1: those with lower numbers than this
+    why: str  # the reason, for people
 
 
 def _since(at: Optional[float], now: float) -> float:

@@ -27,18 +27,12 @@ class PushError(Exception):
 
 
 class FileEntry(NamedTuple):
-    """One file of the folder.
+    """One file of the folder."""
 
-    path        its path below the folder
-    sha256      checksum of its bytes, in hex
-    size        number of its bytes
-    executable  whether it can be executed
-    """
-
-    path: str
-    sha256: str
-    size: int
-    executable: bool
+    path: str  # its path below the folder
+    sha256: str  # checksum of its bytes, in hex
+    size: int  # number of its bytes
+    executable: bool  # whether it can be executed
 
 
 def checked(entries: List[FileEntry]) -> List[FileEntry]:
@@ -143,14 +137,10 @@ def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
 
 
 class Contents(NamedTuple):
-    """What a folder that was received has.
+    """What a folder that was received has."""
 
-    tree   the checksum of all of it, as its sender computes it; empty: something is lacking
-    parts  the checksum of the files in each folder of it; "" has those in none
-    """
-
-    tree: str
-    parts: Dict[str, str]
+    tree: str  # the checksum of all of it, as its sender computes it; empty: something is lacking
+    parts: Dict[str, str]  # the checksum of the files in each folder of it; "" has those in none
 
 
 class Received:

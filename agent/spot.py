@@ -36,14 +36,10 @@ LONGEST = 1 << 16
 
 @record
 class Notice:
-    """What the cloud announces.
+    """What the cloud announces."""
 
-    what  "interruption": it takes this instance away; "rebalance": it probably will
-    by    when it takes it away (wall clock); None if that is not said
-    """
-
-    what: str
-    by: Optional[float] = None
+    what: str  # "interruption": it takes this instance away; "rebalance": it probably will
+    by: Optional[float] = None  # when it takes it away (wall clock); None if that is not said
 
 
 class Metadata:

@@ -24,16 +24,11 @@ TOLD_SHARE = 0.25
 
 @record
 class Waits:
-    """How much ranks have waited.
+    """How much ranks have waited."""
 
-    over_s  seconds over which that was counted
-    ranks   their numbers among all ranks of the attempt
-    shares  the share of that time that each of them has waited, from 0 to 1
-    """
-
-    over_s: float
-    ranks: List[int]
-    shares: List[float]
+    over_s: float  # seconds over which that was counted
+    ranks: List[int]  # their numbers among all ranks of the attempt
+    shares: List[float]  # the share of that time that each of them has waited, from 0 to 1
 
 
 class StragglerDetector:

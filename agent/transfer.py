@@ -77,17 +77,12 @@ class CheckpointStore(Protocol):
 class Directory:
     """A checkpoint store in a directory. It is quick, and ready unless the directory could not be
     written just now (full, not mounted, write-protected).
-
-    folder    the directory
-    goal      by what its checkpoints are compared
-    again_at  when it is tried again after a failure, in seconds of the monotonic clock
-    cut_at    when what is being put is given up, in seconds of the monotonic clock
     """
 
     folder: Path
-    goal: Goal
-    again_at: float = 0.0
-    cut_at: float = math.inf
+    goal: Goal  # by what its checkpoints are compared
+    again_at: float = 0.0  # when it is tried again after a failure, seconds of the monotonic clock
+    cut_at: float = math.inf  # when a put is given up, in seconds of the monotonic clock
 
     def ready(self) -> bool:
         """Tell whether it has not just failed."""

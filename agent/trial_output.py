@@ -64,10 +64,6 @@ class TrialOutput:
     `local` is the folder of its checkpoints here, which are compared by `goal`. `_waiting` has
     those that are to be stored, oldest first, with the seconds that each took to write; `_best` is
     the worth of the best one that this attempt has stored.
-
-    reported_at  when it last reported, or began, by the monotonic clock; infinite: it has not begun
-    longest_s    seconds of its longest wait for a report
-    read_to      bytes of the file that `drain` has looked at
     """
 
     def __init__(
@@ -91,13 +87,14 @@ class TrialOutput:
         self._best: Optional[float] = None
         self.checkpoint_store = checkpoint_store
         self._offset = 0
-        self.read_to = 0
+        self.read_to = 0  # bytes of the file that `drain` has looked at
         self._complaints = 0
         self._line = 0
         self._quiet_since: Optional[float] = None
         self._quiet_s = QUIET_S
+        # when it last reported, or began, by the monotonic clock; infinite: it has not begun
         self.reported_at = math.inf
-        self.longest_s = 0.0
+        self.longest_s = 0.0  # seconds of its longest wait for a report
         self._failures = 0
         self._untold: List[Maker] = []
         self._told: Set[Tuple[str, Any]] = set()

@@ -67,16 +67,12 @@ class OddImportError(Exception):
 
 
 class ForkedProcess:
-    """A process that another one has forked for this one, which has become its parent.
-
-    pid         its id
-    returncode  its exit status, negative for a signal; None while it runs
-    """
+    """A process that another one has forked for this one, which has become its parent."""
 
     def __init__(self, pid: int) -> None:
         """Watch it. Raises `OSError` if the system cannot tell of its end."""
         self.pid = pid
-        self.returncode: Optional[int] = None
+        self.returncode: Optional[int] = None  # exit status, negative: a signal; None: it runs
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._descriptor = os.pidfd_open(pid)

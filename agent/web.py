@@ -76,16 +76,11 @@ class CutError(WebError):
 
 @record
 class Piece:
-    """Part of an open file.
+    """Part of an open file."""
 
-    descriptor  the file's
-    start       offset of its first byte
-    size        number of its bytes
-    """
-
-    descriptor: int
-    start: int
-    size: int
+    descriptor: int  # the file's
+    start: int  # offset of its first byte
+    size: int  # number of its bytes
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the bytes, at most `BLOCK` at once. Raises `OSError` if the file has become too

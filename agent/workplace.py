@@ -37,13 +37,10 @@ Folder = Tuple[str, Sequence[str]]
 
 
 class Laid(NamedTuple):
-    """What was laid out in the folder of an attempt.
+    """What was laid out in the folder of an attempt."""
 
-    began  when, by the clock of the filesystem, ns
-    known  size and time of each file that is a copy, or not older than that; by its path
-    """
-
-    began: int
+    began: int  # when, by the clock of the filesystem, ns
+    # size and time of each file that is a copy, or not older than that; by its path
     known: Dict[str, Signature]
 
 

@@ -33,24 +33,21 @@ class OddModuleError(BaseException):
 
     packages  the packages that are left to the trials: the module's own comes first, then those
               that import it
-    good      the modules that were imported before
     """
 
     def __init__(self, packages: Iterable[str], why: str) -> None:
         super().__init__(why)
         self.packages = list(dict.fromkeys(packages))
-        self.good: List[str] = []
+        self.good: List[str] = []  # the modules that were imported before
 
 
 class Imports:
-    """What was imported beforehand.
-
-    asked  environment variables that modules asked for when they were imported
-    made   environment variables that they have set, or removed (None)
-    """
+    """What was imported beforehand."""
 
     def __init__(self) -> None:
+        # environment variables that modules asked for when they were imported
         self.asked: Set[str] = set()
+        # environment variables that they have set, or removed (None)
         self.made: Dict[str, Optional[str]] = {}
 
     def load(self, names: Sequence[str], odd: Iterable[str], beside: str) -> None:
@@ -158,14 +155,11 @@ def _is_package(folder: str, ends: List[str]) -> bool:
 
 
 class _Traces:
-    """What imports may leave behind.
-
-    threads  how many there are
-    devices  whether a GPU's driver has been called
-    """
+    """What imports may leave behind."""
 
     def __init__(self) -> None:
         self.threads = _count_threads()
+        # whether a GPU's driver has been called
         self.devices = any(map(_is_gpu, os.listdir("/proc/self/fd")))
 
 
@@ -205,14 +199,11 @@ def _why_odd(before: _Traces, now: _Traces) -> str:
 class _Spy:
     """Notes which variables are asked for in `os.environ`, and ends the import of a module that
     asks for one that is different in each rank, or imports one of the packages `odd`.
-
-    asked  their names
-    error  why an import was ended
     """
 
     def __init__(self, odd: Iterable[str]) -> None:
-        self.asked: Set[str] = set()
-        self.error: Optional[OddModuleError] = None
+        self.asked: Set[str] = set()  # names of these variables
+        self.error: Optional[OddModuleError] = None  # why an import was ended
         self._odd = frozenset(odd)
 
     def __enter__(self) -> "_Spy":  # noqa: PYI034

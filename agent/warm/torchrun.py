@@ -131,11 +131,9 @@ class _WaitingRank:
 
 
 class ForkedRank:
-    """What torchrun uses of `subprocess.Popen`, for a rank that is there already.
+    """What torchrun uses of `subprocess.Popen`, for a rank that is there already."""
 
-    waiting  the ranks that are not wanted yet
-    """
-
+    # the ranks that are not wanted yet
     waiting: List[_WaitingRank] = []  # noqa: RUF012
 
     def __init__(
