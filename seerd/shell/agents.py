@@ -89,28 +89,19 @@ class ForeignError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What came of preparing an instance.
+    """What came of preparing an instance."""
 
-    why    why it cannot be used; empty if it can
-    retry  whether another instance might do
-    """
-
-    why: str = ""
-    retry: bool = False
+    why: str = ""  # why it cannot be used; empty if it can
+    retry: bool = False  # whether another instance might do
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """An instance is to be made ready.
+    """An instance is to be made ready."""
 
-    order  says for what
-    job    whose data is fetched first; None: that of all jobs
-    done   what comes of it
-    """
-
-    order: Prepare
-    job: str | None
-    done: asyncio.Future[Readiness]
+    order: Prepare  # what it is prepared for
+    job: str | None  # whose data is fetched first; None: that of all jobs
+    done: asyncio.Future[Readiness]  # what comes of it
 
     def answer(self, readiness: Readiness) -> None:
         """Tell what has come of it, if that was not told."""
@@ -123,16 +114,7 @@ def _wish(order: Prepare, job: str | None = None) -> _Wish:
 
 
 class Conversation:
-    """The conversation with the agent of one instance.
-
-    orders   makes the orders that the agent is told
-    boot     boot id of its machine, empty if not known yet
-    ahead_s  how far its time is ahead of the steady clock here (`clock.wall`), seconds
-    off_s    the same of its wall clock, or compared with the wall clock here if that is nearer: if
-             the wall clock was wrong when this process began and is right now, that is no fault of
-             the machine
-    welcome  what the agent has answered to the last connection; None: nothing yet
-    """
+    """The conversation with the agent of one instance, whose orders `orders` makes."""
 
     def __init__(self, orders: InstanceOrders, losses: Losses, tasks: asyncio.TaskGroup) -> None:
         self.orders = orders
@@ -141,9 +123,13 @@ class Conversation:
         self._core = orders.core
         self._losses = losses
         self._tasks = tasks
+        # boot: boot id of its machine; empty: not known yet
         self._seen, self.boot = self._core.known(self.instance)
+        # ahead_s: seconds that its time is ahead of the steady clock here (`clock.wall`)
+        # off_s: the same of its wall clock, or compared with the wall clock here if that is nearer:
+        # if that was wrong when this process began and is right now, it is no fault of the machine
         self.ahead_s = self.off_s = 0.0
-        self.welcome: Welcome | None = None
+        self.welcome: Welcome | None = None  # the agent's answer to the last connection
         self._writer: Writer | None = None
         self._speaking = asyncio.Lock()
         self._starting: Counter[str] = Counter()

@@ -32,18 +32,12 @@ NAME = re.compile(rf"trials/t[0-9]{{4,9}}/[0-9]{{1,9}}/logs/(?:{PART}/){{0,5}}{P
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What one machine has answered.
+    """What one machine has answered."""
 
-    place  the machine's name
-    logs   the last bytes of each log that has changed, by its name
-    until  the moment from which to ask the next time, by the machine's clock
-    more   whether there are others, so that the next time is now
-    """
-
-    place: str
-    logs: Mapping[str, bytes]
-    until: float
-    more: bool = False
+    place: str  # the machine's name
+    logs: Mapping[str, bytes]  # the last bytes of each log that has changed, by its name
+    until: float  # the moment from which to ask the next time, by the machine's clock
+    more: bool = False  # whether more logs have changed, so that the next time is now
 
 
 Source = Callable[[str, float], Awaitable[Printed | None]]

@@ -72,17 +72,14 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Daemon:
-    """Runs one run, from where its journal ends to the end of the run.
-
-    leftovers  what there still is of the run when it has ended
-    """
+    """Runs one run, from where its journal ends to the end of the run."""
 
     def __init__(
         self, state: State, journal: Journal, environment: RunEnvironment, watcher: Watcher
     ) -> None:
         self.state = state
         self.clock = RunClock(journal.origin)
-        self.leftovers = Leftovers()
+        self.leftovers = Leftovers()  # what still exists of the run when it has ended
         self._journal = journal
         self._watcher = watcher
         self._queue = EventQueue()

@@ -91,17 +91,13 @@ class Reattached:
     """What is found after a restart. An agent that has not answered yet counts as alive: the daemon
     goes on trying, and its instance is lost later if it never answers, as after a broken
     connection.
-
-    alive  instances that are still there
-    ended  when the others ended, as far as their cloud tells: seconds since the run began
-    saved  checkpoints in the store that the journal may not know yet
-    others rented instances that were not known; all have ended
     """
 
-    alive: tuple[str, ...]
+    alive: tuple[str, ...]  # instances that still exist
+    # when the others ended, as far as their cloud tells: seconds since the run began
     ended: dict[str, float]
-    saved: tuple[Checkpoint, ...]
-    others: tuple[Loss, ...]
+    saved: tuple[Checkpoint, ...]  # checkpoints in the store that the journal may not know yet
+    others: tuple[Loss, ...]  # rented instances that the journal does not know; all have ended
 
 
 class Dispatch:

@@ -19,13 +19,10 @@ MOST_FIRST = 2000
 
 
 class EventQueue:
-    """Events, of which reports come last.
-
-    is_bounded  whether `room` waits
-    """
+    """Events, of which reports come last."""
 
     def __init__(self) -> None:
-        self.is_bounded = True
+        self.is_bounded = True  # whether `room` waits
         self._first: deque[AnyEvent] = deque()
         self._reports: dict[str, deque[TrialReported]] = {}
         self._there, self._taken = asyncio.Event(), asyncio.Event()

@@ -73,14 +73,10 @@ Request = ExtendRequest | AddRequest | JobRequest | StopJobRequest | WeighReques
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer to a request.
+    """The answer to a request."""
 
-    denied  why it cannot be; None: it is so from now on
-    detail  text for people, if there is more to say; else empty
-    """
-
-    denied: DenyCause | None
-    detail: str = ""
+    denied: DenyCause | None  # why it cannot be; None: it is so from now on
+    detail: str = ""  # text for people, if there is more to say; else empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,16 +57,11 @@ OLDER = (b'"assumed"', b'"eliminated"')
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event and what was decided.
+    """One event and what was decided."""
 
-    seq      sequence number, from 1
-    event    what happened
-    decided  the decisions that followed
-    """
-
-    seq: int
-    event: AnyEvent
-    decided: list[AnyDecision]
+    seq: int  # sequence number, from 1
+    event: AnyEvent  # what happened
+    decided: list[AnyDecision]  # the decisions that followed
 
     @property
     def commands(self) -> list[AnyCommand]:
@@ -79,10 +74,7 @@ class _BrokenError(Exception):
 
 
 class Journal:
-    """One run's journal. Others may open it `read_only` while the daemon writes.
-
-    damage  what is wrong with it, as far as was read; empty: nothing
-    """
+    """One run's journal. Others may open it `read_only` while the daemon writes."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection

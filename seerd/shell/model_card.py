@@ -21,24 +21,15 @@ from seerd.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is handed back.
+    """A model that is handed back."""
 
-    run          the run that made it
-    trial        the trial that saved it
-    config       the trial's value of each hyperparameter
-    seed         seed of the trial's random numbers
-    reports      how many reports the trial had made
-    metric_name  name of the metric by which it is the best
-    metric       that metric; with `metric.smooth` the mean of the last reports
-    """
-
-    run: str
-    trial: str
-    config: Mapping[str, Any]
-    seed: int
-    reports: int
-    metric_name: str
-    metric: float
+    run: str  # the run that made it
+    trial: str  # the trial that saved it
+    config: Mapping[str, Any]  # the trial's value of each hyperparameter
+    seed: int  # seed of the trial's random numbers
+    reports: int  # how many reports the trial had made
+    metric_name: str  # name of the metric by which it is the best
+    metric: float  # that metric; with `metric.smooth` the mean of the last reports
 
 
 async def manifest_of(store: Store, trial: str, name: str) -> Manifest | None:

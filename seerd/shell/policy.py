@@ -169,16 +169,11 @@ class PolicyProcess:
 
 @dataclass(slots=True)
 class _Known:
-    """What the process knows of a trial.
+    """What the process knows of a trial."""
 
-    status  the status that it was told; None: nothing was told yet
-    count   how many reports it was told
-    last    the last of these
-    """
-
-    status: TrialStatus | None = None
-    count: int = 0
-    last: Report | None = None
+    status: TrialStatus | None = None  # the status that it was sent; None: nothing was sent yet
+    count: int = 0  # how many reports it was sent
+    last: Report | None = None  # the last of these
 
     def news(self, trial: TrialView) -> TrialNews | None:
         """Return what the process does not know yet of this trial; None if it knows everything.

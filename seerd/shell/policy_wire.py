@@ -23,64 +23,41 @@ MOST_BYTES = 1 << 28
 
 
 class Opening(Struct, frozen=True):
-    """The first message: what does not change during a run.
+    """The first message: what does not change during a run."""
 
-    problem  the problem, which names the policy
-    limit_s  how long the daemon waits for an answer, seconds
-    plan     "module:function" to ask instead of the problem's policy; for tests
-    """
-
-    problem: Problem
-    limit_s: float
-    plan: str = ""
+    problem: Problem  # the problem, which names the policy
+    limit_s: float  # how long the daemon waits for an answer, seconds
+    plan: str = ""  # "module:function" to ask instead of the problem's policy; for tests
 
 
 class TrialNews(Struct, frozen=True, array_like=True):
-    """A trial that is new, or that has changed since the question before.
-
-    trial    its id
-    status   its status now
-    kept     how many of its first reports are unchanged
-    reports  the reports that follow those
-    config   its configuration, if it is new
-    """
+    """A trial that is new, or that has changed since the question before."""
 
     trial: str
     status: TrialStatus
-    kept: int
-    reports: list[Report]
-    config: dict[str, Value] | None = None
+    kept: int  # how many of its first reports are unchanged
+    reports: list[Report]  # the reports that follow those
+    config: dict[str, Value] | None = None  # its configuration, if it is new
 
 
 class Anew(Struct, frozen=True):
     """Forget everything: this is what the policy remembers, and its plan. All trials follow as
     news.
-
-    memory  what the policy remembers
-    order   its plan
     """
 
-    memory: dict[str, Any]
-    order: tuple[Put, ...]
+    memory: dict[str, Any]  # what the policy remembers
+    order: tuple[Put, ...]  # its plan
 
 
 class Question(Struct, frozen=True):
-    """A question: what does the policy want now.
+    """A question: what does the policy want now."""
 
-    id     the question's id, which the reply repeats
-    now_s  seconds since the run began
-    mode   whether more or less of the metric is better
-    news   trials that have changed, then new ones in their order
-    spent  see `seerd.planner.model.View`
-    anew   what to begin again from; None: go on from the question before
-    """
-
-    id: str
-    now_s: float
-    mode: Mode
-    news: list[TrialNews]
-    anew: Anew | None = None
-    spent: dict[str, float] = {}
+    id: str  # the question's id, which the reply repeats
+    now_s: float  # seconds since the run began
+    mode: Mode  # whether more or less of the metric is better
+    news: list[TrialNews]  # trials that have changed, then new ones in their order
+    anew: Anew | None = None  # what to begin again from; None: go on from the question before
+    spent: dict[str, float] = {}  # see `seerd.planner.model.View`
 
 
 class Answered(Struct, frozen=True, tag="answered"):

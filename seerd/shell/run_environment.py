@@ -74,47 +74,36 @@ class Sources(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """What a run acts on.
+    """What a run acts on."""
 
-    provider   where instances come from
-    store      where checkpoints are kept
-    policy     asks the run's policy
-    job        what is trained; where jobs share the run, only what they share
-    jobs       what is trained for each of the jobs that share the run
-    run        the run's id
-    metric     name of the metric that is reported, if the run is one job
-    result     folder for the best model; a folder of each job's in it, where jobs share the run
-    rented     whether instances switch themselves off when nobody renews the lease of their agents
-    expected   what a healthy instance has; None where nothing is checked
-    sources    sends instances what the jobs' trials run; None: they have that anyway
-    data       lists what instances download before their setup commands, with fresh URLs: for all
-               jobs, or for one
-    collector  brings what trials print on other machines; None where they print here
-    uploads    says how far long uploads to machines have come, empty if there is none now; None:
-               there never is one
-    inbox      what the person asks of the run while it goes on; None: nothing can be asked
-    until      when the instances that are rented now end themselves, in wall clock seconds since
-               1970; infinite where nothing is rented
-    prolong    lets what is rented and signed from now on last for a later deadline, given in wall
-               clock seconds since 1970
-    """
-
-    provider: Provider
-    store: Store
-    policy: Asker
-    job: Job
-    run: str
-    metric: str
-    result: Path
+    provider: Provider  # where instances come from
+    store: Store  # where checkpoints are kept
+    policy: Asker  # asks the run's policy
+    job: Job  # what is trained; where jobs share the run, only what they share
+    run: str  # the run's id
+    metric: str  # name of the metric that is reported, if the run is one job
+    result: Path  # folder for the best model; where jobs share the run, with a folder for each
+    # what is trained for each of the jobs that share the run
     jobs: list[Job] = field(default_factory=list)
+    # whether instances switch themselves off when nobody renews the lease of their agents
     rented: bool = False
-    expected: Expected | None = None
+    expected: Expected | None = None  # what a healthy instance has; None where nothing is checked
+    # sends instances what the jobs' trials run; None: they have that anyway
     sources: Sources | None = None
+    # lists, with fresh URLs, what instances download before their setup commands, for all jobs or
+    # one
     data: Callable[[str | None], Awaitable[list[Download]]] | None = None
+    # brings what trials print on other machines; None where they print here
     collector: Collector | None = None
+    # says how far long uploads to machines are; empty: there are none now; None: there never are
     uploads: Callable[[], str] | None = None
+    # what the person asks of the run while it goes on; None: nothing can be asked
     inbox: Inbox | None = None
+    # when the instances that are rented now end themselves, in wall clock seconds since 1970;
+    # infinite where nothing is rented
     until: Callable[[], float] = lambda: math.inf
+    # extends the expiry of what is rented and signed from now on to a later deadline, given in wall
+    # clock seconds since 1970
     prolong: Callable[[float], None] = lambda deadline: None
 
     def metric_of(self, trial: str) -> str:
@@ -125,18 +114,12 @@ class RunEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt that holds GPUs.
-
-    trial    the trial's id
-    attempt  the attempt's number
-    saved    how many checkpoints of the attempt are confirmed
-    newest   name of the trial's last checkpoint; empty if it has none
-    """
+    """An attempt that holds GPUs."""
 
     trial: str
-    attempt: int
-    saved: int
-    newest: str = ""
+    attempt: int  # the attempt's number
+    saved: int  # how many checkpoints of the attempt are confirmed
+    newest: str = ""  # name of the trial's last checkpoint; empty if it has none
 
 
 class Core(Protocol):

@@ -52,36 +52,24 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class CopyTerms:
-    """Under what terms a source is copied.
+    """Under what terms a source is copied."""
 
-    say         prints one line for the person
-    most_s      seconds that the copy may take; infinite: as long as it takes
-    deadline_s  the run's deadline, which messages name
-    elsewhere   whether it is sent to other machines, where links lead nowhere: they are followed
-    follow      links that may lead out of the source; `*` stands for a part of a name
-    """
-
-    say: Say = lambda line: None
-    most_s: float = math.inf
-    deadline_s: float = math.inf
+    say: Say = lambda line: None  # prints one line for the person
+    most_s: float = math.inf  # seconds that the copy may take; infinite: as long as it takes
+    deadline_s: float = math.inf  # the run's deadline, which messages name
+    # whether it is sent to other machines, where links lead nowhere: they are followed
     elsewhere: bool = False
-    follow: Collection[str] = ()
+    follow: Collection[str] = ()  # links that may lead out of the source; `*`: a part of a name
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file that is to be copied.
+    """A file that is to be copied."""
 
-    name     its path, relative to the source
-    path     where it is
-    size     bytes that it takes on the disk, holes excepted
-    link_to  another copy that can be linked instead; None: there is none
-    """
-
-    name: str
-    path: str
-    size: int
-    link_to: Path | None
+    name: str  # its path, relative to the source
+    path: str  # where it is
+    size: int  # bytes that it takes on the disk, holes excepted
+    link_to: Path | None  # another copy that can be linked instead; None: there is none
 
 
 def copy_source(

@@ -23,14 +23,11 @@ SUM = 16
 class Tip(msgspec.Struct, frozen=True):
     """How far a journal goes, in a file beside it that is written after each commit. A power cut
     may leave an older one, never a newer one.
-
-    seq, at  of the last row
-    meta     what the journal says of itself, but for its checksum
     """
 
-    seq: int
-    at: float
-    meta: dict[str, str]
+    seq: int  # number of the last row
+    at: float  # time of the last row
+    meta: dict[str, str]  # what the journal says of itself, but for its checksum
 
     @classmethod
     def read(cls, journal: Path) -> Tip | None:

@@ -34,56 +34,39 @@ def _never(trial: str, attempt: int, report: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """How one simulated world behaves.
+    """How one simulated world behaves."""
 
-    metric          gives the metric of each report
-    unit_s          gives the seconds of training until each report
-    crashes         whether an attempt crashes instead of making a report: (trial, attempt, report)
-    blocked         whether something is in the way of an attempt that begins, by how many others
-                    of its job hold GPUs
-    saves_every_s   a checkpoint follows a report if the last one is at least so many seconds old;
-                    None: it follows the first and every fifth report
-    most_reports    a trial's script ends by itself after this many reports; None: never
-    pending         from the request until an instance runs
-    boot            from there until its agent takes orders
-    start           from the order until an attempt trains
-    stop            from being asked to stop until an attempt has saved and exited
-    release         from the request to terminate until an instance is no longer billed
-    release_most_s  most seconds of `release`
-    partial         what becomes of the work since the last report when an attempt is asked to stop:
-                    it is lost, finished first, or kept
-    deaf            attempts ignore being asked to stop
-    straggling      standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20,
-                    appendix A.1)
-    drop_rate       share of attempts that crash, for each second of training
-    lifetime_s      mean seconds until an instance is interrupted (spot); None: never
-    notice_s        seconds between the notice and an interruption; None: no notice
-    sudden          share of interruptions without a notice
-    capacity        how many instances the cloud has for the run, by seconds since the run began;
-                    None: as many as it wants
-    jobs            job -> how its trials behave, for a run that jobs share
-    """
-
-    metric: Metric
+    metric: Metric  # gives the metric of each report
+    # gives the seconds of training until each report
     unit_s: UnitTime = lambda config, report, gpus: 1.0
+    # whether an attempt crashes instead of making a report: (trial, attempt, report)
     crashes: Callable[[str, int, int], bool] = _never
+    # whether something is in the way of a new attempt, by how many of its job hold GPUs
     blocked: Callable[[int], bool] = lambda beside: False
+    # a checkpoint follows a report if the last one is at least so many seconds old; None: it
+    # follows the first and every fifth report
     saves_every_s: float | None = None
+    # a trial's script ends by itself after this many reports; None: never
     most_reports: int | None = None
-    pending: Latency = NONE
-    boot: Latency = BOOT
-    start: Latency = START
-    stop: Latency = STOP
-    release: Latency = RELEASE
-    release_most_s: float = math.inf
+    pending: Latency = NONE  # from the request until an instance runs
+    boot: Latency = BOOT  # from there until its agent takes orders
+    start: Latency = START  # from the order until an attempt trains
+    stop: Latency = STOP  # from being asked to stop until an attempt has saved and exited
+    release: Latency = RELEASE  # from the request to terminate until an instance is not billed
+    release_most_s: float = math.inf  # most seconds of `release`
+    # what becomes of the work since the last report when an attempt is asked to stop: it is lost,
+    # finished first, or kept
     partial: Literal["lost", "finished", "kept"] = "lost"
-    deaf: bool = False
+    deaf: bool = False  # attempts ignore being asked to stop
+    # standard deviation: each attempt takes 1 + |z| times as long (ASHA, MLSys '20, appendix A.1)
     straggling: float = 0.0
-    drop_rate: float = 0.0
-    lifetime_s: float | None = None
-    notice_s: float | None = None
-    sudden: float = 0.0
+    drop_rate: float = 0.0  # share of attempts that crash, for each second of training
+    lifetime_s: float | None = None  # mean seconds until an instance is interrupted; None: never
+    notice_s: float | None = None  # seconds between the notice and an interruption; None: no notice
+    sudden: float = 0.0  # share of interruptions without a notice
+    # instances that the cloud has for the run, by seconds since it began; None: as many as it wants
     capacity: Callable[[float], int] | None = None
+    # job -> how its trials behave, for a run that jobs share
     jobs: Mapping[str, Behaviour] = field(default_factory=dict)
 
     def of(self, trial: str) -> Behaviour:

@@ -69,19 +69,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Recorded learning curves. Arrays have the shape (configs, epochs).
+    """Recorded learning curves. Arrays have the shape (configs, epochs)."""
 
-    metric   metric after each epoch; after a curve's end its last value
-    seconds  seconds of each epoch on `gpus` GPUs; after a curve's end the last value
-    gpus     GPUs of the recording
-    mode     whether more or less of the metric is better
-    configs  the recorded configurations, one per row; empty if the file has none
-    """
-
-    metric: Floats
-    seconds: Floats
-    gpus: int
-    mode: Mode
+    metric: Floats  # metric after each epoch; after a curve's end its last value
+    seconds: Floats  # seconds of each epoch on `gpus` GPUs; after a curve's end the last value
+    gpus: int  # GPUs of the recording
+    mode: Mode  # whether more or less of the metric is better
+    # the recorded configurations, one per row; empty if the file has none
     configs: tuple[Config, ...] = ()
     _rows: dict[int, tuple[list[float | None], list[float]]] = field(default_factory=dict)
 

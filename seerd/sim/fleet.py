@@ -53,42 +53,24 @@ FINISHING_S = 2.0
 
 @dataclass(slots=True)
 class SimulatedAttempt:
-    """A simulated attempt. Moments are seconds since the run began.
-
-    trial     its trial
-    number    its number
-    config    its configuration
-    lead      the instance that reports and saves
-    parts     GPUs on each instance where it still has processes
-    gpus      GPUs that it started with
-    reports   reports of the trial so far
-    saved     reports of the latest checkpoint
-    pace      how many times as long as usual it takes
-    started   when it started
-    since     when it began or resumed the present unit of work; infinite: it is in none
-    unit_s    seconds of the present unit of work
-    share     part of the present unit of work that was done before `since`
-    saved_at  when it last saved, or started
-    broken    it has ended on one of its instances: the others do nothing more
-    obstacle  what was in its way, if anything was
-    """
+    """A simulated attempt. Moments are seconds since the run began."""
 
     trial: str
     number: int
     config: Config
-    lead: str
-    parts: dict[str, int]
-    gpus: int
-    reports: int
-    saved: int
-    pace: float
-    started: float
-    since: float = math.inf
-    unit_s: float = math.inf
-    share: float = 0.0
-    saved_at: float = 0.0
-    broken: bool = False
-    obstacle: Obstacle | None = None
+    lead: str  # the instance that reports and saves
+    parts: dict[str, int]  # GPUs on each instance where it still has processes
+    gpus: int  # GPUs that it started with
+    reports: int  # reports of the trial so far
+    saved: int  # reports of the latest checkpoint
+    pace: float  # how many times as long as usual it takes
+    started: float  # when it started
+    since: float = math.inf  # when it began or resumed the present unit of work; infinite: none
+    unit_s: float = math.inf  # seconds of the present unit of work
+    share: float = 0.0  # part of the present unit of work that was done before `since`
+    saved_at: float = 0.0  # when it last saved, or started
+    broken: bool = False  # it has ended on one of its instances: the others do nothing more
+    obstacle: Obstacle | None = None  # what was in its way, if anything was
 
     @property
     def key(self) -> tuple[str, int]:
@@ -98,29 +80,18 @@ class SimulatedAttempt:
 
 @dataclass(slots=True)
 class SimulatedMachine:
-    """A simulated instance with its agent. Moments are seconds since the run began.
-
-    id             its id
-    gpus           its GPUs
-    asked          when it was asked for
-    running_since  when it runs, and is billed
-    alive          whether it has not ended
-    ended          when it ended, or will be billed no more; None: it has not ended
-    facts          how many facts its agent has told
-    kept           those facts
-    orders         orders that its agent has had
-    attempts       attempts that have processes on it
-    """
+    """A simulated instance with its agent. Moments are seconds since the run began."""
 
     id: str
     gpus: int
-    asked: float
-    running_since: float
-    alive: bool = True
-    ended: float | None = None
-    facts: int = 0
-    kept: list[AgentFact] = field(default_factory=list)
-    orders: set[str] = field(default_factory=set)
+    asked: float  # when it was asked for
+    running_since: float  # when it runs, and is billed
+    alive: bool = True  # whether it has not ended
+    ended: float | None = None  # when it ended, or will be billed no more; None: it has not ended
+    facts: int = 0  # how many facts its agent has reported
+    kept: list[AgentFact] = field(default_factory=list)  # these facts
+    orders: set[str] = field(default_factory=set)  # orders that its agent has had
+    # attempts that have processes on it
     attempts: dict[tuple[str, int], SimulatedAttempt] = field(default_factory=dict)
 
     @property

@@ -29,44 +29,27 @@ from seerd.sim.world import World
 
 @dataclass(frozen=True, slots=True)
 class JobSetting:
-    """One of the jobs.
-
-    id       its id
-    curves   the recorded curves that its trials replay
-    params   its policy
-    profile  how long its trials' starts and saves take, and lambda(p)
-    limits   limits of its own; None: those of the run
-    weight   its share beside the others'
-    target   it is over when a saved model is as good as this; None: it is not
-    smooth   its models are compared by the mean of so many last reports
-    metric   the name of its metric: results under the same name are compared as they are
-    """
+    """One of the jobs."""
 
     id: str
-    curves: Curves
+    curves: Curves  # the recorded curves that its trials replay
     params: PolicyParams
-    profile: Profile
-    limits: Limits | None = None
-    weight: float = 1.0
-    target: float | None = None
-    smooth: int = 1
-    metric: str = METRIC
+    profile: Profile  # how long its trials' starts and saves take, and lambda(p)
+    limits: Limits | None = None  # limits of its own; None: those of the run
+    weight: float = 1.0  # its share beside the others'
+    target: float | None = None  # it is over when a saved model is as good as this; None: it is not
+    smooth: int = 1  # its models are compared by the mean of so many last reports
+    metric: str = METRIC  # its metric's name: results under the same name are compared as they are
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSetting:
-    """Everything that determines a simulated run but the seed.
+    """Everything that determines a simulated run but the seed."""
 
-    jobs     the jobs that share it
-    limits   what the run may take
-    cluster  what machines can be had, and how they are billed
-    sharing  how the jobs share it
-    """
-
-    jobs: tuple[JobSetting, ...]
-    limits: Limits
-    cluster: ClusterFacts
-    sharing: Sharing = "fair"
+    jobs: tuple[JobSetting, ...]  # the jobs that share it
+    limits: Limits  # what the run may take
+    cluster: ClusterFacts  # what machines can be had, and how they are billed
+    sharing: Sharing = "fair"  # how the jobs share it
 
     def alone(self, job: JobSetting) -> Setting:
         """Return the setting of a run that this job would have for itself."""
@@ -77,18 +60,12 @@ class GroupSetting:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """What one job came to.
+    """What one job came to."""
 
-    metric  metric of its model at its last report; None: there is no model
-    regret  its distance from the best metric of its curves; None: there is no model
-    gpu_s   GPU-seconds for which its trials held GPUs
-    trials  how many configurations were tried
-    """
-
-    metric: float | None
-    regret: float | None
-    gpu_s: float
-    trials: int
+    metric: float | None  # metric of its model at its last report; None: there is no model
+    regret: float | None  # its distance from the best metric of its curves; None: there is no model
+    gpu_s: float  # GPU-seconds for which its trials held GPUs
+    trials: int  # how many configurations were tried
 
 
 def problem_of_group(group: GroupSetting) -> Problem:

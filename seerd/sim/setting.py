@@ -30,43 +30,28 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong on purpose, see `Behaviour`.
+    """What goes wrong on purpose, see `Behaviour`."""
 
-    straggling  standard deviation of the slowness of attempts
-    drop_rate   share of attempts that crash, for each minute of training
-    lifetime_s  mean seconds until an instance is interrupted; None: never
-    notice_s    seconds between the notice and an interruption (two minutes: Amazon EC2 User Guide,
-                Spot Instance interruption notices)
-    sudden      share of interruptions without a notice
-    """
-
-    straggling: float = 0.0
-    drop_rate: float = 0.0
-    lifetime_s: float | None = None
+    straggling: float = 0.0  # standard deviation of the slowness of attempts
+    drop_rate: float = 0.0  # share of attempts that crash, for each minute of training
+    lifetime_s: float | None = None  # mean seconds until an instance is interrupted; None: never
+    # seconds between the notice and an interruption (two minutes: Amazon EC2 User Guide, Spot
+    # Instance interruption notices)
     notice_s: float | None = 120.0
-    sudden: float = 0.1
+    sudden: float = 0.1  # share of interruptions without a notice
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Everything that determines a simulated run but the policy and the seed.
+    """Everything that determines a simulated run but the policy and the seed."""
 
-    curves   the recorded curves that trials replay
-    limits   what the run may take
-    cluster  what machines can be had, and how they are billed
-    profile  how long things take; `profile.job.scaling` is lambda(p)
-    faults   what goes wrong on purpose
-    target   the run ends when a saved model is as good as this; None: it does not
-    smooth   models are compared by the mean of so many last reports
-    """
-
-    curves: Curves
-    limits: Limits
-    cluster: ClusterFacts
-    profile: Profile
-    faults: Faults = Faults()
-    target: float | None = None
-    smooth: int = 1
+    curves: Curves  # the recorded curves that trials replay
+    limits: Limits  # what the run may take
+    cluster: ClusterFacts  # what machines can be had, and how they are billed
+    profile: Profile  # how long things take; `profile.job.scaling` is lambda(p)
+    faults: Faults = Faults()  # what goes wrong on purpose
+    target: float | None = None  # the run ends when a saved model is as good as this; None: never
+    smooth: int = 1  # models are compared by the mean of so many last reports
 
     @property
     def scaling(self) -> Scaling:
@@ -76,28 +61,17 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one simulated run came to.
+    """What one simulated run came to."""
 
-    metric           metric of its model at its last report; None: there is no model
-    regret           its distance from the best metric of the curves; None: there is no model
-    gpu_s            GPU-seconds billed, by the world's own account and not by the core's ledger
-    elapsed_s        seconds from the start until the model was published, or the run ended
-    trials           how many configurations were tried
-    events           how many events the core has handled
-    ending           how the run ended
-    within_deadline  whether it kept the deadline
-    within_budget    whether it kept the budget
-    """
-
-    metric: float | None
-    regret: float | None
-    gpu_s: float
-    elapsed_s: float
-    trials: int
-    events: int
-    ending: str
-    within_deadline: bool
-    within_budget: bool
+    metric: float | None  # metric of its model at its last report; None: there is no model
+    regret: float | None  # its distance from the best metric of the curves; None: there is no model
+    gpu_s: float  # GPU-seconds billed, by the world's own account and not by the core's ledger
+    elapsed_s: float  # seconds from the start until the model was published, or the run ended
+    trials: int  # how many configurations were tried
+    events: int  # how many events the core has handled
+    ending: str  # how the run ended
+    within_deadline: bool  # whether it kept the deadline
+    within_budget: bool  # whether it kept the budget
 
 
 def problem_of(setting: Setting, params: PolicyParams) -> Problem:

@@ -21,19 +21,13 @@ PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What AWS says of these credentials.
+    """What AWS says of these credentials."""
 
-    arn      whose they are; empty if AWS does not say
-    account  their account; empty if AWS does not say
-    ahead_s  seconds that this machine's clock is ahead of AWS's, to about one; None if AWS has not
-             answered
-    error    why AWS does not say; None if it does
-    """
-
-    arn: str
-    account: str
+    arn: str  # whose they are; empty if AWS does not say
+    account: str  # their account; empty if AWS does not say
+    # seconds that this machine's clock is ahead of AWS's, to about one; None: no answer
     ahead_s: float | None
-    error: AwsError | None = None
+    error: AwsError | None = None  # why AWS does not say; None if it does
 
 
 async def introduce(cloud: Cloud) -> Introduction:

@@ -38,15 +38,11 @@ _CONFIG = AioConfig(
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long credentials last.
+    """How long credentials last."""
 
-    source     botocore's word for where they come from
-    temporary  whether they have a session token
-    ends_at    when they end, wall clock, seconds since 1970; None if they do not end, or do not say
-    """
-
-    source: str
-    temporary: bool
+    source: str  # botocore's word for where they come from
+    temporary: bool  # whether they have a session token
+    # when they end, wall clock, seconds since 1970; None if they do not end, or do not say
     ends_at: float | None
 
     @property

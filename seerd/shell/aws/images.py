@@ -17,20 +17,13 @@ from seerd.shell.aws.errors import AwsError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that can be started.
+    """An image that can be started."""
 
-    image         its id
-    name          its name
-    architecture  the processor's
-    root          the device of its root disk
-    disks         (device, GB) of each disk that it brings
-    """
-
-    image: str
+    image: str  # its id
     name: str
-    architecture: str
-    root: str
-    disks: tuple[tuple[str, int], ...]
+    architecture: str  # the processor's
+    root: str  # the device of its root disk
+    disks: tuple[tuple[str, int], ...]  # (device, GB) of each disk that it brings
 
 
 OPEN_DRIVER = "OSS Nvidia Driver"

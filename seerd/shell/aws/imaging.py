@@ -25,36 +25,23 @@ _FAILED = frozenset({"failed", "error", "invalid", "deregistered"})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An image to be made.
+    """An image to be made."""
 
-    instance     the instance that it is made of
-    name         its name
-    description  its description
-    tags         tags of the image and its snapshots
-    """
-
-    instance: str
+    instance: str  # the instance that it is made of
     name: str
     description: str
-    tags: Mapping[str, str]
+    tags: Mapping[str, str]  # tags of the image and its snapshots
 
 
 @dataclass(frozen=True, slots=True)
 class MadeImage:
-    """An image as one answer of EC2 tells it.
+    """An image as one answer of EC2 tells it."""
 
-    image      its id
-    name       its name
-    state      its state
-    why        what EC2 says of its state
-    snapshots  where its disks are kept, which is what it costs
-    """
-
-    image: str
+    image: str  # its id
     name: str
     state: str
-    why: str
-    snapshots: tuple[str, ...]
+    why: str  # what EC2 says of its state
+    snapshots: tuple[str, ...]  # where its disks are kept, which is what it costs
 
 
 async def create(cloud: Cloud, wanted: Wanted) -> str:

@@ -42,32 +42,19 @@ _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 @dataclass(frozen=True, slots=True)
 class SeenInstance:
-    """An instance as one answer of EC2 tells it. Times are wall clock, seconds since 1970.
-
-    instance     its id
-    state        its state
-    tags         its tags
-    launched_at  when EC2 took the launch
-    ended_at     when its end was asked for; None if EC2 does not say
-    reason       (code, text) of its state
-    private      its private address; empty if it has none
-    public       its public address; empty if it has none
-    type         its instance type
-    zone         its availability zone
-    spot         whether it is a spot instance
-    """
+    """An instance as one answer of EC2 tells it. Times are wall clock, seconds since 1970."""
 
     instance: str
     state: str
     tags: Mapping[str, str]
-    launched_at: float
-    ended_at: float | None
-    reason: tuple[str, str]
-    private: str
-    public: str
+    launched_at: float  # when EC2 took the launch
+    ended_at: float | None  # when its end was asked for; None if EC2 does not say
+    reason: tuple[str, str]  # (code, text) of its state
+    private: str  # its private address; empty if it has none
+    public: str  # its public address; empty if it has none
     type: str
-    zone: str
-    spot: bool
+    zone: str  # its availability zone
+    spot: bool  # whether it is a spot instance
 
     @property
     def token(self) -> str:
@@ -77,22 +64,14 @@ class SeenInstance:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A disk as one answer of EC2 tells it.
+    """A disk as one answer of EC2 tells it."""
 
-    volume   its id
-    state    its state
-    tags     its tags
-    gb       its size in GB
-    made_at  when it was made, wall clock, seconds since 1970
-    holders  the instances that it is attached to
-    """
-
-    volume: str
+    volume: str  # its id
     state: str
     tags: Mapping[str, str]
-    gb: int
-    made_at: float
-    holders: frozenset[str] = frozenset()
+    gb: int  # its size in GB
+    made_at: float  # when it was made, wall clock, seconds since 1970
+    holders: frozenset[str] = frozenset()  # the instances that it is attached to
 
     def ends_with(self, ending: AbstractSet[str]) -> bool:
         """Return whether it goes by itself: EC2 deletes it already, or will with the last of these
@@ -105,16 +84,11 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class EndedInstance:
-    """What EC2 answers to a termination.
-
-    instance  its id
-    before    its state before
-    now       its state now
-    """
+    """What EC2 answers to a termination."""
 
     instance: str
-    before: str
-    now: str
+    before: str  # its state before
+    now: str  # its state now
 
 
 def tagged(tag: str, value: str) -> list[dict[str, Any]]:

@@ -21,18 +21,12 @@ CLIENT = "id_ed25519"
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """An ed25519 key as OpenSSH writes it.
+    """An ed25519 key as OpenSSH writes it."""
 
-    path     the file of the private key
-    private  the private key's text
-    public   the public key's text
-    made_at  when it was made, wall clock, seconds since 1970
-    """
-
-    path: Path
-    private: str
-    public: str
-    made_at: float
+    path: Path  # the file of the private key
+    private: str  # the private key's text
+    public: str  # the public key's text
+    made_at: float  # when it was made, wall clock, seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,21 +16,14 @@ PATIENCE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Traffic that a security group lets in.
+    """Traffic that a security group lets in."""
 
-    protocol     "-1": every protocol
-    first, last  ports from and to; None: all
-    networks     CIDRs that it may come from
-    groups       security groups whose members it may come from
-    lists        prefix lists that it may come from
-    """
-
-    protocol: str
-    first: int | None
-    last: int | None
-    networks: tuple[str, ...]
-    groups: tuple[str, ...]
-    lists: tuple[str, ...] = ()
+    protocol: str  # "-1": every protocol
+    first: int | None  # the lowest port; None: all
+    last: int | None  # the highest port; None: all
+    networks: tuple[str, ...]  # CIDRs that it may come from
+    groups: tuple[str, ...]  # security groups whose members it may come from
+    lists: tuple[str, ...] = ()  # prefix lists that it may come from
 
     @property
     def everything(self) -> bool:
@@ -47,18 +40,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class SecurityGroup:
-    """A security group.
+    """A security group."""
 
-    group  its id
-    name   its name
-    vpc    its network
-    rules  which traffic it lets in
-    """
-
-    group: str
+    group: str  # its id
     name: str
-    vpc: str
-    rules: tuple[Rule, ...]
+    vpc: str  # its network
+    rules: tuple[Rule, ...]  # which traffic it lets in
 
 
 async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityGroup]:

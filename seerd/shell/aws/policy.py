@@ -19,28 +19,17 @@ Statement = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a spec uses.
+    """What a spec uses."""
 
-    region   "*" if not known
-    account  "*" if not known
-    image    `ami-...` or `ssm:/path`
-    subnets  empty: any
-    groups   security groups; empty: any
-    key      an EC2 key pair; None: none
-    spot     whether instances are spot instances
-    store    (bucket, prefix) of checkpoints
-    data     (bucket, prefix) of each set of data
-    """
-
-    region: str
-    account: str
-    image: str
-    subnets: tuple[str, ...]
-    groups: tuple[str, ...]
-    key: str | None
-    spot: bool
-    store: tuple[str, str]
-    data: tuple[tuple[str, str], ...] = ()
+    region: str  # "*" if not known
+    account: str  # "*" if not known
+    image: str  # `ami-...` or `ssm:/path`
+    subnets: tuple[str, ...]  # empty: any
+    groups: tuple[str, ...]  # security groups; empty: any
+    key: str | None  # an EC2 key pair; None: none
+    spot: bool  # whether instances are spot instances
+    store: tuple[str, str]  # (bucket, prefix) of checkpoints
+    data: tuple[tuple[str, str], ...] = ()  # (bucket, prefix) of each set of data
 
 
 def policy(needs: Needs) -> dict[str, Any]:

@@ -34,16 +34,11 @@ limit on money would mean anything.
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of one instance.
-
-    usd_per_h  USD for one hour
-    source     where AWS says so
-    at         when AWS said so, wall clock, seconds since 1970
-    """
+    """The price of one instance."""
 
     usd_per_h: float
-    source: Literal["price list", "spot history"]
-    at: float
+    source: Literal["price list", "spot history"]  # where AWS says so
+    at: float  # when AWS said so, wall clock, seconds since 1970
 
     def __str__(self) -> str:
         day = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d")

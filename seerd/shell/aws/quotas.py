@@ -40,18 +40,12 @@ spot quota of its own.
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a quota allows.
+    """What a quota allows."""
 
-    enough     whether it allows what is wanted; None if it could not be read
-    text       what it says, for people
-    instances  how many instances it allows; None if not known
-    free       vCPUs that are left
-    """
-
-    enough: bool | None
-    text: str
-    instances: int | None = None
-    free: int = 0
+    enough: bool | None  # whether it allows what is wanted; None if it could not be read
+    text: str  # what it says, for people
+    instances: int | None = None  # how many instances it allows; None if not known
+    free: int = 0  # vCPUs that are left
 
 
 def code_of(name: str, market: Market) -> tuple[str, str]:

@@ -16,18 +16,12 @@ from seerd.shell.aws.errors import AwsError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """A subnet.
+    """A subnet."""
 
-    subnet  its id
-    zone    its availability zone
-    vpc     its network
-    free    addresses left
-    """
-
-    subnet: str
-    zone: str
-    vpc: str
-    free: int
+    subnet: str  # its id
+    zone: str  # its availability zone
+    vpc: str  # its network
+    free: int  # addresses left
 
 
 async def resolve(cloud: Cloud, named: Sequence[str]) -> list[Subnet]:

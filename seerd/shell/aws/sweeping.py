@@ -30,26 +30,16 @@ LONGEST = 256
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that still costs.
+    """Something that still costs."""
 
-    kind      what it is
-    id        its id
-    run       its run, from its tags
-    name      its name, from its tags
-    hard_end  when it ends by itself, from its tags
-    state     its state
-    what      its type, or its size
-    age_s     seconds since it was made
-    """
-
-    kind: Literal["instance", "volume"]
+    kind: Literal["instance", "volume"]  # what it is
     id: str
-    run: str
-    name: str
-    hard_end: str
+    run: str  # its run, from its tags
+    name: str  # its name, from its tags
+    hard_end: str  # when it ends by itself, from its tags
     state: str
-    what: str
-    age_s: float
+    what: str  # its type, or its size
+    age_s: float  # seconds since it was made
 
     def __str__(self) -> str:
         return (
@@ -60,14 +50,10 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What runs of an owner have left behind.
+    """What runs of an owner have left behind."""
 
-    left    what still costs, the oldest first
-    ending  ids of instances that are shutting down, and of their disks: they are not billed
-    """
-
-    left: list[Left]
-    ending: list[str]
+    left: list[Left]  # what still costs, the oldest first
+    ending: list[str]  # ids of instances that are shutting down, and of their disks; not billed
 
 
 async def find(cloud: Cloud, owner: str) -> Found:

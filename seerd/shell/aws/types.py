@@ -16,26 +16,16 @@ from seerd.shell.aws.errors import AwsError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Ec2Type:
-    """One instance type.
-
-    name           its name
-    gpus           how many GPUs
-    gpu            the name of its GPUs; empty if it has none
-    gpu_mib        memory of each GPU in MiB
-    vcpus          how many vCPUs
-    memory_mib     its memory in MiB
-    source         where these facts come from
-    architectures  those of its processor
-    """
+    """One instance type."""
 
     name: str
     gpus: int
-    gpu: str
-    gpu_mib: int
+    gpu: str  # the name of its GPUs; empty if it has none
+    gpu_mib: int  # memory of each GPU in MiB
     vcpus: int
-    memory_mib: int
-    source: Literal["EC2", "bundled"]
-    architectures: tuple[str, ...] = ("x86_64",)
+    memory_mib: int  # its memory in MiB
+    source: Literal["EC2", "bundled"]  # where these facts come from
+    architectures: tuple[str, ...] = ("x86_64",)  # those of its processor
 
     @property
     def family(self) -> str:

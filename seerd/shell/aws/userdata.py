@@ -52,27 +52,17 @@ WORKED = "/var/lib/cloud/scripts/seerd-worked"
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What the user data of an instance depends on.
-
-    run               the run
-    hard_end          when the instance powers off, wall clock, seconds since 1970
-    host_private      its private host key, as OpenSSH writes it
-    host_public       its public host key, as OpenSSH writes it
-    authorised        the public key that may log in, as OpenSSH writes it
-    root              whether the user may become root: on instances of which an image is made
-    orphan_timeout_s  seconds for which it may be billed until it has its first agent; None:
-                      `ORPHAN_TIMEOUT_S`
-    python            the interpreter whose torch is read at the first boot; empty: none
-    """
+    """What the user data of an instance depends on."""
 
     run: str
-    hard_end: float
-    host_private: str
-    host_public: str
-    authorised: str
-    root: bool = False
+    hard_end: float  # when the instance powers off, wall clock, seconds since 1970
+    host_private: str  # its private host key, as OpenSSH writes it
+    host_public: str  # its public host key, as OpenSSH writes it
+    authorised: str  # the public key that may log in, as OpenSSH writes it
+    root: bool = False  # whether the user may become root: on instances of which an image is made
+    # seconds for which it may be billed until it has its first agent; None: `ORPHAN_TIMEOUT_S`
     orphan_timeout_s: float | None = None
-    python: str = ""
+    python: str = ""  # the interpreter whose torch is read at the first boot; empty: none
 
 
 def user_data(boot: Boot) -> str:

@@ -41,44 +41,29 @@ Connection = tuple[LineReader, Writer]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When an instance ran, in seconds since 1970.
+    """When an instance ran, in seconds since 1970."""
 
-    since  when it began to run; None if it never did
-    until  when it ended; None while it runs, or if that is unknown
-    """
-
-    since: float | None = None
-    until: float | None = None
+    since: float | None = None  # when it began to run; None if it never did
+    until: float | None = None  # when it ended; None while it runs, or if that is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """An instance whose agent takes connections.
-
-    instance  its id
-    gpus      how many GPUs it has
-    since     when it began to run
-    """
+    """An instance whose agent takes connections."""
 
     instance: str
     gpus: int
-    since: float
+    since: float  # when it began to run
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An instance that is gone, though nobody gave it back.
-
-    instance  its id
-    why       the cause, for people
-    span      when it ran
-    launch    token of its launch, if it is not known here
-    """
+    """An instance that is gone, though nobody gave it back."""
 
     instance: str
-    why: str
-    span: Span
-    launch: str = ""
+    why: str  # the cause, for people
+    span: Span  # when it ran
+    launch: str = ""  # token of its launch, if it is not known here
 
 
 Adopted = tuple[list[str], list[Loss]]
@@ -87,14 +72,10 @@ Adopted = tuple[list[str], list[Loss]]
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What there is of a run that is over, one line each.
+    """What there is of a run that is over, one line each."""
 
-    costing  what may cost money
-    ending   what is ending by itself and not billed any more
-    """
-
-    costing: list[str] = field(default_factory=list)
-    ending: list[str] = field(default_factory=list)
+    costing: list[str] = field(default_factory=list)  # what may cost money
+    ending: list[str] = field(default_factory=list)  # what is ending by itself and not billed
 
 
 class Provider(Protocol):

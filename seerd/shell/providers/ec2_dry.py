@@ -16,14 +16,10 @@ from seerd.shell.providers.ec2_request import Candidate
 
 @dataclass(frozen=True, slots=True)
 class DryPlaces:
-    """The places of one market.
+    """The places of one market."""
 
-    folder  of all runs of this user here; None: there are no others
-    market  "on-demand" or "spot", which have capacities of their own
-    """
-
-    folder: Path | None
-    market: str
+    folder: Path | None  # of all runs of this user here; None: there are no others
+    market: str  # "on-demand" or "spot", which have capacities of their own
 
     def refused(self, place: Candidate) -> None:
         """Note that it has none now."""

@@ -27,14 +27,10 @@ Wishes = Mapping[str, asyncio.Future[EndedInstance]]
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """That an instance could not be ended.
+    """That an instance could not be ended."""
 
-    failures  how often in a row
-    pause     a task that ends when it may be tried again
-    """
-
-    failures: int
-    pause: asyncio.Task[None]
+    failures: int  # how often in a row
+    pause: asyncio.Task[None]  # a task that ends when it may be tried again
 
 
 class Endings:

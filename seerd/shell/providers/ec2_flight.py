@@ -82,26 +82,16 @@ class Door(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """What all launches of a run share.
+    """What all launches of a run share."""
 
-    settings  what instances the run wants
-    cloud     calls AWS
-    fleet     the run's instances
-    remote    the way into instances
-    keys      the run's key pairs
-    image     the machine image
-    places    where they may be, and what is known of that
-    dry       what other runs are told of it
-    """
-
-    settings: Ec2Settings
-    cloud: Cloud
-    fleet: Ec2Fleet
-    remote: Door
-    keys: Keys
-    image: Image
-    places: LaunchPlaces
-    dry: DryPlaces
+    settings: Ec2Settings  # what instances the run wants
+    cloud: Cloud  # calls AWS
+    fleet: Ec2Fleet  # the run's instances
+    remote: Door  # the way into instances
+    keys: Keys  # the run's key pairs
+    image: Image  # the machine image
+    places: LaunchPlaces  # where they may be, and what is known of that
+    dry: DryPlaces  # what other runs learn of it
 
 
 def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
@@ -122,8 +112,6 @@ def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
 class Flight:
     """The launch of one token. Run `fly` as a task; cancelling that task makes it give back what it
     has.
-
-    undoing  whether it is giving back already; cancelling the task now would leave that undone
     """
 
     def __init__(
@@ -138,6 +126,7 @@ class Flight:
         self._unclear = False
         self._first_asked: float | None = None
         self._abandoned = False
+        # whether it is giving back already; cancelling the task now would leave that undone
         self.undoing = False
 
     @property

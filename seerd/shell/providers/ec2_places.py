@@ -25,14 +25,10 @@ instance is given back.
 
 @dataclass(frozen=True, slots=True)
 class PlaceRefusal:
-    """That a place had no instance to give.
+    """That a place had no instance to give."""
 
-    error  what EC2 said
-    at     when
-    """
-
-    error: AwsError
-    at: float
+    error: AwsError  # what EC2 said
+    at: float  # when
 
     def counts(self, now: float) -> bool:
         """Whether the place is asked last because of it."""

@@ -64,38 +64,22 @@ REASONS = {
 
 @dataclass(slots=True)
 class RegisterEntry:
-    """One instance. All times are wall clock, seconds since 1970.
-
-    instance     its id
-    token        of its launch
-    idle_at      the last moment at which it was known not to run
-    noted_at     when it was last seen, or registered
-    ran          whether it has ever run
-    until        when it ended; None if it has not
-    why          why it ended, for people
-    reason       EC2's code for its state
-    missing_at   since when answers lack it; None if they do not
-    handed_over  whether the run has it, so that its end is a loss
-    given_back   whether it is to be ended
-    private      its private address
-    public       its public address
-    zone         its availability zone
-    """
+    """One instance. All times are wall clock, seconds since 1970."""
 
     instance: str
-    token: str
-    idle_at: float
-    noted_at: float
-    ran: bool = False
-    until: float | None = None
-    why: str = ""
-    reason: str = ""
-    missing_at: float | None = None
-    handed_over: bool = False
-    given_back: bool = False
-    private: str = ""
-    public: str = ""
-    zone: str = ""
+    token: str  # of its launch
+    idle_at: float  # the last moment at which it was known not to run
+    noted_at: float  # when it was last seen, or registered
+    ran: bool = False  # whether it has ever run
+    until: float | None = None  # when it ended; None if it has not
+    why: str = ""  # why it ended, for people
+    reason: str = ""  # EC2's code for its state
+    missing_at: float | None = None  # since when answers lack it; None if they do not
+    handed_over: bool = False  # whether the run has it, so that its end is a loss
+    given_back: bool = False  # whether it is to be ended
+    private: str = ""  # its private address
+    public: str = ""  # its public address
+    zone: str = ""  # its availability zone
 
     @property
     def ended(self) -> bool:
@@ -121,14 +105,11 @@ class RegisterEntry:
 
 @dataclass(frozen=True, slots=True)
 class RegisterNews:
-    """What an answer of EC2 brought.
+    """What an answer of EC2 brought."""
 
-    losses  instances that are gone, though nobody gave them back
-    strays  ids of instances that have to be ended
-    """
-
+    # instances that are gone, though nobody gave them back
     losses: list[Loss] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)  # ids of instances that have to be ended
 
 
 class Register:

@@ -24,54 +24,32 @@ TAG_LENGTH = 256
 
 @dataclass(frozen=True, slots=True)
 class Ec2Settings:
-    """The instances of one run.
+    """The instances of one run."""
 
-    run              the run's id
-    name             the spec's name, for the tags
-    owner            who runs it, for the tags
-    instance_types   in order of preference, all with `gpus` GPUs
-    gpus             GPUs of one instance
-    image            `ami-...` or `ssm:/path`
-    hard_end         when instances switch themselves off: wall clock, seconds since 1970
-    boot_s           seconds from running until an agent must answer
-    keys             folder of the run for key pairs
-    region           None: the environment's
-    market           on-demand or spot
-    subnets          in order of preference; none: those of the default network
-    security_groups  ids; none: the network's default
-    key              name of an EC2 key pair, for people who log in; None: none
-    address          which of its addresses the daemon logs in to
-    volume_gb        least size of the root disk; None: the image's
-    throughput       MiB/s of the disks; None: EBS's own
-    load_rate        MiB/s at which the disks are loaded from snapshots; None: as they are read
-    python           the interpreter of the trials, whose torch is read at boot; empty: none
-    tags             the user's own tags
-    max_usd_per_h    highest price for spot, USD per hour; None: the on-demand price
-    root             whether who logs in may become root
-    """
-
-    run: str
-    name: str
-    owner: str
-    instance_types: tuple[str, ...]
-    gpus: int
-    image: str
-    hard_end: float
-    boot_s: float
-    keys: Path
-    region: str | None = None
+    run: str  # the run's id
+    name: str  # the spec's name, for the tags
+    owner: str  # who runs it, for the tags
+    instance_types: tuple[str, ...]  # in order of preference, all with `gpus` GPUs
+    gpus: int  # GPUs of one instance
+    image: str  # `ami-...` or `ssm:/path`
+    hard_end: float  # when instances switch themselves off: wall clock, seconds since 1970
+    boot_s: float  # seconds from running until an agent must answer
+    keys: Path  # folder of the run for key pairs
+    region: str | None = None  # None: the environment's
     market: Literal["on-demand", "spot"] = "on-demand"
-    subnets: tuple[str, ...] = ()
-    security_groups: tuple[str, ...] = ()
-    key: str | None = None
-    address: Literal["private", "public"] = "private"
-    volume_gb: int | None = None
-    throughput: int | None = None
+    subnets: tuple[str, ...] = ()  # in order of preference; none: those of the default network
+    security_groups: tuple[str, ...] = ()  # ids; none: the network's default
+    key: str | None = None  # name of an EC2 key pair, for people who log in; None: none
+    address: Literal["private", "public"] = "private"  # the address that the daemon logs in to
+    volume_gb: int | None = None  # least size of the root disk; None: the image's
+    throughput: int | None = None  # MiB/s of the disks; None: EBS's own
+    # MiB/s at which the disks are loaded from snapshots; None: as they are read
     load_rate: int | None = None
-    python: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""  # the interpreter of the trials, whose torch is read at boot; empty: none
+    tags: Mapping[str, str] = field(default_factory=dict)  # the user's own tags
+    # highest price for spot, USD per hour; None: the on-demand price
     max_usd_per_h: float | None = None
-    root: bool = False
+    root: bool = False  # whether a user who logs in may become root
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,22 +26,14 @@ REST_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SshHost:
-    """One machine.
+    """One machine."""
 
-    address  host name or IP address
-    user     None: as ~/.ssh/config says, else the user's own name
-    port     of its SSH server
-    gpus     how many CUDA devices (`cuda`) or CPU slots it has
-    cuda     whether `gpus` counts CUDA devices
-    weight   the run's share of them beside other runs there
-    """
-
-    address: str
-    user: str | None
-    port: int
-    gpus: int
-    cuda: bool
-    weight: float = 1.0
+    address: str  # host name or IP address
+    user: str | None  # None: as ~/.ssh/config says, else the user's own name
+    port: int  # of its SSH server
+    gpus: int  # how many CUDA devices (`cuda`) or CPU slots it has
+    cuda: bool  # whether `gpus` counts CUDA devices
+    weight: float = 1.0  # the run's share of them beside other runs there
 
     @property
     def name(self) -> str:
@@ -59,18 +51,12 @@ class SshHost:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What a host is used for.
+    """What a host is used for."""
 
-    instance  the instance on it
-    token     of the launch that took the host; empty if an earlier daemon launched it
-    since     when it was taken, seconds since 1970; None if that is unknown
-    began     whether something of the instance may run there
-    """
-
-    instance: str
-    token: str
-    since: float | None
-    began: bool
+    instance: str  # the instance on it
+    token: str  # of the launch that took the host; empty if an earlier daemon launched it
+    since: float | None  # when it was taken, seconds since 1970; None if that is unknown
+    began: bool  # whether something of the instance may run there
 
 
 class HostsProvider:

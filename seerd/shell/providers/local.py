@@ -35,29 +35,19 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LocalProvider:
-    """Instances in subfolders of `folder`.
+    """Instances in subfolders of `folder`."""
 
-    folder      where the instances' folders are
-    run         the run's id
-    bundle      the agent's zip
-    gpus        how many GPUs (`cuda`) or CPU slots an instance has
-    cuda        whether `gpus` counts GPUs
-    lease_s     how long an agent may go on at first without hearing from the daemon, seconds
-    grace_s     how long its trials may then take to save, seconds
-    weight      the run's share of the GPUs beside other runs on this machine
-    spawned     the agents' processes that were started here, by instance
-    given_back  instances that were given back: `connect` starts no agent for them any more
-    """
-
-    folder: Path
-    run: str
-    bundle: Path
-    gpus: int
-    cuda: bool
-    lease_s: float
-    grace_s: float
-    weight: float = 1.0
+    folder: Path  # where the instances' folders are
+    run: str  # the run's id
+    bundle: Path  # the agent's zip
+    gpus: int  # how many GPUs (`cuda`) or CPU slots an instance has
+    cuda: bool  # whether `gpus` counts GPUs
+    lease_s: float  # how long an agent may go on at first without hearing from the daemon, seconds
+    grace_s: float  # how long its trials may then take to save, seconds
+    weight: float = 1.0  # the run's share of the GPUs beside other runs on this machine
+    # the agents' processes that were started here, by instance
     spawned: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
+    # instances that were given back: `connect` starts no agent for them any more
     given_back: set[str] = field(default_factory=set)
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:

@@ -40,21 +40,15 @@ SHOWN = 400
 
 @dataclass(frozen=True, slots=True)
 class RemoteMachine:
-    """A machine that can be logged in to, and how to get there.
+    """A machine that can be logged in to, and how to get there."""
 
-    name       what it is called in messages
-    address    host name or IP address
-    user       empty: as ~/.ssh/config says, else the user's own name
-    host_keys  OpenSSH public keys, one of which it must show; None: as the user's known_hosts says
-    key        private key file; None: ssh-agent and the user's default keys, with ~/.ssh/config
-               honoured
-    """
-
-    name: str
-    address: str
-    user: str
+    name: str  # what it is called in messages
+    address: str  # host name or IP address
+    user: str  # empty: as ~/.ssh/config says, else the user's own name
     port: int = SSH_PORT
+    # OpenSSH public keys, one of which it must show; None: as the user's known_hosts says
     host_keys: tuple[str, ...] | None = None
+    # private key file; None: ssh-agent and the user's default keys, with ~/.ssh/config honoured
     key: Path | None = None
 
     @property

@@ -35,15 +35,11 @@ NO_PROGRAM = (126, 127)
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What every machine of a run gets.
+    """What every machine of a run gets."""
 
-    program  the agent's zip
-    source   a folder with the user's source, regular files only
-    jobs     where jobs share the run, those whose folders of it are sent; empty: all of it is
-    """
-
-    program: Path
-    source: Path
+    program: Path  # the agent's zip
+    source: Path  # a folder with the user's source, regular files only
+    # where jobs share the run, those whose folders of it are sent; empty: all of it is
     jobs: tuple[str, ...] = ()
 
     def files(self) -> list[Path]:
@@ -54,20 +50,13 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class PackedBundle:
-    """A bundle as it is sent.
+    """A bundle as it is sent."""
 
-    zip         the agent's zip
-    zip_sha256  its checksum
-    manifest    the source's files as JSON: path, checksum, size in bytes, whether executable
-    tree        the checksum of the manifest
-    files       the source's files by their checksums
-    """
-
-    zip: bytes
-    zip_sha256: str
-    manifest: bytes
-    tree: str
-    files: dict[str, Path]
+    zip: bytes  # the agent's zip
+    zip_sha256: str  # its checksum
+    manifest: bytes  # the source's files as JSON: path, checksum, size in bytes, whether executable
+    tree: str  # the checksum of the manifest
+    files: dict[str, Path]  # the source's files by their checksums
 
 
 def pack(bundle: Bundle) -> PackedBundle:
@@ -100,18 +89,12 @@ def pack(bundle: Bundle) -> PackedBundle:
 
 @dataclass(frozen=True, slots=True)
 class RemoteTask:
-    """What to do on a machine.
+    """What to do on a machine."""
 
-    do       name of the task in `agent/remote_tasks.py`
-    run      the run's id
-    python   interpreter there
-    details  the task's other arguments
-    """
-
-    do: str
-    run: str
-    python: str
-    details: dict[str, Any]
+    do: str  # name of the task in `agent/remote_tasks.py`
+    run: str  # the run's id
+    python: str  # interpreter there
+    details: dict[str, Any]  # the task's other arguments
 
 
 @dataclass(slots=True)

@@ -49,26 +49,18 @@ PerSourcePenalties), so the first few attempts may follow each other quickly.
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """How agents of a run are started.
-
-    gpus       how many GPUs (`cuda`) or CPU slots a machine has, unless `ready` says otherwise
-    lease_s    how long an agent may go on at first without hearing from the daemon, at most,
-               seconds
-    grace_s    how long its trials may then take to save, seconds
-    power_off  whether it powers the machine off when its lease ends
-    spot       whether it watches for the cloud's notices
-    python     interpreter on the machines: a path, or a name on PATH
-    weight     the run's share of their GPUs beside other runs there; None: they are its alone
-    """
+    """How agents of a run are started."""
 
     run: str
-    gpus: int
+    gpus: int  # how many GPUs (`cuda`) or CPU slots a machine has, unless `ready` says otherwise
     cuda: bool
+    # how long an agent may go on at first without hearing from the daemon, at most, seconds
     lease_s: float
-    grace_s: float
-    power_off: bool
-    spot: bool
-    python: str
+    grace_s: float  # how long its trials may then take to save, seconds
+    power_off: bool  # whether it powers the machine off when its lease ends
+    spot: bool  # whether it watches for the cloud's notices
+    python: str  # interpreter on the machines: a path, or a name on PATH
+    # the run's share of their GPUs beside other runs there; None: they are its alone
     weight: float | None = None
 
     def argv(self, lease_s: float) -> list[str]:
@@ -107,6 +99,7 @@ class _Line:
     upload      those that it is being sent
     """
 
+    # held while a task runs there, or a connection to its agent is made
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     connection: asyncssh.SSHClientConnection | None = None
     socket: str | None = None

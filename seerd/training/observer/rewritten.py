@@ -20,23 +20,18 @@ NOTHING: Any = object()
 
 
 class RewrittenLine:
-    """The present line of one log.
-
-    _shown       the number that it shows or has shown last, since when
-    _counted     the number that has counted last, and when
-    _due         whether the number has changed and not counted yet
-    _changed     whether the number has changed in this line, or was not in it from the start
-    _counts      whether a number of this line has counted
-    _is_rewritten, _is_cleared    whether it was rewritten; whether it shows nothing just now
-    _has_ended   whether a line has ended in which the number had changed
-    """
+    """The present line of one log."""
 
     def __init__(self) -> None:
-        self._shown: Any = NOTHING
-        self._since = math.inf
-        self._counted: Any = NOTHING
-        self._counted_at = math.inf
+        self._shown: Any = NOTHING  # the number that it shows or has shown last
+        self._since = math.inf  # since when
+        self._counted: Any = NOTHING  # the number that has counted last
+        self._counted_at = math.inf  # when
+        # whether the number has changed and not counted yet; whether it has changed in this line,
+        # or was not in it from the start; whether a number of this line has counted
         self._due = self._changed = self._counts = False
+        # whether the line was rewritten; whether it shows nothing just now; whether a line has
+        # ended in which the number had changed
         self._is_rewritten = self._is_cleared = self._has_ended = False
 
     def refresh(self, text: str, number: Any, now: float) -> bool:
