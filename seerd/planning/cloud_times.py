@@ -29,24 +29,15 @@ LONGEST_S = 3600.0
 
 
 class KeptTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured, as it is kept.
+    """What was measured, as it is kept."""
 
-    version        the format of the file
-    region         the region
-    instance_type  the type
-    measured_at    when, ISO 8601, UTC
-    pending_s      samples: from the request until EC2 said `running`
-    boot_s         samples: from there until the agent took connections
-    release_s      samples: from the request to terminate until EC2 had taken it
-    """
-
-    version: int
+    version: int  # the format of the file
     region: str
     instance_type: str
-    measured_at: str
-    pending_s: tuple[float, ...]
-    boot_s: tuple[float, ...]
-    release_s: tuple[float, ...]
+    measured_at: str  # when, ISO 8601, UTC
+    pending_s: tuple[float, ...]  # samples: from the request until EC2 said `running`
+    boot_s: tuple[float, ...]  # samples: from there until the agent took connections
+    release_s: tuple[float, ...]  # samples: from the request to terminate until EC2 had taken it
 
 
 def keep(home: Path, kept: KeptTimes) -> Path:

@@ -37,20 +37,13 @@ NO_PLAN = "There is no plan at all on so few GPUs; allow more with --max-gpus."
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What is to be planned.
+    """What is to be planned."""
 
-    params    the policy's parameters
-    stages    the stages that need GPUs
-    cluster   what machines can be had, and how they are billed
-    profile   how long things take
-    max_gpus  most GPUs at one moment; None: any number
-    """
-
-    params: PolicyParams
-    stages: tuple[WorkStage, ...]
-    cluster: ClusterFacts
-    profile: Profile
-    max_gpus: int | None
+    params: PolicyParams  # the policy's parameters
+    stages: tuple[WorkStage, ...]  # the stages that need GPUs
+    cluster: ClusterFacts  # what machines can be had, and how they are billed
+    profile: Profile  # how long things take
+    max_gpus: int | None  # most GPUs at one moment; None: any number
 
 
 def elastic_plan(

@@ -22,14 +22,10 @@ from seerd.units import count, format_duration
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What may be expected of a run.
+    """What may be expected of a run."""
 
-    trials   configurations that will be tried
-    reports  reports that the best one will make
-    """
-
-    trials: int
-    reports: int
+    trials: int  # configurations that will be tried
+    reports: int  # reports that the best one will make
 
 
 @dataclass(frozen=True, slots=True)

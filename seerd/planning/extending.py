@@ -18,31 +18,21 @@ from seerd.planning.planned import closing_of
 
 @dataclass(frozen=True, slots=True)
 class RunSoFar:
-    """A run that goes on.
+    """A run that goes on."""
 
-    problem      what is planned with
-    cluster      what machines can be had, and how they are billed
-    now_s        seconds since the run began
-    spent_gpu_s  GPU-seconds that are spent, or cannot be kept from being spent
-    spent_usd    the same in USD
-    """
-
-    problem: Problem
-    cluster: ClusterFacts
-    now_s: float
-    spent_gpu_s: float
-    spent_usd: float
+    problem: Problem  # what is planned with
+    cluster: ClusterFacts  # what machines can be had, and how they are billed
+    now_s: float  # seconds since the run began
+    spent_gpu_s: float  # GPU-seconds that are spent, or cannot be kept from being spent
+    spent_usd: float  # the same in USD
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What is planned with from now on.
+    """What is planned with from now on."""
 
-    problem  the problem with the new limits
-    outline  the rest of the run as the policy would have it; None: the present one stands
-    """
-
-    problem: Problem
+    problem: Problem  # the problem with the new limits
+    # the rest of the run as the policy would have it; None: the present one stands
     outline: Outline | None
 
 

@@ -31,85 +31,55 @@ P_MAX_UNUSED = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine.
-
-    cuda_devices  how many CUDA devices it has
-    cores         how many CPU cores it has
-    device        the name of the first CUDA device; empty if there is none
-    """
+    """This machine."""
 
     cuda_devices: int
-    cores: int
-    device: str = ""
+    cores: int  # how many CPU cores it has
+    device: str = ""  # the name of the first CUDA device; empty if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSlots:
-    """What trials get of this machine.
+    """What trials get of this machine."""
 
-    gpus     CUDA devices (`cuda`), or CPU slots
-    cuda     whether they are CUDA devices
-    threads  CPU threads for each rank
-    weight   the run's share beside other runs on this machine
-    """
-
-    gpus: int
-    cuda: bool
-    threads: int
-    weight: float = 1.0
+    gpus: int  # CUDA devices (`cuda`), or CPU slots
+    cuda: bool  # whether they are CUDA devices
+    threads: int  # CPU threads for each rank
+    weight: float = 1.0  # the run's share beside other runs on this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a cluster offers, before anything is planned.
+    """What a cluster offers, before anything is planned."""
 
-    facts      what the core is told of the cluster
-    threads    CPU threads for each GPU; 0: not known
-    cuda       whether its GPUs are CUDA devices, not CPU slots
-    usd_per_h  USD, the most that one instance costs for an hour
-    owner      who rents it, for the owner's tag; empty: it is not rented, or the cloud was not
-               asked
-    notes      what a person should know of it, one sentence each
-    """
-
-    facts: ClusterFacts
-    threads: int = 0
-    cuda: bool = True
-    usd_per_h: float = 0.0
-    owner: str = ""
-    notes: tuple[str, ...] = ()
+    facts: ClusterFacts  # the cluster as the core sees it
+    threads: int = 0  # CPU threads for each GPU; 0: not known
+    cuda: bool = True  # whether its GPUs are CUDA devices, not CPU slots
+    usd_per_h: float = 0.0  # USD, the most that one instance costs for an hour
+    owner: str = ""  # who rents it, for the owner's tag; empty: it is not rented, or not known
+    notes: tuple[str, ...] = ()  # what a person should know of it, one sentence each
 
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """What a run begins with.
+    """What a run begins with."""
 
-    problem   what the policy plans with
-    outline   the whole run as the policy would have it
-    cluster   what machines can be had, and how they are billed
-    minimize  what the person wanted minimised
-    ideal     whether it was planned as published, whatever is billed
-    """
-
-    problem: Problem
-    outline: Outline
-    cluster: ClusterFacts
+    problem: Problem  # what the policy plans with
+    outline: Outline  # the whole run as the policy would have it
+    cluster: ClusterFacts  # what machines can be had, and how they are billed
+    # what the person wanted minimised
     minimize: Literal["cost", "time"] | None = field(default=None, kw_only=True)
+    # whether it was planned as published, whatever is billed
     ideal: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where planning happens.
+    """Where planning happens."""
 
-    home           the folder of all runs
-    machine_types  what the spec runs on, as profiles name it, the preferred one first
-    quote          what the cluster offers
-    """
-
-    home: Path
-    machine_types: tuple[str, ...]
-    quote: Quote
+    home: Path  # the folder of all runs
+    machine_types: tuple[str, ...]  # what the spec runs on, as in profiles, preferred first
+    quote: Quote  # what the cluster offers
 
 
 def problem_of(

@@ -28,50 +28,38 @@ Entries = Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]
 
 @dataclass(slots=True)
 class Measured:
-    """Samples in seconds, in the order in which they were made.
+    """Samples in seconds, in the order in which they were made."""
 
-    report_s          from report to report, by number of GPUs
-    rough             numbers of GPUs for which all timed reports had a warm-up or a checkpoint in
-                      them
-    start_s           from the order to start until the training loop, without a checkpoint
-    restore_s         from the order to start until the training loop, from a checkpoint
-    stop_s            from being asked to save and exit until no process is left
-    save_s            from the first byte of a checkpoint until it is in the store
-    checkpoint_bytes  bytes of the largest checkpoint
-    pending_s         from the request until an instance runs
-    boot_s            from there until it takes orders
-    release_s         from the request to terminate until an instance is gone
-    """
-
+    # from report to report, by number of GPUs
     report_s: dict[int, list[float]] = field(default_factory=dict)
+    # numbers of GPUs for which all timed reports had a warm-up or a checkpoint in them
     rough: set[int] = field(default_factory=set)
+    # from the order to start until the training loop, without a checkpoint
     start_s: list[float] = field(default_factory=list)
+    # from the order to start until the training loop, from a checkpoint
     restore_s: list[float] = field(default_factory=list)
+    # from being asked to save and exit until no process is left
     stop_s: list[float] = field(default_factory=list)
+    # from the first byte of a checkpoint until it is in the store
     save_s: list[float] = field(default_factory=list)
-    checkpoint_bytes: int = 0
-    pending_s: list[float] = field(default_factory=list)
-    boot_s: list[float] = field(default_factory=list)
+    checkpoint_bytes: int = 0  # bytes of the largest checkpoint
+    pending_s: list[float] = field(default_factory=list)  # from the request until an instance runs
+    boot_s: list[float] = field(default_factory=list)  # from there until it takes orders
+    # from the request to terminate until an instance is gone
     release_s: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt. Moments are seconds since the run began.
-
-    gpus        its GPUs
-    ordered_s   when it was ordered
-    training_s  when it trained; None: it has not
-    reports     (number of the report, when) of each
-    saved       reports after which it saved
-    asked_s     when it was asked to save and exit; None: it was not, or did not train yet
-    """
+    """One attempt. Moments are seconds since the run began."""
 
     gpus: int
-    ordered_s: float
-    training_s: float | None = None
+    ordered_s: float  # when it was ordered
+    training_s: float | None = None  # when it trained; None: it has not
+    # (number of the report, when) of each
     reports: list[tuple[int, float]] = field(default_factory=list)
-    saved: set[int] = field(default_factory=set)
+    saved: set[int] = field(default_factory=set)  # reports after which it saved
+    # when it was asked to save and exit; None: it was not, or did not train yet
     asked_s: float | None = None
 
     def clean_s(self) -> list[float]:

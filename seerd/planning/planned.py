@@ -46,13 +46,10 @@ MORE = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Planned(Intended):
-    """A plan, and what it is expected to take.
+    """A plan, and what it is expected to take."""
 
-    forecast  time, GPU time and money that it will take
-    warnings  what may surprise the person, one sentence each, the most important first
-    """
-
-    forecast: Forecast
+    forecast: Forecast  # time, GPU time and money that it will take
+    # what may surprise the person, one sentence each, the most important first
     warnings: tuple[str, ...] = ()
 
 

@@ -39,101 +39,58 @@ DOUBTFUL = 0.1
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run measures, kept in its folder: all that decides where its profile belongs.
+    """What a run measures, kept in its folder: all that decides where its profile belongs."""
 
-    key            the profile's file name without its end
-    script         the training script
-    args           its arguments
-    provider       the kind of cluster
-    instance_type  the kind of machine
-    """
-
-    key: str
-    script: str
+    key: str  # the profile's file name without its end
+    script: str  # the training script
     args: tuple[str, ...]
-    provider: str
-    instance_type: str
+    provider: str  # the kind of cluster
+    instance_type: str  # the kind of machine
 
 
 class Times(msgspec.Struct, frozen=True):
-    """How a time is distributed.
+    """How a time is distributed."""
 
-    p50      median, seconds
-    p95      95th percentile, seconds
-    samples  how many samples these are of
-    """
-
-    p50: float
-    p95: float
-    samples: int
+    p50: float  # median, seconds
+    p95: float  # 95th percentile, seconds
+    samples: int  # how many samples these are of
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for one number of GPUs.
-
-    gpus        how many GPUs
-    measured    whether it was measured, and not fitted
-    report_s    seconds per report
-    samples     how many reports were timed; 0 for fitted points
-    speed       throughput relative to one GPU
-    efficiency  throughput per GPU, relative to one
-    """
+    """What holds for one number of GPUs."""
 
     gpus: int
-    measured: bool
-    report_s: float
-    samples: int
-    speed: float
-    efficiency: float
+    measured: bool  # whether it was measured, and not fitted
+    report_s: float  # seconds per report
+    samples: int  # how many reports were timed; 0 for fitted points
+    speed: float  # throughput relative to one GPU
+    efficiency: float  # throughput per GPU, relative to one
 
 
 class KeptProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """A profile as it is kept, and as `seerd profile --json` prints it (docs/profile.md).
+    """A profile as it is kept, and as `seerd profile --json` prints it (docs/profile.md)."""
 
-    version           the format of the file
-    key               the file's name without its end
-    run               the run that measured
-    measured_at       when it ended, ISO 8601, UTC
-    script            the training script
-    args              its arguments
-    provider          the kind of cluster
-    instance_type     the kind of machine
-    points            what holds for each number of GPUs
-    law               the fitted law
-    fit_error         the law's largest relative deviation from a measured point
-    report_s          a report on one GPU
-    start_s           from the order to start until the training loop, without a checkpoint
-    restore_s         the same from a checkpoint
-    stop_s            from being asked to save and exit until no process is left
-    save_s            from the first byte of a checkpoint until it is in the store
-    checkpoint_bytes  bytes of the largest checkpoint; None: there was none
-    pending_s         from the request until an instance runs
-    boot_s            from there until it takes orders
-    release_s         from the request to terminate until an instance is gone
-    notes             what one should know before trusting the figures, one sentence each
-    """
-
-    version: int
-    key: str
-    run: str
-    measured_at: str
-    script: str
+    version: int  # the format of the file
+    key: str  # the file's name without its end
+    run: str  # the run that measured
+    measured_at: str  # when it ended, ISO 8601, UTC
+    script: str  # the training script
     args: tuple[str, ...]
-    provider: str
-    instance_type: str
-    points: tuple[Point, ...]
+    provider: str  # the kind of cluster
+    instance_type: str  # the kind of machine
+    points: tuple[Point, ...]  # what holds for each number of GPUs
     law: Law
-    fit_error: float
-    report_s: Times
-    start_s: Times | None
-    restore_s: Times | None
-    stop_s: Times | None
-    save_s: Times | None
-    checkpoint_bytes: int | None
-    pending_s: Times | None
-    boot_s: Times | None
-    release_s: Times | None
-    notes: tuple[str, ...]
+    fit_error: float  # the law's largest relative deviation from a measured point
+    report_s: Times  # a report on one GPU
+    start_s: Times | None  # from the order to start until the training loop, without a checkpoint
+    restore_s: Times | None  # the same from a checkpoint
+    stop_s: Times | None  # from being asked to save and exit until no process is left
+    save_s: Times | None  # from the first byte of a checkpoint until it is in the store
+    checkpoint_bytes: int | None  # bytes of the largest checkpoint; None: there was none
+    pending_s: Times | None  # from the request until an instance runs
+    boot_s: Times | None  # from there until it takes orders
+    release_s: Times | None  # from the request to terminate until an instance is gone
+    notes: tuple[str, ...]  # what one should know before trusting the figures, one sentence each
 
 
 def target_of(spec: Spec, instance_type: str) -> Target:

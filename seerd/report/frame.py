@@ -48,14 +48,10 @@ CONFIG: Spec = {
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The unit in which times are shown: seconds, minutes or hours.
+    """The unit in which times are shown: seconds, minutes or hours."""
 
-    of    seconds in one
-    name  as people write it
-    """
-
-    of: float
-    name: str
+    of: float  # seconds in one
+    name: str  # as people write it
 
     @classmethod
     def for_s(cls, longest_s: float) -> Scale:

@@ -27,16 +27,11 @@ ABSENT = -0.5
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """One hyperparameter.
-
-    name       its name
-    mean       share of the variance of places that it explains, alone or with others, 0 to 1
-    deviation  standard deviation of that, over folds and repeats
-    """
+    """One hyperparameter."""
 
     name: str
-    mean: float
-    deviation: float
+    mean: float  # share of the variance of places that it explains, alone or with others, 0 to 1
+    deviation: float  # standard deviation of that, over folds and repeats
 
     @property
     def is_told(self) -> bool:

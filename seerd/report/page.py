@@ -46,36 +46,23 @@ AXES = (("at_s", "by time"), ("report", "by report"), ("gpu_s", "by GPU time"))
 
 @dataclass(frozen=True, slots=True)
 class ReadRun:
-    """What a report is made of.
+    """What a report is made of."""
 
-    timeline  what happened
-    state     how the run stands
-    status    how it ended, in one word
-    spec      the text of its spec
-    command   how it was started, as far as that is known
-    """
-
-    timeline: Timeline
-    state: State
-    status: str
-    spec: str
-    command: str
+    timeline: Timeline  # what happened
+    state: State  # how the run stands
+    status: str  # how it ended, in one word
+    spec: str  # the text of its spec
+    command: str  # how it was started, as far as that is known
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One picture.
+    """One picture."""
 
-    name     for files
-    caption  what it shows
-    wide     for screens and paper
-    narrow   for telephones
-    """
-
-    name: str
-    caption: str
-    wide: Spec
-    narrow: Spec
+    name: str  # for files
+    caption: str  # what it shows
+    wide: Spec  # for screens and paper
+    narrow: Spec  # for telephones
 
 
 class JobReport:

@@ -33,55 +33,35 @@ FINEST = 1 / 400
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A trial with the best that it has reported.
-
-    trial   the trial
-    metric  its best finite metric; None: there is none
-    place   1 is the best
-    """
+    """A trial with the best that it has reported."""
 
     trial: Trial
-    metric: float | None
-    place: int
+    metric: float | None  # its best finite metric; None: there is none
+    place: int  # 1 is the best
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """GPUs of one instance that a trial has held.
+    """GPUs of one instance that a trial has held."""
 
-    low, high     rows of the picture: `low` included, `high` not
-    trial         the trial; empty for several that are too short to be seen
-    starts_s      when it was ordered
-    trains_s      when it trained
-    ends_s        when it was gone
-    """
-
-    low: int
-    high: int
-    trial: str
-    starts_s: float
-    trains_s: float
-    ends_s: float
+    low: int  # its first row in the picture
+    high: int  # the row after its last
+    trial: str  # the trial; empty for several that are too short to be seen
+    starts_s: float  # when it was ordered
+    trains_s: float  # when it trained
+    ends_s: float  # when it was gone
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One report of a trial.
-
-    trial     the trial
-    report    number of the report
-    at_s      when it was made
-    gpu_s     GPU time of the trial until then
-    value     the metric
-    promoted  whether the trial was promoted after it
-    """
+    """One report of a trial."""
 
     trial: str
-    report: int
-    at_s: float
-    gpu_s: float
-    value: float
-    promoted: bool
+    report: int  # number of the report
+    at_s: float  # when it was made
+    gpu_s: float  # GPU time of the trial until then
+    value: float  # the metric
+    promoted: bool  # whether the trial was promoted after it
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,10 @@ class ClusterKind(ABC, Generic[C]):
 
     The methods stand in the order in which a run that begins calls them; a resumed one calls only
     the last two, and `why_not` is for a job that comes while a run goes on, too.
-
-    python     the interpreter of its trials, if the spec names none
-    elsewhere  whether they run on other machines, where links of the source lead nowhere
     """
 
-    python: ClassVar[str] = PYTHON
+    python: ClassVar[str] = PYTHON  # the interpreter of its trials, if the spec names none
+    # whether they run on other machines, where links of the source lead nowhere
     elsewhere: ClassVar[bool] = True
     cluster: C
 

@@ -27,18 +27,12 @@ MOST_BYTES = 1 << 20
 
 
 class MadeFrom(msgspec.Struct, frozen=True):
-    """What a job was made from.
+    """What a job was made from."""
 
-    source  the folder that was copied
-    files   what was copied, relative to it
-    specs   file of its spec, if it has one -> checksum
-    data    file that trials read where it is -> checksum, or size and time
-    """
-
-    source: str
-    files: list[str]
-    specs: dict[str, str]
-    data: dict[str, str]
+    source: str  # the folder that was copied
+    files: list[str]  # what was copied, relative to it
+    specs: dict[str, str]  # file of its spec, if it has one -> checksum
+    data: dict[str, str]  # file that trials read where it is -> checksum, or size and time
 
 
 def keep(folder: RunFolder, spec: Spec, job: str = "") -> None:

@@ -57,13 +57,10 @@ START_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that is over.
+    """A run that is over."""
 
-    state      its state at the end
-    leftovers  what there still is of it, asked afresh; None: nothing is rented
-    """
-
-    state: State
+    state: State  # its state at the end
+    # what still exists of it, looked up afresh; None: nothing is rented
     leftovers: Leftovers | None = None
 
 

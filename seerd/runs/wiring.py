@@ -58,29 +58,18 @@ class Setup(msgspec.Struct, frozen=True):
     """What the daemon needs beside the journal, kept as `setup.json` in the run's folder.
 
     In the file, `where` stands under the name of its kind.
-
-    job    how agents start trials; where jobs share the run, only what they share
-    jobs   how they start those of each job that shares the run
-    store  a directory, or s3://bucket/prefix
-    until  when the run's URLs and instances end at the latest, wall clock, seconds since 1970
-    kind   the kind of cluster, as in `clusters.KINDS`
-    where  what that kind keeps
-    data   what every instance fetches once
-    on_end       the shell command that is run here when the run is over; empty: none
-    spec_folder  where it is run: the folder of the spec
-    export       tracker -> where the run is exported to as it goes on
     """
 
-    job: Job
-    store: str
-    until: float
-    kind: str
-    where: Any
-    data: tuple[Data, ...] = ()
-    on_end: str = ""
-    spec_folder: str = ""
-    export: dict[str, str] = {}
-    jobs: tuple[Job, ...] = ()
+    job: Job  # how agents start trials; where jobs share the run, only what they share
+    store: str  # a directory, or s3://bucket/prefix
+    until: float  # when the run's URLs and instances end at the latest, seconds since 1970
+    kind: str  # the kind of cluster, as in `clusters.KINDS`
+    where: Any  # what that kind keeps
+    data: tuple[Data, ...] = ()  # what every instance fetches once
+    on_end: str = ""  # the shell command that is run here when the run is over; empty: none
+    spec_folder: str = ""  # where it is run: the folder of the spec
+    export: dict[str, str] = {}  # tracker -> where the run is exported to as it goes on
+    jobs: tuple[Job, ...] = ()  # how agents start the trials of each job that shares it
 
 
 class OverSsh(Provider, Protocol):
@@ -113,22 +102,15 @@ class SentSources:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the instances of a run come from.
+    """Where the instances of a run come from."""
 
-    provider  starts and ends them
-    printed   fetches what trials print; None: that is in the run's folder anyway
-    sources   what is sent to them; None: nothing is
-    expected  what a healthy instance has; None: not checked
-    region    the region of AWS; None: the environment's
-    prolong   lets what is rented from now on end itself later, wall clock, seconds since 1970;
-              None: nothing is rented
-    """
-
-    provider: Provider
-    printed: Source | None = None
-    sources: SentSources | None = None
-    expected: Expected | None = None
-    region: str | None = None
+    provider: Provider  # starts and ends them
+    printed: Source | None = None  # fetches what trials print; None: that is in the run's folder
+    sources: SentSources | None = None  # what is sent to them; None: nothing is
+    expected: Expected | None = None  # what a healthy instance has; None: not checked
+    region: str | None = None  # the region of AWS; None: the environment's
+    # lets what is rented from now on end itself later, wall clock, seconds since 1970; None:
+    # nothing is rented
     prolong: Callable[[float], None] | None = None
 
 

@@ -25,80 +25,63 @@ def _one_or_more(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LocalCluster:
-    """This machine.
-
-    gpus    CUDA devices, or CPU slots, that trials get; None: what the machine has
-    weight  the run's share of them beside other runs on the machine
-    store   a directory; None: inside the run's folder
-    """
+    """This machine."""
 
     provider: ClassVar = "local"
     rented: ClassVar = False
+    # CUDA devices, or CPU slots, that trials get; None: what the machine has
     gpus: int | None = _key(v.whole(1), default=None)
+    # the run's share of them beside other runs on the machine
     weight: float = _key(v.weight, default=1.0)
-    store: str | None = None
+    store: str | None = None  # a directory; None: inside the run's folder
 
 
 @dataclass(frozen=True, slots=True)
 class HostsCluster:
-    """Machines that people have, reached over SSH.
-
-    hosts   the machines
-    weight  the run's share of their GPUs beside other runs there
-    store   a directory that all of them reach, or s3://bucket/prefix; None: none is named
-    """
+    """Machines that people have, reached over SSH."""
 
     provider: ClassVar = "hosts"
     rented: ClassVar = False
-    hosts: tuple[v.Host, ...] = _key(v.list_of(v.host), default=())
-    weight: float = _key(v.weight, default=1.0)
+    hosts: tuple[v.Host, ...] = _key(v.list_of(v.host), default=())  # the machines
+    weight: float = _key(v.weight, default=1.0)  # its share of their GPUs beside other runs there
+    # a directory that all of them reach, or s3://bucket/prefix; None: none is named
     store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ec2Cluster:
-    """Instances of EC2, paid whole from running until terminated.
-
-    region           None: that of the credentials
-    instance_type    in order of preference; empty: none is named, and nothing can be rented
-    market           how they are bought
-    boot             seconds from `running` until an instance must have an agent; None: what its
-                     type takes
-    on_rebalance     what a trial does when its instance will probably be taken back
-    image            `ami-...` or `ssm:/path`; empty: none is named
-    subnets          empty: those of the default network
-    security_groups  empty: that of the default network
-    key              an EC2 key pair for people; None: none
-    address          which address seerd connects to
-    volume_gb        GB of the root disk; None: as the image has it
-    throughput       MiB/s of the disks (gp3); None: EBS's own
-    load_rate        MiB/s at which the disks are loaded from the image's snapshot; None: as they
-                     are read
-    tags             further tags of everything that is made
-    price            USD for an hour of an instance; None: what AWS says
-    ingress_price    USD for each GB that an instance fetches
-    store            s3://bucket/prefix; None: none is named
-    """
+    """Instances of EC2, paid whole from running until terminated."""
 
     provider: ClassVar = "ec2"
     rented: ClassVar = True
-    region: str | None = _key(v.text, default=None)
+    region: str | None = _key(v.text, default=None)  # None: that of the credentials
+    # in order of preference; empty: none is named, and nothing can be rented
     instance_type: tuple[str, ...] = _key(_one_or_more, default=())
+    # how they are bought
     market: Literal["on-demand", "spot"] = _key(v.one_of("on-demand", "spot"), default="on-demand")
+    # seconds from `running` until an instance must have an agent; None: what its type takes
     boot: float | None = _key(v.duration, default=None)
+    # what a trial does when its instance will probably be taken back
     on_rebalance: Literal["save", "move"] = _key(v.one_of("save", "move"), default="save")
-    image: str = _key(v.text, default="")
+    image: str = _key(v.text, default="")  # `ami-...` or `ssm:/path`; empty: none is named
+    # empty: those of the default network
     subnets: tuple[str, ...] = _key(v.list_of(v.text), default=())
+    # empty: that of the default network
     security_groups: tuple[str, ...] = _key(v.list_of(v.text), default=())
-    key: str | None = _key(v.text, default=None)
+    key: str | None = _key(v.text, default=None)  # an EC2 key pair for people; None: none
+    # which address seerd connects to
     address: Literal["private", "public"] = _key(v.one_of("private", "public"), default="private")
+    # GB of the root disk; None: as the image has it
     volume_gb: int | None = _key(v.whole(1), default=None)
-    throughput: int | None = _key(v.whole(125), default=None)
+    throughput: int | None = _key(v.whole(125), default=None)  # MiB/s of the disks; None: EBS's own
+    # MiB/s at which the disks are loaded from the image's snapshot; None: as they are read
     load_rate: int | None = _key(v.whole(100), default=None)
+    # further tags of everything that is made
     tags: Mapping[str, str] = _key(v.tags, default_factory=dict)
+    # USD for an hour of an instance; None: what AWS says
     price: float | None = _key(v.money, default=None)
-    ingress_price: float = _key(v.money, default=0.0)
-    store: str | None = None
+    ingress_price: float = _key(v.money, default=0.0)  # USD for each GB that an instance fetches
+    store: str | None = None  # s3://bucket/prefix; None: none is named
 
     @property
     def boot_s(self) -> float:

@@ -48,34 +48,24 @@ FROM_THE_GROUP = ("limits.", "cluster.")
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """One of the jobs.
+    """One of the jobs."""
 
-    id      its name in the run
-    spec    its spec, with the cluster of the group and limits of its own as far as it has any
-    owner   for whom it is; empty: nobody is named
-    weight  its share beside the others'
-    curves  the file of recorded curves that `seerd simulate` has it replay; None: made-up ones
-    """
-
-    id: str
-    spec: Spec
-    owner: str = ""
-    weight: float = 1.0
+    id: str  # its name in the run
+    spec: Spec  # its spec, with the cluster of the group and limits of its own as far as it has any
+    owner: str = ""  # its owner; empty: none is named
+    weight: float = 1.0  # its share beside the others'
+    # the file of recorded curves that `seerd simulate` has it replay; None: made-up ones
     curves: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """Several jobs that share a run.
+    """Several jobs that share a run."""
 
-    jobs     the jobs, in their order
-    sharing  how they share it
-    lead     a spec with the run's name, limits, cluster and text; of the rest, which no job is
-             judged by, it has the first job's
-    """
-
-    jobs: tuple[GroupJob, ...]
-    sharing: Sharing
+    jobs: tuple[GroupJob, ...]  # the jobs, in their order
+    sharing: Sharing  # how they share it
+    # a spec with the run's name, limits, cluster and text; the rest is the first job's, and no job
+    # goes by it
     lead: Spec
 
 

@@ -80,16 +80,11 @@ REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
 class Override(NamedTuple):
-    """A key of the spec to which the command line, or a call from Python, gives another value.
+    """A key of the spec to which the command line, or a call from Python, gives another value."""
 
-    key    the key's path, for example `policy.eta`
-    value  its value as it was written, or as TOML would have it
-    said   the option that gives it, for messages
-    """
-
-    key: str
-    value: Any
-    said: str = "--set"
+    key: str  # the key's path, for example `policy.eta`
+    value: Any  # its value as it was written, or as TOML would have it
+    said: str = "--set"  # the option that gives it, for messages
 
 
 def text_of(path: Path) -> str:

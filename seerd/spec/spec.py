@@ -34,54 +34,38 @@ from seerd.spec.targets import paths_of
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What trials report.
-
-    name    its name
-    mode    whether more (`max`) or less (`min`) of it is better
-    target  the run ends when a confirmed checkpoint is as good as this; None: it does not
-    smooth  checkpoints are compared by the mean of so many last reports
-    constraints  what must hold of other metrics for a model to be the best
-    """
+    """What trials report."""
 
     name: str
-    mode: Mode
+    mode: Mode  # whether more (`max`) or less (`min`) of it is better
+    # the run ends when a confirmed checkpoint is as good as this; None: it does not
     target: float | None = None
-    smooth: int = 1
+    smooth: int = 1  # checkpoints are compared by the mean of so many last reports
+    # what must hold of other metrics for a model to be the best
     constraints: tuple[MetricConstraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """How a trial is started.
+    """How a trial is started."""
 
-    script      the script or program, relative to `source`
-    source      the folder that is shipped
-    args        arguments of the script, with names of hyperparameters in braces
-    observed    for a script that does not import seerd: how it is observed; None: it does
-    launcher    what starts it: torchrun, python or command
-    python      the interpreter; None: here the one that runs seerd, elsewhere python3
-    setup       commands that prepare a machine
-    data        what every instance fetches once
-    env         environment variables
-    ingress_gb  GB that every instance fetches, whatever fetches them
-    preload     modules that are imported before trials start; None: that is learned; none of them:
-                trials start with nothing imported
-    fill        files of the source in which names in braces are filled, as in `args`
-    follow      links of the source that may lead out of it; `*` stands for parts of a name
-    """
-
-    script: str
-    source: Path
-    args: tuple[str, ...]
-    launcher: str
-    python: str | None
-    setup: tuple[str, ...]
-    data: tuple[v.Data, ...]
+    script: str  # the script or program, relative to `source`
+    source: Path  # the folder that is shipped
+    args: tuple[str, ...]  # arguments of the script, with names of hyperparameters in braces
+    launcher: str  # what starts it: torchrun, python or command
+    python: str | None  # the interpreter; None: here the one that runs seerd, elsewhere python3
+    setup: tuple[str, ...]  # commands that prepare a machine
+    data: tuple[v.Data, ...]  # what every instance fetches once
     env: dict[str, str]
-    ingress_gb: float = 0.0
+    ingress_gb: float = 0.0  # GB that every instance fetches, whatever fetches them
+    # modules that are imported before trials start; None: that is learned; none of them: trials
+    # start with nothing imported
     preload: tuple[str, ...] | None = None
+    # files of the source in which names in braces are filled, as in `args`
     fill: tuple[str, ...] = ()
+    # links of the source that may lead out of it; `*` stands for parts of a name
     follow: tuple[str, ...] = ()
+    # for a script that does not import seerd: how it is observed; None: it does
     observed: ObservedScript | None = None
 
     @property
@@ -92,54 +76,34 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class SpecLimits:
-    """The limits as far as the spec or the command line gives them.
+    """The limits as far as the spec or the command line gives them."""
 
-    deadline_s    seconds from the command's start until the best model is in the store
-    budget_gpu_s  GPU-seconds
-    cost_usd      USD
-    max_gpus      most GPUs at one moment
-    """
-
+    # seconds from the command's start until the best model is in the store
     deadline_s: float | None
     budget_gpu_s: float | None
     cost_usd: float | None
-    max_gpus: int | None
+    max_gpus: int | None  # most GPUs at one moment
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A whole spec.
+    """A whole spec."""
 
-    name     its name, the beginning of its runs' names
-    metric   what trials report
-    train    how a trial is started
-    space    the search space
-    policy   the `[policy]` table
-    t_min_s  the shortest first round as it is given; None: what was measured decides
-    like     earlier runs to learn from, as the person named them
-    limits   the limits as far as they are given
-    cluster  where trials run
-    folder   the folder of its file
-    text     the text of its file, or, if something else was given beside it, it as TOML with that
-    on_end   the shell command that is run here when the run is over; empty: none
-    export   tracker -> where the run is exported to as it goes on
-    file     its file; None if it is a dict
-    """
-
-    name: str
-    metric: Metric
-    train: Train
+    name: str  # its name, the beginning of its runs' names
+    metric: Metric  # what trials report
+    train: Train  # how a trial is started
     space: Space
-    policy: PolicyParams
-    t_min_s: float | None
-    like: tuple[str, ...]
-    limits: SpecLimits
-    cluster: Cluster
-    folder: Path
-    text: str
-    on_end: str = ""
+    policy: PolicyParams  # the `[policy]` table
+    t_min_s: float | None  # the shortest first round, as given; None: the measured time decides
+    like: tuple[str, ...]  # earlier runs to learn from, as the person named them
+    limits: SpecLimits  # the limits as far as they are given
+    cluster: Cluster  # where trials run
+    folder: Path  # the folder of its file
+    text: str  # the text of its file; with overrides, the whole spec as TOML
+    on_end: str = ""  # the shell command that is run here when the run is over; empty: none
+    # tracker -> where the run is exported to as it goes on
     export: dict[str, str] = field(default_factory=dict)
-    file: Path | None = None
+    file: Path | None = None  # its file; None if it is a dict
 
     def unplaced(self) -> list[str]:
         """See `seerd.spec.reaching.unplaced`."""

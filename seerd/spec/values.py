@@ -257,20 +257,13 @@ def tags(value: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of `provider = "hosts"`.
+    """A machine of `provider = "hosts"`."""
 
-    address  a name or a number
-    user     who logs in; None: whom ssh would choose
-    port     the port of SSH
-    gpus     CUDA devices (`cuda`), or CPU slots
-    cuda     whether they are CUDA devices
-    """
-
-    address: str
-    user: str | None
-    port: int
-    gpus: int
-    cuda: bool
+    address: str  # host name or IP address
+    user: str | None  # login; None: ssh's own choice
+    port: int  # the port of SSH
+    gpus: int  # CUDA devices (`cuda`), or CPU slots
+    cuda: bool  # whether they are CUDA devices
 
 
 def host(value: Any) -> Host:
@@ -303,14 +296,10 @@ def host(value: Any) -> Host:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What every instance fetches once.
+    """What every instance fetches once."""
 
-    source  s3://bucket/prefix: all objects below it
-    to      the folder inside the source folder that they are put into
-    """
-
-    source: str
-    to: str
+    source: str  # s3://bucket/prefix: all objects below it
+    to: str  # the folder inside the source folder that they are put into
 
 
 def data(value: Any) -> Data:

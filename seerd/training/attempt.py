@@ -18,38 +18,22 @@ except ImportError:  # not on Windows, where no agent runs either
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt of a trial (`trial.json`).
+    """One attempt of a trial (`trial.json`)."""
 
-    folder        where its files are (`$SEERD_DIR`)
-    trial         the name of the trial
-    config        its hyperparameters
-    metric        what `report()` must be given
-    mode          whether more ("max") or less ("min") of it is better
-    seed          the trial's own
-    gpus          GPUs, or CPU slots, of this attempt
-    allocations   numbers of GPUs that an attempt of this trial may get
-    checkpoints   the folder of checkpoints
-    every_s       seconds from one checkpoint to the next
-    max_reports   reports of a whole training; None: not known
-    smooth        checkpoints are compared by the mean of so many last reports
-    constraints   what must hold of a model that is to be the best: "metric < number"
-    learns        whether the agent wants to know what was imported
-    """
-
-    folder: Path
+    folder: Path  # where its files are (`$SEERD_DIR`)
     trial: str
-    config: Dict[str, Any]
-    metric: str
-    mode: str
-    seed: int
-    gpus: int
-    allocations: List[int]
-    checkpoints: Path
-    every_s: float
-    max_reports: Optional[int]
-    smooth: int
-    constraints: List[str]
-    learns: bool
+    config: Dict[str, Any]  # its hyperparameters
+    metric: str  # what `report()` must be given
+    mode: str  # whether more ("max") or less ("min") of it is better
+    seed: int  # the trial's own
+    gpus: int  # GPUs, or CPU slots, of this attempt
+    allocations: List[int]  # numbers of GPUs that an attempt of this trial may get
+    checkpoints: Path  # the folder of checkpoints
+    every_s: float  # seconds from one checkpoint to the next
+    max_reports: Optional[int]  # reports of a whole training; None: not known
+    smooth: int  # checkpoints are compared by the mean of so many last reports
+    constraints: List[str]  # what must hold of a model that is to be the best: "metric < number"
+    learns: bool  # whether the agent wants to know what was imported
 
     @classmethod
     def read(cls, folder: Path) -> "Attempt":

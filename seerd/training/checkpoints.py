@@ -189,14 +189,12 @@ def _write_whole(path: Path, data: bytes) -> str:
 class Flushed:
     """A file whose bytes are on the disk, at the latest when `FLUSHED` more have been written: a
     process that waits for the disk cannot be killed.
-
-    sha256  the checksum of what was written
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._unflushed = 0
-        self.sha256 = hashlib.sha256()
+        self.sha256 = hashlib.sha256()  # the checksum of what was written
 
     def write(self, data: Any) -> int:
         """Write as a file does."""

@@ -50,17 +50,12 @@ def split(total: int, per_gpu: Optional[int], world: int, possible: Iterable[int
 
 @dataclass
 class Share:
-    """Which part of the data is this rank's.
+    """Which part of the data is this rank's."""
 
-    seed         the trial's own
-    rank, world  this process, and how many there are
-    batch        the global batch, which may be set after a sampler was made
-    """
-
-    seed: int
-    rank: int
-    world: int
-    batch: Optional[Batch] = None
+    seed: int  # the trial's own
+    rank: int  # this process
+    world: int  # how many processes there are
+    batch: Optional[Batch] = None  # the global batch, which may be set after a sampler was made
 
     @property
     def total(self) -> int:

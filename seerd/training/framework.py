@@ -21,12 +21,7 @@ PICKLED = (".pt", ".pth", ".bin", ".ckpt")
 
 
 class Framework:
-    """A framework's side of a trial.
-
-    trial    the trial
-    folder   where it may save
-    by_hand  whether the script was started without seerd, so that nothing is saved
-    """
+    """A framework's side of `trial`."""
 
     def __init__(self, trial: Trial) -> None:
         """Take the place of `trial.running()`. Raises `RuntimeError` if the checkpoint to go on
@@ -40,8 +35,9 @@ class Framework:
         trial._framework = True
         self.trial = trial
         attempt = trial._attempt
+        # whether the script was started without seerd, so that nothing is saved
         self.by_hand = attempt is None
-        self.folder = attempt.folder / "saves" if attempt else BY_HAND
+        self.folder = attempt.folder / "saves" if attempt else BY_HAND  # where it may save
         self._leaves = False
         if trial.checkpoint is not None:
             _check(trial._torch, trial.checkpoint)

@@ -14,18 +14,12 @@ BEST_EVERY_S = 1.0
 
 @dataclass
 class Pace:
-    """Times of this rank, in seconds of the monotonic clock.
+    """Times of this rank, in seconds of the monotonic clock."""
 
-    looked_at  when `running()` last returned; None before its first return
-    longest_s  seconds of the longest unit of work since the last report
-    saved_at   when the last save ended; None before the first
-    save_s     seconds that the last save took
-    """
-
-    looked_at: Optional[float] = None
-    longest_s: float = 0.0
-    saved_at: Optional[float] = None
-    save_s: float = 0.0
+    looked_at: Optional[float] = None  # when `running()` last returned; None: it has not
+    longest_s: float = 0.0  # seconds of the longest unit of work since the last report
+    saved_at: Optional[float] = None  # when the last save ended; None before the first
+    save_s: float = 0.0  # seconds that the last save took
 
     def look(self) -> None:
         """Note the end of a call of `running()`."""

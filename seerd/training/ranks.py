@@ -21,25 +21,18 @@ def import_torch() -> Any:
 
 
 class Ranks:
-    """This process among those of the trial.
-
-    rank        its number
-    world       how many processes there are
-    local       its number on this instance
-    peers       how many processes are on this instance
-    many_nodes  whether there are others elsewhere
-    on_gpu      whether it computes on a CUDA device
-    device      where its model goes
-    """
+    """This process among those of the trial."""
 
     def __init__(self, torch: Any) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self.local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.world = int(os.environ.get("WORLD_SIZE", "1"))  # how many processes there are
+        self.local = int(os.environ.get("LOCAL_RANK", "0"))  # its number on this instance
+        # how many processes are on this instance
         self.peers = int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
-        self.many_nodes = self.peers < self.world
+        self.many_nodes = self.peers < self.world  # whether there are others elsewhere
+        # whether it computes on a CUDA device
         self.on_gpu = torch is not None and torch.cuda.is_available()
-        self.device: Any = "cpu"
+        self.device: Any = "cpu"  # where its model goes
         self._own = False
         self._group: Any = None
         self._torch = torch

@@ -6,17 +6,12 @@ from seerd.training.marks import REDUCING, WORKING, Mark
 
 
 class Steps:
-    """Steps of the first tracked optimizer, and backward passes of the first tracked model.
-
-    counting    whether there is an optimizer to count with
-    done        steps in this attempt
-    accumulate  backward passes for one step
-    """
+    """Steps of the first tracked optimizer, and backward passes of the first tracked model."""
 
     def __init__(self, mark: Mark) -> None:
-        self.counting = False
-        self.done = 0
-        self.accumulate = 1
+        self.counting = False  # whether there is an optimizer to count with
+        self.done = 0  # steps in this attempt
+        self.accumulate = 1  # backward passes for one step
         self._mark = mark
         self._passes, self._sees_passes = 0, False
 

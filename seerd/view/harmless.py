@@ -28,12 +28,9 @@ def harmless(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Harmless:
-    """Something to draw, without what a terminal could obey.
+    """Something to draw, without what a terminal could obey."""
 
-    inner  what to draw
-    """
-
-    inner: RenderableType
+    inner: RenderableType  # what to draw
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self.inner, options):

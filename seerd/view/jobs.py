@@ -24,14 +24,10 @@ from seerd.view.plain import OVER, ending
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a run was billed, divided among its jobs, in GPU-seconds.
+    """What a run was billed, divided among its jobs, in GPU-seconds."""
 
-    of_jobs  job -> what is billed for the GPUs that its trials had
-    shared   what is billed for GPUs that no trial had: boot, idle GPUs, shortest billed times
-    """
-
-    of_jobs: dict[str, float]
-    shared: float
+    of_jobs: dict[str, float]  # job -> what is billed for the GPUs that its trials had
+    shared: float  # what is billed for GPUs that no trial had: boot, idle, shortest billed times
 
     @property
     def whole(self) -> float:
@@ -45,45 +41,28 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class ShownJob:
-    """One of the jobs that share a run.
+    """One of the jobs that share a run."""
 
-    facts    what is decided about it
-    planned  what its policy plans with
-    over     why it gets nothing any more, None while it does
-    detail   that in words, if there is more to say; else empty
-    stands   how it stands, in words
-    best     its model that is handed back, or would be now; None: it has none
-    path     where that is; None: not in its place yet
-    trials   how many it has
-    gpus     how many GPUs they hold
-    gpu_s    GPU-seconds that are billed for it
-    """
-
-    facts: JobFacts
-    planned: PlannedJob
-    over: OverCause | None
-    detail: str
-    stands: str
-    best: Incumbent | None
-    path: str | None
+    facts: JobFacts  # what is decided about it
+    planned: PlannedJob  # what its policy plans with
+    over: OverCause | None  # why it gets nothing any more, None while it does
+    detail: str  # `over` in words, if there is more to say; else empty
+    stands: str  # how it stands, in words
+    best: Incumbent | None  # its model that is handed back, or would be now; None: it has none
+    path: str | None  # where that is; None: not in its place yet
     trials: int
-    gpus: int
-    gpu_s: float
+    gpus: int  # how many GPUs its trials hold
+    gpu_s: float  # GPU-seconds that are billed for it
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What those had who are named as an owner of jobs.
+    """What those had who are named as an owner of jobs."""
 
-    name   who; empty: jobs for which nobody is named
-    jobs   ids of the jobs
-    gpu_s  GPU-seconds that are billed for them
-    """
-
-    name: str
+    name: str  # their name; empty: jobs for which nobody is named
     jobs: tuple[str, ...]
     trials: int
-    gpu_s: float
+    gpu_s: float  # GPU-seconds that are billed for them
 
 
 def jobs_of(state: State, now_s: float | None = None) -> list[ShownJob]:

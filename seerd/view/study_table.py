@@ -166,15 +166,10 @@ def draw(told: Sequence[Json], metric: str, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """The metric along one limit, with the other one fixed.
+    """The metric along one limit, with the other one fixed."""
 
-    along  the limit on the x axis
-    fixed  the limit that is fixed
-    value  its value
-    """
-
-    along: str
-    fixed: str
+    along: str  # the limit on the x axis
+    fixed: str  # the limit that is fixed
     value: float
 
     @property

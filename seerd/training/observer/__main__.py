@@ -53,27 +53,15 @@ def main() -> None:
 
 @dataclass
 class Ending:
-    """How the script is being ended.
+    """How the script is being ended."""
 
-    asked_at  when it was asked for, seconds of the monotonic clock
-    told      whether the script has got its signal
-    saved     whether it has saved since it was asked for
-    """
-
-    asked_at: float
-    told: bool = False
-    saved: bool = False
+    asked_at: float  # when it was asked for, seconds of the monotonic clock
+    told: bool = False  # whether the script has received its signal
+    saved: bool = False  # whether it has saved since it was asked for
 
 
 class Observer:
-    """Observes one attempt. `told` is what `trial.json` says under `observed`.
-
-    _at_save      reports that were known just before the last save was seen, and once it stood
-    _used         reports that belong to the save before that
-    _before_read  reports that were known before the logs were last read
-    _untold       checkpoints of which the agent was not told, with the seconds that each took
-    _missed       states since the last checkpoint that could not be taken though they were wanted
-    """
+    """Observes one attempt. `told` is what `trial.json` says under `observed`."""
 
     def __init__(self, attempt: Attempt, told: Dict[str, Any], launcher: int) -> None:
         self._attempt = attempt
@@ -90,9 +78,10 @@ class Observer:
         self._carried: Optional[Saved] = self._watch.look() if units else None
         self._seen = self._carried
         self._standing: Optional[SoFar] = None
-        self._used = self._reports.epoch
+        self._used = self._reports.epoch  # reports that belong to the save before the last
+        # reports that were known just before the last save was seen, and once it stood
         self._at_save = (self._used, self._used)
-        self._before_read = self._used
+        self._before_read = self._used  # reports that were known before the logs were last read
         self._has_told = False
         self._pace = Pace()
         self._best: Optional[float] = attempt.worth(self._reports.metrics) if units else None
@@ -101,9 +90,10 @@ class Observer:
         self._ending: Optional[Ending] = None
         self._failed_at: Optional[float] = None
         self._told_out = ""
+        # checkpoints that the agent was not told of, with the seconds that each took
         self._untold: Dict[str, float] = {}
         self._told_at = -math.inf
-        self._missed = 0
+        self._missed = 0  # states since the last checkpoint that were wanted and could not be taken
 
     def observe(self) -> None:
         """Observe until the script has ended."""

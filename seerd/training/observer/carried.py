@@ -24,29 +24,22 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class SoFar:
-    """How far the trial has come: what a checkpoint's manifest says of it.
+    """How far the trial has come: what a checkpoint's manifest says of it."""
 
-    epoch    reports so far
-    metrics  those of the last one, as a checkpoint has them
-    recent   the values of the metric that counts, of the last reports
-    """
-
-    epoch: int
-    metrics: Dict[str, Optional[float]]
-    recent: List[Optional[float]]
+    epoch: int  # reports so far
+    metrics: Dict[str, Optional[float]]  # metrics of the last report, as a checkpoint has them
+    recent: List[Optional[float]]  # the values of the metric that counts, of the last reports
 
 
 class Carrier:
-    """Writes the checkpoints of an attempt. `units` is the number of the last one.
-
-    out  what the last one has of links that lead out of it, in words; empty: there are none
-    """
+    """Writes the checkpoints of an attempt. `units` is the number of the last one."""
 
     def __init__(self, attempt: Attempt, work: Path, watch: Watch, units: int) -> None:
         self._attempt = attempt
         self._work = work
         self._watch = watch
         self._units = units
+        # what the last one has of links that lead out of it, in words; empty: there are none
         self.out = ""
 
     def carry(self, saved: Saved, standing: SoFar) -> Optional[str]:

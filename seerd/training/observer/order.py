@@ -18,20 +18,15 @@ NUMBERED = re.compile("[^/]*[0-9][^/]*/")
 
 
 class SaveOrder:
-    """What is known of the order, from one state of the folder to the next.
-
-    _oldest       files that were written first when all had gone
-    _first        the file that each save begins with; empty: that is not known
-    _order        all files in their order, as the last `_times` saves had them
-    _is_numbered  whether files go away, as those of `step_3/` do: then numbers of the upper folders
-                  do not count, and the newest file counts of those that have the same name
-    """
+    """What is known of the order, from one state of the folder to the next."""
 
     def __init__(self) -> None:
-        self._oldest: Set[str] = set()
-        self._first = ""
-        self._order: List[str] = []
+        self._oldest: Set[str] = set()  # files that were written first when all had gone
+        self._first = ""  # the file that each save begins with; empty: that is not known
+        self._order: List[str] = []  # all files in their order, as the last `_times` saves had them
         self._times = 0
+        # whether files go away, as those of `step_3/` do: then numbers of the upper folders do not
+        # count, and the newest file counts of those that have the same name
         self._is_numbered = False
 
     def note(self, before: State, now: State) -> None:

@@ -33,16 +33,11 @@ OURS = "seerd: "
 
 
 class Line(NamedTuple):
-    """A line that a script prints, or what a line shows that it rewrites.
+    """A line that a script prints, or what a line shows that it rewrites."""
 
-    text  what it shows, without colours
-    ends  whether a line feed follows; False: a carriage return, or nothing yet
-    path  the log
-    """
-
-    text: str
-    ends: bool = True
-    path: Path = Path()
+    text: str  # what it shows, without colours
+    ends: bool = True  # whether a line feed follows; False: a carriage return, or nothing yet
+    path: Path = Path()  # the log
 
 
 class Lines:
@@ -100,15 +95,7 @@ class Lines:
 
 
 class Reports:
-    """Reports in what is printed.
-
-    epoch    how many there were, over all attempts
-    metrics  those of the last one, with None for numbers that are not finite
-    recent   the last `smooth` values of the metric that counts, None where a constraint is violated
-    text     the line that the last one came from
-    partial  what was printed where a number was read that looks like a part of it
-    is_sparse  whether constrained metrics have turned out not to come with each report
-    """
+    """Reports in what is printed."""
 
     def __init__(self, patterns: Dict[str, str], attempt: Attempt) -> None:
         self._patterns = {name: NumberPattern(pattern) for name, pattern in patterns.items()}
@@ -121,12 +108,14 @@ class Reports:
         self._waits_since: Optional[float] = None
         self._next: Optional[float] = None
         self._next_text = ""
-        self.is_sparse = False
-        self.epoch = 0
+        self.is_sparse = False  # whether constrained metrics do not come with each report
+        self.epoch = 0  # how many there were, over all attempts
+        # those of the last one, with None for numbers that are not finite
         self.metrics: Dict[str, Optional[float]] = {}
+        # the last `smooth` values of the metric that counts, None where a constraint is violated
         self.recent: List[Optional[float]] = []
-        self.text = ""
-        self.partial = ""
+        self.text = ""  # the line that the last one came from
+        self.partial = ""  # what was printed where a number was read that looks like a part of it
 
     def go_on(
         self, epoch: int, metrics: Dict[str, Optional[float]], recent: List[Optional[float]]

@@ -44,18 +44,12 @@ ZIP = b"PK\x03\x04"
 
 @dataclass
 class Saved:
-    """One state of what the script saves.
+    """One state of what the script saves."""
 
-    path       file or folder, relative to the folder in which the script runs
-    signature  name, inode, size and time of each of its files
-    since      when it was first seen like this, seconds of the monotonic clock
-    is_closed  whether no process has had it open for writing since then
-    """
-
-    path: str
-    signature: Signature = field(repr=False)
-    since: float
-    is_closed: bool = False
+    path: str  # file or folder, relative to the folder in which the script runs
+    signature: Signature = field(repr=False)  # name, inode, size and time of each of its files
+    since: float  # when it was first seen like this, seconds of the monotonic clock
+    is_closed: bool = False  # whether no process has had it open for writing since then
 
     def age_s(self) -> float:
         """Return for how many seconds it has not changed."""
@@ -63,12 +57,7 @@ class Saved:
 
 
 class Watch:
-    """Watches what matches `pattern` in the folder `work`, since `began_ns` (a file's time).
-
-    _stood       for how many seconds the last saves stood until the next began
-    _sees        whether files that are open for writing can be seen
-    _sees_first  whether nothing was saved before the first look; None: there was no look
-    """
+    """Watches what matches `pattern` in the folder `work`, since `began_ns` (a file's time)."""
 
     def __init__(self, work: Path, pattern: str, began_ns: int) -> None:
         self._work = work
@@ -76,8 +65,10 @@ class Watch:
         self._began_ns = began_ns
         self._last: Optional[Saved] = None
         self._order = SaveOrder()
+        # for how many seconds the last saves stood until the next began
         self._stood: Deque[float] = deque(maxlen=FEW)
-        self._sees = True
+        self._sees = True  # whether files that are open for writing can be seen
+        # whether nothing was saved before the first look; None: there was no look
         self._sees_first: Optional[bool] = None
 
     def look(self) -> Optional[Saved]:
