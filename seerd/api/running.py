@@ -121,15 +121,11 @@ async def resume_async(folder: RunFolder, *, show: bool) -> Run:
 
 
 class Worker:
-    """A thread in which a run goes on.
-
-    folder  the run's folder, once there is one
-    stops   how often it was asked to stop
-    """
+    """A thread in which a run goes on."""
 
     def __init__(self, work: Callable[[Worker], None]) -> None:
-        self.folder: RunFolder | None = None
-        self.stops = 0
+        self.folder: RunFolder | None = None  # the run's folder, once there is one
+        self.stops = 0  # how often it was asked to stop
         self._work = work
         self._lock = threading.RLock()
         self._over = threading.Event()

@@ -30,19 +30,14 @@ UNITS = {"deadline": "{:.6f}s", "budget": "{:.6f}gpu-s", "cost": "{:.6f}usd"}
 
 @dataclass(frozen=True, slots=True)
 class SpecCall:
-    """A spec, and what the call says instead of it.
-
-    arguments  by the name of their option; None: as the spec has it
-    more       any keys of the spec, by their path
-    minimize   what the plan minimises; the spec need not limit it
-    ideal      plan as published, whatever is billed
-    """
+    """A spec, and what the call says instead of it."""
 
     spec: SpecLike
+    # by the name of their option; None: as the spec has it
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    more: Mapping[str, Any] = field(default_factory=dict)
-    minimize: Minimize | None = None
-    ideal: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)  # any keys of the spec, by their path
+    minimize: Minimize | None = None  # what the plan minimises; the spec need not limit it
+    ideal: bool = False  # plan as published, whatever is billed
 
     def load(self) -> Spec:
         """Read the spec. Raises `SpecError` with all mistakes, `UsageError` if a limit is

@@ -63,36 +63,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SpecOptions:
-    """A spec, and what the command line says instead of it; None: as the spec has it.
+    """A spec, and what the command line says instead of it; None: as the spec has it."""
 
-    path      the spec's file
-    deadline  seconds with their unit, as the spec takes it
-    budget    GPU time with its unit, as the spec takes it
-    cost      money with its unit, as the spec takes it
-    policy    the search policy
-    provider  where to run
-    max_gpus  most GPUs at one moment
-    seed      the seed of the search
-    like      earlier runs to learn from
-    set_      any keys of the spec, as KEY=VALUE
-    minimize  what the plan minimises; the spec need not limit it
-    ideal     plan as published, whatever is billed
-    beside    further specs, which share the run
-    """
-
-    path: Path
-    deadline: str | None = None
-    budget: str | None = None
-    cost: str | None = None
-    policy: str | None = None
-    provider: str | None = None
-    max_gpus: int | None = None
-    seed: int | None = None
-    like: list[str] | None = None
-    set_: list[str] | None = None
-    minimize: Minimize | None = None
-    ideal: bool = False
-    beside: Sequence[Path] = ()
+    path: Path  # the spec's file
+    deadline: str | None = None  # seconds with their unit, as the spec takes it
+    budget: str | None = None  # GPU time with its unit, as the spec takes it
+    cost: str | None = None  # money with its unit, as the spec takes it
+    policy: str | None = None  # the search policy
+    provider: str | None = None  # where to run
+    max_gpus: int | None = None  # most GPUs at one moment
+    seed: int | None = None  # the seed of the search
+    like: list[str] | None = None  # earlier runs to learn from
+    set_: list[str] | None = None  # any keys of the spec, as KEY=VALUE
+    minimize: Minimize | None = None  # what the plan minimises; the spec need not limit it
+    ideal: bool = False  # plan as published, whatever is billed
+    beside: Sequence[Path] = ()  # further specs, which share the run
 
     def overrides(self) -> list[Override]:
         """List what is changed in the spec. Raises `UsageError` for a --set without a key."""

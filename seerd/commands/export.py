@@ -33,14 +33,10 @@ WRITERS = {"csv": "csv", "parquet": "pyarrow"}
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a run is exported to.
+    """Where a run is exported to."""
 
-    kind   csv, parquet, or the name of a tracker
-    where  a folder or an address, as the person wrote it
-    """
-
-    kind: str
-    where: str
+    kind: str  # csv, parquet, or the name of a tracker
+    where: str  # a folder or an address, as the person wrote it
 
 
 def export(folder: RunFolder, targets: list[Destination]) -> None:

@@ -41,18 +41,12 @@ def check(export: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Exporter:
-    """One process.
+    """One process."""
 
-    kind     name of the tracker
-    where    its folder or address, for any working directory
-    process  the process; its standard input ends when the run does
-    log      what it says
-    """
-
-    kind: str
-    where: str
-    process: subprocess.Popen[bytes]
-    log: Path
+    kind: str  # name of the tracker
+    where: str  # its folder or address, for any working directory
+    process: subprocess.Popen[bytes]  # the process; its standard input ends when the run does
+    log: Path  # what it says
 
     def end(self, limit_s: float) -> str:
         """Let it export the rest; return what went wrong, empty if nothing."""

@@ -36,18 +36,12 @@ _NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """What the command line says of an image; None: as the spec has it.
+    """What the command line says of an image; None: as the spec has it."""
 
-    base           the image to begin with
-    instance_type  the type of the instance that it is built on
-    name           the name of the image
-    data           whether the spec's data goes into it
-    """
-
-    base: str | None
-    instance_type: str | None
+    base: str | None  # the image to begin with
+    instance_type: str | None  # the type of the instance that it is built on
     name: str | None
-    data: bool
+    data: bool  # whether the spec's data goes into it
 
 
 def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -> None:

@@ -70,68 +70,39 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ImagePlan:
-    """An image to be built.
-
-    spec            the spec that it is for
-    cluster         the spec's cluster
-    run             the tag of the image and of the instance that it is built on
-    name            its name
-    base            the image to begin with
-    instance_type   the type of the instance that it is built on
-    owner           who pays
-    data            whether the spec's data goes into it
-    usd_per_h       USD for an hour of that instance; None: not known
-    spec_gpus       GPUs of each instance that the spec asks for
-    spec_usd_per_h  USD for an hour of such an instance
-    log             the file for all output of the scripts
-    """
+    """An image to be built."""
 
     spec: Spec
-    cluster: Ec2Cluster
-    run: str
+    cluster: Ec2Cluster  # the spec's cluster
+    run: str  # the tag of the image and of the instance that it is built on
     name: str
-    base: str
-    instance_type: str
-    owner: str
-    data: bool
-    usd_per_h: float | None
-    spec_gpus: int
-    spec_usd_per_h: float
-    log: Path
+    base: str  # the image to begin with
+    instance_type: str  # the type of the instance that it is built on
+    owner: str  # who pays
+    data: bool  # whether the spec's data goes into it
+    usd_per_h: float | None  # USD for an hour of the instance that builds it
+    spec_gpus: int  # GPUs of each instance that the spec asks for
+    spec_usd_per_h: float  # USD for an hour of such an instance
+    log: Path  # the file for all output of the scripts
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An image, as `image build --json` prints it.
+    """An image, as `image build --json` prints it."""
 
-    image          its id
-    name           its name
-    snapshots      where its disks are kept
-    region         its region
-    base           the image that it was begun with
-    instance_type  the type of the instance that it was built on
-    boot_s         seconds from asking for the instance to a login on it
-    install_s      seconds of installing, which an instance with this image saves
-    ran_s          seconds of the instance that were billed
-    usd            USD for those; None: not known
-    spared_gpu_s   GPU-seconds that each of the spec's instances saves
-    spared_usd     USD for those
-    left           what of the instance still costs, one line each
-    """
-
-    image: str
+    image: str  # its id
     name: str
-    snapshots: tuple[str, ...]
+    snapshots: tuple[str, ...]  # where its disks are kept
     region: str
-    base: str
-    instance_type: str
-    boot_s: float
-    install_s: float
-    ran_s: float
-    usd: float | None
-    spared_gpu_s: float
-    spared_usd: float
-    left: list[str]
+    base: str  # the image that it was begun with
+    instance_type: str  # the type of the instance that it was built on
+    boot_s: float  # seconds from asking for the instance to a login on it
+    install_s: float  # seconds of installing, which an instance with this image saves
+    ran_s: float  # seconds of the instance that were billed
+    usd: float | None  # USD for those; None: not known
+    spared_gpu_s: float  # GPU-seconds that each of the spec's instances saves
+    spared_usd: float  # USD for those
+    left: list[str]  # what of the instance still costs, one line each
 
 
 def build(planned: ImagePlan, tell: Tell) -> Built:
@@ -208,36 +179,22 @@ def _settings(planned: ImagePlan, gpus: int, keys: Path) -> Ec2Settings:
 
 @dataclass(slots=True)
 class _Build:
-    """One build: what it works with, and what it has so far.
+    """One build: what it works with, and what it has so far."""
 
-    planned    the image to be built
-    folder     a temporary folder on this machine
-    tell       takes a line for each step
-    cloud      the account in its region
-    provider   launches and terminates the instance
-    bench      runs programs on it
-    gpus       GPUs of the instance
-    log        takes all output of the scripts
-    end        when the image must be available, wall clock, seconds since 1970
-    instance   the id of the instance; empty before it is there
-    span       when an instance ran whose launch was interrupted
-    boot_s     seconds until the login
-    install_s  seconds of installing
-    """
-
-    planned: ImagePlan
-    folder: Path
-    tell: Tell
-    cloud: Cloud
-    provider: Ec2Provider
-    bench: Workbench
-    gpus: int
-    log: Callable[[str], object]
+    planned: ImagePlan  # the image to be built
+    folder: Path  # a temporary folder on this machine
+    tell: Tell  # takes a line for each step
+    cloud: Cloud  # the account in its region
+    provider: Ec2Provider  # launches and terminates the instance
+    bench: Workbench  # runs programs on it
+    gpus: int  # GPUs of the instance
+    log: Callable[[str], object]  # takes all output of the scripts
+    # when the image must be available, wall clock, seconds since 1970
     end: float = field(default_factory=lambda: wall() + HARD_END_S - IMAGE_MARGIN_S)
-    instance: str = ""
-    span: Span = field(default_factory=Span)
-    boot_s: float = 0.0
-    install_s: float = 0.0
+    instance: str = ""  # the id of the instance; empty before it is there
+    span: Span = field(default_factory=Span)  # when an instance ran whose launch was interrupted
+    boot_s: float = 0.0  # seconds until the login
+    install_s: float = 0.0  # seconds of installing
 
     async def build(self) -> Built:
         try:

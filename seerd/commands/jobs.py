@@ -51,24 +51,15 @@ GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job that is to share a run; None: as its spec has it.
-
-    spec      its spec
-    name      its name in the run
-    owner     for whom it is
-    weight    its share beside the others'
-    target    it is over when a model is as good as this
-    budget    most GPU time that it takes, as text
-    max_gpus  most GPUs that it has at once
-    """
+    """A job that is to share a run; None: as its spec has it."""
 
     spec: Path
-    name: str | None = None
-    owner: str | None = None
-    weight: float | None = None
-    target: float | None = None
-    budget: str | None = None
-    max_gpus: int | None = None
+    name: str | None = None  # its name in the run
+    owner: str | None = None  # its owner
+    weight: float | None = None  # its share beside the others'
+    target: float | None = None  # it is over when a model is as good as this
+    budget: str | None = None  # most GPU time that it takes, as text
+    max_gpus: int | None = None  # most GPUs that it has at once
 
 
 def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:

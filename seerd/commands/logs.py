@@ -22,16 +22,11 @@ POLL_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class LogsAsked:
-    """What of the logs is printed.
+    """What of the logs is printed."""
 
-    tail    how many of the last lines of each file; None: all of it
-    follow  whether to go on with what is printed from now on, until the run is over
-    files   only the names of the files
-    """
-
-    tail: int | None
-    follow: bool = False
-    files: bool = False
+    tail: int | None  # how many of the last lines of each file; None: all of it
+    follow: bool = False  # whether to print what comes from now on, until the run is over
+    files: bool = False  # only the names of the files
 
 
 def logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> None:

@@ -37,14 +37,10 @@ MOST_SHOWN = 500
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Until when a run is told; both None: to its end.
+    """Until when a run is told; both None: to its end."""
 
-    at_s   seconds since the run began
-    event  number of an event
-    """
-
-    at_s: float | None = None
-    event: int | None = None
+    at_s: float | None = None  # seconds since the run began
+    event: int | None = None  # number of an event
 
     def before(self, entry: Entry) -> bool:
         """Tell whether an entry is later than this moment."""
@@ -55,14 +51,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What is told.
+    """What is told."""
 
-    told  for scripts
-    page  for people
-    """
-
-    told: Json
-    page: RenderableType
+    told: Json  # for scripts
+    page: RenderableType  # for people
 
 
 def replay(folder: RunFolder, trial: str | None, at: str | None, *, json: bool) -> None:

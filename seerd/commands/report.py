@@ -30,18 +30,12 @@ AGAIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What is to be written.
+    """What is to be written."""
 
-    to      the page; None: `RUN.html` in the working directory
-    png     folder for the pictures as PNG files; None: none
-    pdf     folder for the pictures as PDF files; None: none
-    follow  write the page again and again, until the run is over
-    """
-
-    to: Path | None = None
-    png: Path | None = None
-    pdf: Path | None = None
-    follow: bool = False
+    to: Path | None = None  # the page; None: `RUN.html` in the working directory
+    png: Path | None = None  # folder for the pictures as PNG files; None: none
+    pdf: Path | None = None  # folder for the pictures as PDF files; None: none
+    follow: bool = False  # write the page again and again, until the run is over
 
 
 def report(folders: Sequence[RunFolder], options: ReportOptions) -> None:

@@ -38,14 +38,10 @@ DEADLINE = "5m"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How a run is shown; both False: as a live view, if stdout is a terminal.
+    """How a run is shown; both False: as a live view, if stdout is a terminal."""
 
-    plain  as one line per event
-    json   as one JSON object at its end
-    """
-
-    plain: bool
-    json: bool
+    plain: bool  # as one line per event
+    json: bool  # as one JSON object at its end
 
 
 def run(asked: SpecOptions, home: Home, shown: Shown, *, unless_running: bool = False) -> None:

@@ -46,46 +46,28 @@ limit.
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options as they were written; None: not given.
+    """The options as they were written; None: not given."""
 
-    curves      the file of recorded curves
-    policies    names of policies, separated by commas
-    deadline    one or several deadlines
-    budget      one or several budgets
-    cost        an amount of money
-    seeds       how many runs of each policy
-    scaling     throughput by number of GPUs
-    full_curve  how long the median whole curve takes on one GPU
-    max_gpus    most GPUs at one moment
-    ideal       simulate as published: nothing but training takes time
-    faults      what goes wrong on purpose
-    """
-
-    curves: Path | None
-    policies: str | None
-    deadline: str | None
-    budget: str | None
-    cost: str | None
-    seeds: int
-    scaling: str | None
-    full_curve: str | None
-    max_gpus: int | None
-    ideal: bool
-    faults: Faults
+    curves: Path | None  # the file of recorded curves
+    policies: str | None  # names of policies, separated by commas
+    deadline: str | None  # one or several deadlines
+    budget: str | None  # one or several budgets
+    cost: str | None  # an amount of money
+    seeds: int  # how many runs of each policy
+    scaling: str | None  # throughput by number of GPUs
+    full_curve: str | None  # how long the median whole curve takes on one GPU
+    max_gpus: int | None  # most GPUs at one moment
+    ideal: bool  # simulate as published: nothing but training takes time
+    faults: Faults  # what goes wrong on purpose
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A study and what it is about.
-
-    study   the study
-    metric  the metric's name
-    notes   what the curves and the machines are, one line each
-    """
+    """A study and what it is about."""
 
     study: Study
-    metric: str
-    notes: tuple[str, ...]
+    metric: str  # the metric's name
+    notes: tuple[str, ...]  # what the curves and the machines are, one line each
 
 
 def simulate(

@@ -48,14 +48,10 @@ Outcomes = dict[str, JobOutcome]
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run the jobs.
+    """One way to run the jobs."""
 
-    name     how it is called
-    setting  the jobs, with the way in which they share a run
-    """
-
-    name: str
-    setting: GroupSetting
+    name: str  # how it is called
+    setting: GroupSetting  # the jobs, with the way in which they share a run
 
 
 def simulate(asked: Asked, group: JobGroup, home: Home, *, json: bool) -> None:

@@ -23,46 +23,30 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is compared.
+    """What is compared."""
 
-    setting   the setting of all runs; each of `limits` replaces its limits
-    policies  the policies' parameters
-    limits    the limits under which each policy runs
-    seeds     how many runs of each policy
-    ideal     nothing is set aside for the cloud
-    """
-
-    setting: Setting
-    policies: tuple[PolicyParams, ...]
-    limits: tuple[Limits, ...]
-    seeds: int
-    ideal: bool = False
+    setting: Setting  # the setting of all runs; each of `limits` replaces its limits
+    policies: tuple[PolicyParams, ...]  # the policies' parameters
+    limits: tuple[Limits, ...]  # the limits under which each policy runs
+    seeds: int  # how many runs of each policy
+    ideal: bool = False  # nothing is set aside for the cloud
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy under one pair of limits.
+    """One policy under one pair of limits."""
 
-    params   the policy's parameters
-    limits   the limits
-    problem  its problem, or why it has none
-    """
-
-    params: PolicyParams
+    params: PolicyParams  # the policy's parameters
     limits: Limits
-    problem: Problem | Impossible
+    problem: Problem | Impossible  # its problem, or why it has none
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of one cell.
-
-    cell      the cell
-    outcomes  one outcome per seed; empty if the limits fit nothing
-    """
+    """What came of one cell."""
 
     cell: Cell
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Outcome, ...]  # one outcome per seed; empty if the limits fit nothing
 
 
 def rows(study: Study, tick: Callable[[], None]) -> list[Row]:

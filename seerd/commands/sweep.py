@@ -42,62 +42,40 @@ _HARD_END = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run of this home.
+    """A run of this home."""
 
-    process  the process id of the daemon that runs it now; None: none does
-    over     whether it is over
-    quiet_s  seconds since its journal was written
-    """
-
-    process: int | None
-    over: bool
-    quiet_s: float
+    process: int | None  # the process id of the daemon that runs it now; None: none does
+    over: bool  # whether it is over
+    quiet_s: float  # seconds since its journal was written
 
 
 @dataclass(frozen=True, slots=True)
 class SweepVerdict:
-    """What a sweep decides on something that costs.
+    """What a sweep decides on something that costs."""
 
-    dead  whether it is dead, and to be ended
-    why   why it is dead, or why it is kept
-    """
-
-    dead: bool
-    why: str
+    dead: bool  # whether it is dead, and is to be ended
+    why: str  # why it is dead, or why it is kept
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What became of something that costs.
+    """What became of something that costs."""
 
-    left     what it is
-    verdict  what was decided
-    ended    whether it was ended
-    trouble  why it could not be ended; empty: there was no trouble
-    """
-
-    left: Left
-    verdict: SweepVerdict
-    ended: bool = False
-    trouble: str = ""
+    left: Left  # what it is
+    verdict: SweepVerdict  # what was decided
+    ended: bool = False  # whether it was ended
+    trouble: str = ""  # why it could not be ended; empty: there was no trouble
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep came to.
-
-    region   the region that was swept
-    owner    whose things were looked for
-    dry_run  whether nothing was to be ended
-    found    what was found
-    ending   ids of what was ending already, and is not billed any more
-    """
+    """What a sweep came to."""
 
     region: str
-    owner: str
-    dry_run: bool
-    found: tuple[SweepResult, ...]
-    ending: tuple[str, ...] = ()
+    owner: str  # whose things were looked for
+    dry_run: bool  # whether nothing was to be ended
+    found: tuple[SweepResult, ...]  # what still costs, and what became of it
+    ending: tuple[str, ...] = ()  # ids of what was ending already, and is not billed any more
 
 
 def decide(

@@ -36,32 +36,21 @@ agents is there any more: leases end after 60 s, and saving takes at most 150 s 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """How the person agrees.
+    """How the person agrees."""
 
-    dry_run  only say what would be removed
-    yes      the person has agreed already
-    json     print what was found as JSON
-    """
-
-    dry_run: bool
-    yes: bool
-    json: bool
+    dry_run: bool  # only say what would be removed
+    yes: bool  # the person has agreed already
+    json: bool  # print the result as JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What can be removed of a run.
+    """What can be removed of a run."""
 
-    folder  the run's folder
-    paths   folders that go, with all that is in them
-    size    their bytes
-    stays   what stays elsewhere, for people; empty if nothing does
-    """
-
-    folder: RunFolder
-    paths: tuple[Path, ...]
-    size: int
-    stays: str = ""
+    folder: RunFolder  # the run's folder
+    paths: tuple[Path, ...]  # folders that go, with all that is in them
+    size: int  # their bytes
+    stays: str = ""  # what stays elsewhere, for people; empty if nothing does
 
 
 def rm(folder: RunFolder, consent: Consent) -> None:

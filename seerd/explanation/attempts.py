@@ -29,25 +29,16 @@ HEARD = (TrialTraining, TrialReported, *CHARGED)
 
 @dataclass(slots=True)
 class AttemptHistory:
-    """What is known of one attempt.
+    """What is known of one attempt."""
 
-    started        the order to start it
-    held           since when and until when it held GPUs, by instance, node 0 first
-    stopped        the last order to end it, None if there was none
-    training_s     when it reached its training loop, in seconds since the run began; None if it did
-                   not
-    after_reports  how many reports its checkpoint restored
-    made           its reports
-    ended          how it ended, None if it has not
-    """
-
-    started: Explanation
-    held: list[Charge]
-    stopped: Explanation | None = None
+    started: Explanation  # the order to start it
+    held: list[Charge]  # since when and until when it held GPUs, by instance, node 0 first
+    stopped: Explanation | None = None  # the last order to end it, None if there was none
+    # when it reached its training loop, in seconds since the run began; None if it did not
     training_s: float | None = None
-    after_reports: int = 0
-    made: list[Report] = field(default_factory=list)
-    ended: Explanation | None = None
+    after_reports: int = 0  # how many reports its checkpoint restored
+    made: list[Report] = field(default_factory=list)  # its reports
+    ended: Explanation | None = None  # how it ended, None if it has not
 
     @property
     def ended_s(self) -> float | None:
@@ -83,16 +74,13 @@ def held_gpu_s(attempts: Iterable[AttemptHistory], at_s: float) -> float:
 
 @dataclass(slots=True)
 class Attempts:
-    """All attempts of a run.
+    """All attempts of a run."""
 
-    all     every attempt, in the order in which they were ordered
-    open    trial -> its attempt that has not ended
-    newest  trial -> its newest attempt
-    """
-
+    # every attempt, in the order in which they were ordered
     all: list[AttemptHistory] = field(default_factory=list)
+    # trial -> its attempt that has not ended
     open: dict[str, AttemptHistory] = field(default_factory=dict)
-    newest: dict[str, AttemptHistory] = field(default_factory=dict)
+    newest: dict[str, AttemptHistory] = field(default_factory=dict)  # trial -> its newest attempt
 
     def of(self, trial: str) -> list[AttemptHistory]:
         """Return the attempts of one trial."""

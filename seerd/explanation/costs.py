@@ -22,22 +22,14 @@ from seerd.explanation.timeline import Timeline
 
 @dataclass(slots=True)
 class Cost:
-    """What one chapter cost, or one instance in it, in GPU-seconds.
+    """What one chapter cost, or one instance in it, in GPU-seconds."""
 
-    instance   id of the instance; empty for a chapter
-    gpus       how many GPUs it has; for a chapter, all its instances together
-    billed     what was billed
-    held       of that, while a trial held the GPUs; the rest is idle
-    starting   of `held`, until the trial trained: processes, imports, loading
-    instances  of a chapter: the cost of each of its instances
-    """
-
-    instance: str
-    gpus: int
-    billed: Fraction = Fraction(0)
-    held: float = 0.0
-    starting: float = 0.0
-    instances: tuple[Cost, ...] = ()
+    instance: str  # id of the instance; empty for a chapter
+    gpus: int  # how many GPUs it has; for a chapter, all its instances together
+    billed: Fraction = Fraction(0)  # what was billed
+    held: float = 0.0  # of that, while a trial held the GPUs; the rest is idle
+    starting: float = 0.0  # of `held`, until the trial trained: processes, imports, loading
+    instances: tuple[Cost, ...] = ()  # of a chapter: the cost of each of its instances
 
     @property
     def idle(self) -> float:

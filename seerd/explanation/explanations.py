@@ -58,56 +58,36 @@ Then = Literal["waits", "restarts", "finished", "eliminated", "failed"]
 
 
 class On(Struct, frozen=True, kw_only=True):
-    """Some GPUs of one instance.
-
-    instance  id of the instance
-    gpus      indices of the GPUs
-    """
+    """Some GPUs of one instance."""
 
     instance: str
-    gpus: tuple[int, ...]
+    gpus: tuple[int, ...]  # indices of the GPUs
 
 
 class Sized(Struct, frozen=True, kw_only=True):
-    """Trials that are wanted with the same number of GPUs.
-
-    trials          how many trials
-    gpus_per_trial  how many GPUs each
-    """
+    """Trials that are wanted with the same number of GPUs."""
 
     trials: int
     gpus_per_trial: int
 
 
 class JobModel(Struct, frozen=True, kw_only=True):
-    """The model of one of the jobs that share a run.
-
-    job     the job
-    trial   the trial that has trained it
-    metric  by what it is the best of its job
-    path    where it is
-    """
+    """The model of one of the jobs that share a run."""
 
     job: str
-    trial: str
-    metric: float
-    path: str
+    trial: str  # the trial that has trained it
+    metric: float  # metric by which it is the best of its job
+    path: str  # where it is
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One thing that happened, or was decided.
+    """One thing that happened, or was decided."""
 
-    kind   what it is
-    event  number of the event with which it was recorded
-    at_s   when the daemon learned of it, in seconds since the run began
-    facts  key -> value, for what else its kind has; also available as attributes
-    """
-
-    kind: Kind
-    event: int
-    at_s: float
-    facts: dict[str, Any]
+    kind: Kind  # what it is
+    event: int  # number of the event with which it was recorded
+    at_s: float  # when the daemon learned of it, in seconds since the run began
+    facts: dict[str, Any]  # key -> value, for what else its kind has; also available as attributes
 
     def __getattr__(self, key: str) -> Any:
         """Return one of its facts. Raises `AttributeError` if it has none of that name."""

@@ -59,42 +59,27 @@ THENS: dict[TrialPhase, Then] = {
 
 @dataclass(slots=True)
 class KnownBefore:
-    """What was told before, and is needed to tell what follows.
+    """What was told before, and is needed to tell what follows."""
 
-    attempts  all attempts so far
-    asked_s   id of a launch -> when it was asked for, in seconds since the run began
-    planned   True: the policy has given a plan that stands
-    """
-
-    attempts: Attempts = field(default_factory=Attempts)
+    attempts: Attempts = field(default_factory=Attempts)  # all attempts so far
+    # id of a launch -> when it was asked for, in seconds since the run began
     asked_s: dict[str, float] = field(default_factory=dict)
-    planned: bool = False
+    planned: bool = False  # True: the policy has given a plan that stands
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One entry of the journal, with the state after it and what was known before.
-
-    event    the event
-    decided  the decisions that followed
-    known    what was told before
-    state    the state, which moves on from before the entry to after it
-    asked    the command or question whose outcome the event is, None if there is none
-    phase    where the run was in its life before
-    there    True: the instance that the event names was there before
-    live     how many instances were asked for or ready before
-    gpus     trial -> GPUs that were wanted for it before, for trials that an answer of the policy
-             judges
-    """
+    """One entry of the journal, with the state after it and what was known before."""
 
     event: AnyEvent
-    decided: Sequence[AnyDecision]
-    known: KnownBefore
-    state: State
-    asked: AnyCommand | None
-    phase: RunPhase
-    there: bool
-    live: int
+    decided: Sequence[AnyDecision]  # the decisions that followed
+    known: KnownBefore  # what earlier entries have shown
+    state: State  # the state, which moves on from before the entry to after it
+    asked: AnyCommand | None  # command or question whose outcome the event is; None: none
+    phase: RunPhase  # where the run was in its life before
+    there: bool  # True: the run had the instance that the event names before
+    live: int  # how many instances were asked for or ready before
+    # trial -> GPUs that were wanted for it before, for trials that an answer of the policy judges
     gpus: Mapping[str, int]
 
     @classmethod

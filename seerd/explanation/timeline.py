@@ -24,7 +24,7 @@ Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
 
 @dataclass(slots=True)
 class Chapter:
-    """One stage as it went, or the end of the run. Times are in seconds since the run began.
+    """One stage as it went, or the end of the run. Times are in seconds since the run began."""
 
     start_s        when it began
     end            True: the end of the run
@@ -40,28 +40,27 @@ class Chapter:
     start_s: float
     end: bool
     stage: int | None = None
+    # when the stage was planned to end; None if the stage began more than once
     planned_end_s: float | None = None
-    groups: tuple[Sized, ...] = ()
-    explanations: list[Explanation] = field(default_factory=list)
-    until_s: float | None = None
+    groups: tuple[Sized, ...] = ()  # which trials were wanted when it began
+    explanations: list[Explanation] = field(default_factory=list)  # what happened in it, in order
+    until_s: float | None = None  # when the next chapter began; None: it is the last
+    # how many times this stage has begun: brackets that follow each other have the same stages, and
+    # an interrupted stage begins again
     times: int = 1
 
 
 @dataclass(slots=True)
 class Timeline:
-    """What has happened so far.
+    """What has happened so far."""
 
-    go        leads the state from one event to the next; a caller may pass a function that also
-              decides again, but only what was recorded is told
-    chapters  in order
-    known     what was told before, and is needed to tell what follows
-    commands  how many commands were read
-    """
-
+    # leads the state from one event to the next; a caller may pass a function that also decides
+    # again, but only what was recorded is shown
     go: Follow = follow
-    chapters: list[Chapter] = field(default_factory=list)
+    chapters: list[Chapter] = field(default_factory=list)  # in order
+    # what earlier entries have shown, needed to explain what follows
     known: KnownBefore = field(default_factory=KnownBefore)
-    commands: int = 0
+    commands: int = 0  # how many commands were read
 
     @property
     def attempts(self) -> Attempts:

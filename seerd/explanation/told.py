@@ -16,16 +16,12 @@ from seerd.shell.journal import Journal
 
 @dataclass(slots=True)
 class ToldRun:
-    """A run as far as it was read.
+    """A run as far as it was read."""
 
-    timeline  what has happened
-    state     how it stands
-    began     when it began, wall clock, seconds since 1970, moved forward by the time for which it
-              was interrupted
-    """
-
-    timeline: Timeline
-    state: State
+    timeline: Timeline  # what has happened
+    state: State  # how it stands
+    # when it began, wall clock, seconds since 1970, moved forward by the time for which it was
+    # interrupted
     began: float
 
     def read_on(self, folder: RunFolder) -> None:

@@ -24,14 +24,10 @@ Cell = str | float | int | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table.
+    """A table."""
 
-    names  of its columns, each another one
-    rows   a value for each column; None: there is none
-    """
-
-    names: tuple[str, ...]
-    rows: list[tuple[Cell, ...]]
+    names: tuple[str, ...]  # names of the columns, all different
+    rows: list[tuple[Cell, ...]]  # a value for each column; None: there is none
 
     def columns(self) -> dict[str, list[Cell]]:
         """Return the table by columns."""

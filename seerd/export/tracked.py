@@ -25,42 +25,26 @@ Became = Literal["live", "complete", "pruned", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """One report.
+    """One report."""
 
-    step     its number
-    at       when it was made
-    metrics  its finite metrics, by name
-    """
-
-    step: int
-    at: float
-    metrics: dict[str, float]
+    step: int  # number of the report
+    at: float  # when it was made
+    metrics: dict[str, float]  # its finite metrics, by name
 
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """A trial.
+    """A trial."""
 
-    name     the trial
-    config   its value of each hyperparameter
-    state    what became of it, in one word
-    why      why, in one sentence
-    became   the same, as trackers tell it apart
-    started  when it was first ordered
-    ended    when its last attempt was gone; None: it is not
-    best     its best metric; None: none was finite
-    reports  how many it has made
-    """
-
-    name: str
-    config: Config
-    state: str
-    why: str
-    became: Became
-    started: float
-    ended: float | None
-    best: float | None
-    reports: int
+    name: str  # the trial
+    config: Config  # its value of each hyperparameter
+    state: str  # what became of it, in one word
+    why: str  # why, in one sentence
+    became: Became  # the same, as trackers tell it apart
+    started: float  # when it was first ordered
+    ended: float | None  # when its last attempt was gone; None: it is not
+    best: float | None  # its best metric; None: none was finite
+    reports: int  # how many it has made
 
 
 def tracked(run: ToldRun) -> list[Tracked]:

@@ -33,41 +33,26 @@ MOST_POINTS = 200
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """One trial.
-
-    place    its place by the last report, from 0, those that are out at the end
-    word     what it does, in one word
-    why      why it is not training, or how it stands, in a few words; may be empty
-    out      True: eliminated or failed
-    gpus     how many GPUs it holds
-    on       which GPUs these are
-    bracket  in which bracket it is compared, from 1
-    points   some of its reports, oldest first, the last one always
-    values   metric -> what these reports had, None where it was not finite
-    saved    metric of its best saved checkpoint, None if there is none
-    metric   name of what it is compared by
-    mode     whether more or less of that is better
-    job      its job, where jobs share the run; else empty
-    turn     place of its job among the jobs, from 0
-    """
+    """One trial."""
 
     id: str
     config: Config
-    place: int
-    word: str
-    why: str
-    out: bool
-    gpus: int
-    on: str
-    bracket: int
+    place: int  # its place by the last report, from 0, those that are out at the end
+    word: str  # what it does, in one word
+    why: str  # why it is not training, or how it stands, in a few words; may be empty
+    out: bool  # True: eliminated or failed
+    gpus: int  # how many GPUs it holds
+    on: str  # which GPUs these are
+    bracket: int  # in which bracket it is compared, from 1
     reports: int
-    points: tuple[Report, ...]
+    points: tuple[Report, ...]  # some of its reports, oldest first, the last one always
+    # metric -> what these reports had, None where it was not finite
     values: Mapping[str, Sequence[float | None]]
-    saved: float | None
-    metric: str
-    mode: Mode
-    job: str = ""
-    turn: int = 0
+    saved: float | None  # metric of its best saved checkpoint, None if there is none
+    metric: str  # name of what it is compared by
+    mode: Mode  # whether more or less of that is better
+    job: str = ""  # its job, where jobs share the run; else empty
+    turn: int = 0  # place of its job among the jobs, from 0
 
     def last(self, metric: str) -> float | None:
         """Return what the last report had; None if it had nothing finite."""
@@ -77,67 +62,47 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One limit.
+    """One limit."""
 
-    name       which limit
-    used       share of it that is used
-    committed  share of it that is committed
-    told       both in words
-    more       what is committed, in words; may be empty
-    """
-
-    name: str
-    used: float
-    committed: float
-    told: str
-    more: str = ""
+    name: str  # which limit
+    used: float  # share of it that is used
+    committed: float  # share of it that is committed
+    told: str  # both in words
+    more: str = ""  # what is committed, in words; may be empty
 
 
 @dataclass(frozen=True, slots=True)
 class ShownInstance:
-    """One instance.
-
-    lent  GPU -> trial that holds it
-    next  GPU -> trial that is to get it
-    busy  for each GPU the share of the time in which it computed of late; None: that is not known;
-          empty: of none
-    """
+    """One instance."""
 
     id: str
     phase: InstancePhase
     gpus: int
-    lent: Mapping[int, str]
-    next: Mapping[int, str]
+    lent: Mapping[int, str]  # GPU -> trial that holds it
+    next: Mapping[int, str]  # GPU -> trial that is to get it
+    # recent share of the time in which each GPU computed; None: not known; empty: no GPU's is
     busy: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BestSaved:
-    """The model that would be handed back now: that of the best saved checkpoint.
-
-    name     what its metric is
-    reports  after how many reports it was saved
-    """
+    """The model that would be handed back now: that of the best saved checkpoint."""
 
     trial: str
-    name: str
+    name: str  # name of its metric
     metric: float
-    reports: int
+    reports: int  # after how many reports it was saved
     config: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """One of the jobs that share the run.
-
-    stands  how it stands, in words
-    best    its best saved model, None if it has none
-    """
+    """One of the jobs that share the run."""
 
     id: str
     owner: str
-    stands: str
-    best: BestSaved | None
+    stands: str  # how it stands, in words
+    best: BestSaved | None  # its best saved model, None if it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,23 +124,24 @@ class Board:
     """
 
     run: str
-    now_s: float
-    doing: str
-    running: bool
-    mode: Mode | None
+    now_s: float  # the moment, in seconds since the run began
+    doing: str  # what it does, in words
+    running: bool  # True: trials may train
+    mode: Mode | None  # whether more or less of a trial's metric is better; None: jobs differ
+    # names of all metrics; first that by which trials are compared, `OWN` where jobs have several
     metrics: tuple[str, ...]
     gauges: tuple[Gauge, ...]
     deadline_s: float
-    stage: int
-    stages: tuple[Stage, ...]
+    stage: int  # index of the present stage, from 0
+    stages: tuple[Stage, ...]  # all stages, empty if they were not recorded
     best: BestSaved | None
     rows: tuple[TrialRow, ...]
     machines: tuple[ShownInstance, ...]
     coming: int
-    rate: float
-    told: tuple[str, ...]
-    weighty: tuple[str, ...]
-    jobs: tuple[JobLine, ...] = ()
+    rate: float  # reports per second of late
+    told: tuple[str, ...]  # the latest events in words, oldest first
+    weighty: tuple[str, ...]  # hyperparameters, those first that vary and matter most
+    jobs: tuple[JobLine, ...] = ()  # the jobs that share the run, empty if it is one job
 
     @property
     def brackets(self) -> bool:

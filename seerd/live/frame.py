@@ -25,16 +25,11 @@ ROOMY = 20
 
 @dataclass(frozen=True, slots=True)
 class Screenful:
-    """A screen.
+    """A screen."""
 
-    lines   its lines, none wider than the screen
-    height  how many trials, or lines of a page, it has room for
-    down    how many lines of a page are above: no more than there are
-    """
-
-    lines: list[Text]
-    height: int
-    down: int = 0
+    lines: list[Text]  # its lines, none wider than the screen
+    height: int  # how many trials, or lines of a page, it has room for
+    down: int = 0  # how many lines of a page are above: no more than there are
 
 
 def frame(

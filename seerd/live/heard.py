@@ -31,12 +31,10 @@ that change places all the time cannot be read.
 
 
 class Heard:
-    """What was heard so far.
-
-    told  the latest events in words, oldest first; of reports only those that are the best so far
-    """
+    """What was heard so far."""
 
     def __init__(self) -> None:
+        # the latest events in words, oldest first; of reports only those that are the best so far
         self.told: deque[str] = deque(maxlen=MOST_LINES)
         self._best: dict[str, float] = {}
         self._counted: deque[tuple[int, int]] = deque()

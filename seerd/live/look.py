@@ -24,38 +24,22 @@ FIXED = ("last", "saved", "reports", "GPUs", "state", "trial")
 
 @dataclass(frozen=True, slots=True)
 class LiveLook:
-    """What is shown.
+    """What is shown."""
 
-    page      the run, one trial, or the keys
-    owner     True: this process runs the run, so that leaving the view would stop it
-    journeys  True: it is possible to go back and forth in time
-    cursor    the trial that is marked; empty: the first one that is shown
-    top       how many trials are above the first that is shown
-    down      how many lines of a page are above the first that is shown
-    sort      what trials are sorted by; one of `FIXED` or a hyperparameter
-    reverse   True: the other way round
-    filter    text that a trial must have somewhere in its row; all words of it
-    typing    True: the filter is being written
-    metric    number of the metric, modulo how many there are
-    paused    True: what is shown does not change by itself
-    asking    True: the person has been asked whether to stop the run
-    at_s      the moment that is shown, in seconds since the run began; None: the present
-    """
-
-    page: Page = "run"
-    owner: bool = False
-    journeys: bool = False
-    cursor: str = ""
-    top: int = 0
-    down: int = 0
-    sort: str = "last"
-    reverse: bool = False
-    filter: str = ""
-    typing: bool = False
-    metric: int = 0
-    paused: bool = False
-    asking: bool = False
-    at_s: float | None = None
+    page: Page = "run"  # the run, one trial, or the keys
+    owner: bool = False  # True: this process runs the run, so that leaving the view would stop it
+    journeys: bool = False  # True: it is possible to go back and forth in time
+    cursor: str = ""  # the trial that is marked; empty: the first one that is shown
+    top: int = 0  # how many trials are above the first that is shown
+    down: int = 0  # how many lines of a page are above the first that is shown
+    sort: str = "last"  # what trials are sorted by; one of `FIXED` or a hyperparameter
+    reverse: bool = False  # True: the other way round
+    filter: str = ""  # text that a trial must have somewhere in its row; all words of it
+    typing: bool = False  # True: the filter is being written
+    metric: int = 0  # number of the metric, modulo how many there are
+    paused: bool = False  # True: what is shown does not change by itself
+    asking: bool = False  # True: the person has been asked whether to stop the run
+    at_s: float | None = None  # moment that is shown, seconds since the run began; None: now
 
     def metric_of(self, board: Board) -> str:
         """Return the metric that is shown."""

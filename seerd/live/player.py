@@ -22,18 +22,13 @@ PIECE_S = 0.05
 
 
 class Player:
-    """A run as it stood at some moment.
-
-    state     the run
-    heard     what the live view keeps of it
-    timeline  what has happened
-    """
+    """A run as it stood at some moment."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self.state: State
-        self.heard: Heard
-        self.timeline: Timeline
+        self.state: State  # the run
+        self.heard: Heard  # what the live view keeps of it
+        self.timeline: Timeline  # what has happened
         self._entries: Iterator[Entry] | None = None
         self._begin()
 

@@ -40,16 +40,12 @@ LEAST_WHY, ENOUGH_WHY, MOST_WHY = 20, 26, 34
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
-
-    key    what it is called where trials are sorted by it; empty: they cannot be
-    right  True: aligned to the right
-    """
+    """One column."""
 
     head: str
-    key: str
+    key: str  # what it is called where trials are sorted by it; empty: they cannot be
     cell: Callable[[TrialRow], str]
-    right: bool = False
+    right: bool = False  # True: aligned to the right
     most: int = WIDEST
 
 

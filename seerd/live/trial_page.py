@@ -27,16 +27,12 @@ AXIS = 11
 
 @dataclass(frozen=True, slots=True)
 class TrialLife:
-    """What is known of a trial beside its reports.
+    """What is known of a trial beside its reports."""
 
-    told    what `seerd replay --trial --json` says, None while it is being read
-    log     the last lines of its log, empty if there are none here; None: it is not told
-    failed  why what is told could not be read, or not read again; may be empty
-    """
-
-    told: Json | None = None
+    told: Json | None = None  # what `seerd replay --trial --json` says, None while it is being read
+    # the last lines of its log, empty if there are none here; None: not read
     log: tuple[str, ...] | None = None
-    failed: str = ""
+    failed: str = ""  # why the trial could not be read, or not read again; may be empty
 
 
 def trial_lines(

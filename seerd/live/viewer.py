@@ -27,17 +27,14 @@ SHARE = 20
 
 
 class Viewer:
-    """Shows boards on the whole terminal while its context lasts.
-
-    look      what the person has chosen to see
-    board     what was drawn last, None before that
-    terminal  where it is drawn
+    """Shows boards on the whole terminal while its context lasts. `look` is what the person has
+    chosen to see.
     """
 
     def __init__(self, look: LiveLook, life: Callable[[str], TrialLife]) -> None:
         self.look = look
-        self.board: Board | None = None
-        self.terminal = Terminal()
+        self.board: Board | None = None  # what was drawn last, None before that
+        self.terminal = Terminal()  # where it is drawn
         self._life = life
         self._height = 1
         self._console = Console()

@@ -38,17 +38,14 @@ def watch_live(folder: RunFolder, at_s: float | None) -> None:
 
 
 class JournalView:
-    """Shows a run that is read from its journal.
-
-    arrived  True: what is shown is the moment that the person wants to see
-    """
+    """Shows a run that is read from its journal."""
 
     def __init__(self, folder: RunFolder, journal: Journal) -> None:
         self._folder, self._journal = folder, journal
         self._clock = RunClock(journal.origin)
         self._player = Player(journal)
         self._at_s: float | None = None
-        self.arrived = False
+        self.arrived = False  # True: what is shown is the moment that the person wants to see
         self._alive = False
 
     def turn(self, viewer: Viewer) -> bool:

@@ -42,18 +42,12 @@ ASK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Where from instances are watched.
+    """Where from instances are watched."""
 
-    run       the tag of all instances of the canary
-    cloud     the account, which notes what it says
-    door      the way into the instances
-    provider  launches and ends them
-    """
-
-    run: str
-    cloud: WatchedCloud
-    door: WatchedDoor
-    provider: Ec2Provider
+    run: str  # the tag of all instances of the canary
+    cloud: WatchedCloud  # the account, which notes what it says
+    door: WatchedDoor  # the way into the instances
+    provider: Ec2Provider  # launches and ends them
 
     async def until(self, true: Callable[[], bool], for_s: float) -> bool:
         """Ask EC2 until this holds, for so many seconds; return whether it does. Raises

@@ -57,20 +57,14 @@ TORCH = "import torch; print(torch.cuda.is_available())"
 
 @dataclass(slots=True)
 class Flown:
-    """What a canary came back with.
+    """What a canary came back with."""
 
-    outcomes  of all checks, in their order
-    launches  the moments of each instance, with its type
-    release   seconds until EC2 had taken an end
-    torch_s   seconds of the first import of torch; None: it was not tried
-    usd       about how many USD the instances cost
-    """
-
-    outcomes: list[CheckOutcome]
+    outcomes: list[CheckOutcome]  # results of all checks, in their order
+    # the moments of each instance, with its type
     launches: list[tuple[str, LaunchMoments]] = field(default_factory=list)
-    release: list[float] = field(default_factory=list)
-    torch_s: float | None = None
-    usd: float = 0.0
+    release: list[float] = field(default_factory=list)  # seconds until EC2 had taken an end
+    torch_s: float | None = None  # seconds of the first import of torch; None: it was not tried
+    usd: float = 0.0  # about how many USD the instances cost
 
 
 async def fly(plan: CanaryPlan, book: Book, folder: Path) -> Flown:

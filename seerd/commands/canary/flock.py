@@ -43,30 +43,18 @@ BOOT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class CanaryPlan:
-    """A canary that may fly.
-
-    spec      the spec that it is for
-    cluster   the spec's cluster
-    asked     how the spec was named, and what is changed in it
-    home      the folder of all runs
-    run       the tag of its instances
-    owner     who pays
-    arn       whose the credentials are
-    small     the small instances
-    gpu       the one with a GPU; None: there is none
-    most_usd  the most USD that all may cost
-    """
+    """A canary that may fly."""
 
     spec: Spec
-    cluster: Ec2Cluster
-    asked: SpecOptions
-    home: Home
-    run: str
-    owner: str
-    arn: str
-    small: CanaryRental
-    gpu: CanaryRental | None
-    most_usd: float
+    cluster: Ec2Cluster  # the spec's cluster
+    asked: SpecOptions  # how the spec was named, and what is changed in it
+    home: Home  # the folder of all runs
+    run: str  # the tag of its instances
+    owner: str  # who pays
+    arn: str  # whose the credentials are
+    small: CanaryRental  # the small instances
+    gpu: CanaryRental | None  # the one with a GPU; None: there is none
+    most_usd: float  # the most USD that all may cost
 
 
 class Flock:

@@ -67,44 +67,27 @@ print(json.dumps({
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the instance tells.
+    """What the instance tells."""
 
-    now            its wall clock, seconds since 1970
-    timer_at       when its timer was set, by that clock; None: there is none
-    timer_unit     the timer's unit file
-    timer          what systemd says of the timer
-    watch          what systemd says of the watch for orphans
-    without_token  the metadata's status without a token; 0: it did not answer
-    with_token     the same with a token
-    role           the same for the credentials of a role
-    root           the exit status of `sudo true`
-    may            what sudo says that the user may do
-    """
-
-    now: float
-    timer_at: float | None
-    timer_unit: str
-    timer: str
-    watch: str
-    without_token: int
-    with_token: int
-    role: int
-    root: int
-    may: str
+    now: float  # its wall clock, seconds since 1970
+    timer_at: float | None  # when its timer was set, by that clock; None: there is none
+    timer_unit: str  # the timer's unit file
+    timer: str  # what systemd says of the timer
+    watch: str  # what systemd says of the watch for orphans
+    without_token: int  # the metadata's status without a token; 0: it did not answer
+    with_token: int  # the same with a token
+    role: int  # the same for the credentials of a role
+    root: int  # the exit status of `sudo true`
+    may: str  # what sudo says that the user may do
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFacts:
-    """What should be so. LaunchMoments are wall clock, seconds since 1970.
+    """What should be so. LaunchMoments are wall clock, seconds since 1970."""
 
-    moments   of the instance
-    told_at   when it has told its facts
-    hard_end  when it powers itself off
-    """
-
-    moments: LaunchMoments
-    told_at: float
-    hard_end: float
+    moments: LaunchMoments  # those of the instance
+    told_at: float  # when it reported its facts
+    hard_end: float  # when it powers itself off
 
 
 def judged(facts: Facts, expected: ExpectedFacts) -> list[CheckOutcome]:

@@ -33,28 +33,20 @@ LASTS_S = 10.0
 
 @dataclass(slots=True)
 class Watched:
-    """A launch that is watched.
+    """A launch that is watched."""
 
-    moments   when what was seen
-    instance  its id; empty: there is none yet
-    request   what EC2 was asked for, the latest until it has answered
-    """
-
-    moments: LaunchMoments = field(default_factory=LaunchMoments)
-    instance: str = ""
+    moments: LaunchMoments = field(default_factory=LaunchMoments)  # when what was seen
+    instance: str = ""  # its id; empty: there is none yet
+    # what EC2 was asked for, the latest until it has answered
     request: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedCalls:
-    """That calls of one kind are refused.
+    """That calls of one kind are refused."""
 
-    since  when that began, wall clock, seconds since 1970
-    error  the last refusal
-    """
-
-    since: float
-    error: AwsError
+    since: float  # when that began, wall clock, seconds since 1970
+    error: AwsError  # the last refusal
 
 
 class WatchedCloud(Cloud):

@@ -56,22 +56,14 @@ GPU_CHECKS = frozenset({"GPU", "torch, cold", "torch, warm"})
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What came of a check.
+    """What came of a check."""
 
-    check    its name, a key of `CHECKS`
-    result   whether it has passed
-    said     why, or what was seen, in a sentence
-    seconds  how long it took; None: it is not about time
-    code     AWS's code, if it is about a refusal
-    status   HTTP status of that refusal; None: it is about none
-    """
-
-    check: str
-    result: Result
-    said: str
-    seconds: float | None = None
-    code: str = ""
-    status: int | None = None
+    check: str  # its name, a key of `CHECKS`
+    result: Result  # whether it has passed
+    said: str  # why, or what was seen, in a sentence
+    seconds: float | None = None  # how long it took; None: it is not about time
+    code: str = ""  # AWS's code, if it is about a refusal
+    status: int | None = None  # HTTP status of that refusal; None: it is about none
 
 
 @dataclass(slots=True)
@@ -102,32 +94,19 @@ class Book:
 
 @dataclass(slots=True)
 class LaunchMoments:
-    """When what was seen of an instance. Wall clock, seconds since 1970; None: it was not seen.
+    """When what was seen of an instance. Wall clock, seconds since 1970; None: it was not seen."""
 
-    asked      its launch was sent
-    answered   EC2 had answered
-    pending    EC2 knew it
-    running    EC2 said so first
-    address    EC2 showed the address to log in to
-    port       its port 22 took a connection
-    login      it had shown the right host key and let seerd in
-    agent      its agent took connections
-    ending     EC2 said first that it is ending, or dated that
-    gone       EC2 said first that it is terminated
-    reason     EC2's code for its end
-    """
-
-    asked: float | None = None
-    answered: float | None = None
-    pending: float | None = None
-    running: float | None = None
-    address: float | None = None
-    port: float | None = None
-    login: float | None = None
-    agent: float | None = None
-    ending: float | None = None
-    gone: float | None = None
-    reason: str = ""
+    asked: float | None = None  # its launch was sent
+    answered: float | None = None  # EC2 had answered
+    pending: float | None = None  # EC2 knew it
+    running: float | None = None  # EC2 said first that it runs
+    address: float | None = None  # EC2 showed the address to log in to
+    port: float | None = None  # its port 22 took a connection
+    login: float | None = None  # it had shown the right host key and let seerd in
+    agent: float | None = None  # its agent took connections
+    ending: float | None = None  # EC2 said first that it is ending, or dated that
+    gone: float | None = None  # EC2 said first that it is terminated
+    reason: str = ""  # EC2's code for its end
 
     def billed_s(self, now: float) -> float:
         """Compute the seconds that are billed by `now`, at least 60 once it has run."""
@@ -197,22 +176,14 @@ price, and a vCPU-hour costs $0.05 (aws.amazon.com/ec2/pricing/on-demand, "T4g/T
 
 @dataclass(frozen=True, slots=True)
 class CanaryRental:
-    """Instances that are to be rented.
-
-    type       their type
-    instances  how many
-    usd_per_h  USD for an hour of one
-    longest_s  seconds after which they end by themselves
-    disk_gb    GB of each one's disks
-    bursts     whether what they compute may cost beyond their price
-    """
+    """Instances that are to be rented."""
 
     type: str
     instances: int
-    usd_per_h: float
-    longest_s: float
-    disk_gb: int
-    bursts: bool = False
+    usd_per_h: float  # USD for an hour of one
+    longest_s: float  # seconds after which they end by themselves
+    disk_gb: int  # GB of each one's disks
+    bursts: bool = False  # whether what they compute may cost beyond their price
 
     @property
     def most_usd(self) -> float:

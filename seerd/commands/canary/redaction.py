@@ -50,16 +50,11 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Find:
-    """What is to be taken out of a text.
+    """What is to be taken out of a text."""
 
-    begin  where it begins
-    end    where it ends, exclusive
-    what   what it is called instead
-    """
-
-    begin: int
-    end: int
-    what: str
+    begin: int  # where it begins
+    end: int  # where it ends, exclusive
+    what: str  # what it is called instead
 
     def joined(self, other: _Find) -> _Find:
         """Return both as one; the longer one says what it is."""

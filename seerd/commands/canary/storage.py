@@ -80,20 +80,13 @@ print(json.dumps(told))
 
 
 class TransferTry(msgspec.Struct, frozen=True):
-    """What came of a transfer on the instance.
+    """What came of a transfer on the instance."""
 
-    seconds  how long it took
-    why      why it was refused; empty: it was not
-    status   HTTP status of the refusal; 0: there was no answer
-    code     S3's code
-    expired  whether the agent takes it for a URL whose time is over
-    """
-
-    seconds: float
-    why: str = ""
-    status: int = 0
-    code: str = ""
-    expired: bool = False
+    seconds: float  # how long it took
+    why: str = ""  # why it was refused; empty: it was not
+    status: int = 0  # HTTP status of the refusal; 0: there was no answer
+    code: str = ""  # S3's code
+    expired: bool = False  # whether the agent takes it for a URL whose time is over
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -106,36 +99,23 @@ class Told(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as S3 tells of it.
+    """An object as S3 tells of it."""
 
-    size        its bytes
-    parts       whether it was put in parts
-    encryption  how it is encrypted; empty: S3 does not say
-    """
-
-    size: int
-    parts: bool
-    encryption: str
+    size: int  # its bytes
+    parts: bool  # whether it was put in parts
+    encryption: str  # how it is encrypted; empty: S3 does not say
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Where the objects of a canary are.
+    """Where the objects of a canary are."""
 
-    address  s3://bucket/prefix
-    run      the canary's run
-    region   the region of the bucket
-    until    when the URLs end at the latest, wall clock, seconds since 1970
-    zip      the checksum of the agent's zip
-    folder   a temporary folder on this machine
-    """
-
-    address: str
-    run: str
-    region: str
-    until: float
-    zip: str
-    folder: Path
+    address: str  # s3://bucket/prefix
+    run: str  # the canary's run
+    region: str  # the region of the bucket
+    until: float  # when the URLs end at the latest, wall clock, seconds since 1970
+    zip: str  # the checksum of the agent's zip
+    folder: Path  # a temporary folder on this machine
 
 
 async def look(shelf: Shelf, run: Callable[[str], Awaitable[str]]) -> list[CheckOutcome]:

@@ -21,38 +21,26 @@ from seerd.spec.spec import Spec, require_limits
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most that a plan wants at a time.
-
-    instances  how many instances
-    largest    GPUs of its largest trial
-    """
+    """The most that a plan wants at a time."""
 
     instances: int
-    largest: int
+    largest: int  # GPUs of its largest trial
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is examined.
+    """What is examined."""
 
-    spec     a spec that could be read
-    home     the folder of all runs
-    machine  this machine
-    """
-
-    spec: Spec
-    home: Home
+    spec: Spec  # a spec that could be read
+    home: Home  # the folder of all runs
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True)
 class Ec2Case(Case):
-    """What is examined in AWS.
+    """What is examined in AWS."""
 
-    cluster  the spec's cluster, known to be one of EC2
-    """
-
-    cluster: Ec2Cluster
+    cluster: Ec2Cluster  # the spec's cluster, known to be one of EC2
 
 
 def peak_of(case: Case, quote: Quote | None = None) -> tuple[Peak | None, Finding]:

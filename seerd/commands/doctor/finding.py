@@ -18,22 +18,14 @@ POLICY = "`seerd doctor SPEC --policy` prints what must be allowed"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check.
+    """The result of one check."""
 
-    check    what was checked
-    level    how bad it is
-    found    what was found
-    todo     what the person can do; empty: nothing
-    missing  permissions that are missing, as IAM names them
-    cloud    whether AWS or a host says so, and not the spec
-    """
-
-    check: str
-    level: Level
-    found: str
-    todo: str = ""
-    missing: tuple[str, ...] = ()
-    cloud: bool = True
+    check: str  # what was checked
+    level: Level  # how bad it is
+    found: str  # the result, in words
+    todo: str = ""  # what the person can do; empty: nothing
+    missing: tuple[str, ...] = ()  # permissions that are missing, as IAM names them
+    cloud: bool = True  # whether AWS or a host says so, and not the spec
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

@@ -55,15 +55,11 @@ print(json.dumps({"python": list(sys.version_info[:3]), "at": at, "smi": smi, "t
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What each host must have.
+    """What each host must have."""
 
-    python  the interpreter that must have torch; empty: none must, or it is known only when the
-            source is there
-    store   the directory of the checkpoint store; empty: it is in S3
-    """
-
+    # the interpreter that must have torch; empty: none, or not known before the source arrives
     python: str
-    store: str
+    store: str  # the directory of the checkpoint store; empty: it is in S3
 
 
 async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:

@@ -30,16 +30,11 @@ EVERYONE = frozenset({"0.0.0.0/0", "::/0"})
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What exists of what the spec names.
-
-    subnets  the subnets
-    groups   the security groups
-    key      the key pair; None: none is named, or it does not exist
-    """
+    """What exists of what the spec names."""
 
     subnets: tuple[Subnet, ...]
     groups: tuple[SecurityGroup, ...]
-    key: str | None
+    key: str | None  # the key pair; None: none is named, or it does not exist
 
 
 async def look(notes: Notes, cloud: Cloud, case: Ec2Case, rented: Rented) -> Ground:

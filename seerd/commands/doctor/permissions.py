@@ -37,16 +37,11 @@ SCRIPT = "#!/bin/sh\n"
 
 @dataclass(frozen=True, slots=True)
 class PermissionTarget:
-    """Who would rent, and what.
+    """Who would rent, and what."""
 
-    owner   the owner of the credentials; empty: not known
-    rented  what would be rented
-    ground  where it would be
-    """
-
-    owner: str
-    rented: Rented
-    ground: Ground
+    owner: str  # the owner of the credentials; empty: not known
+    rented: Rented  # what would be rented
+    ground: Ground  # where it would be
 
 
 async def look(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:

@@ -28,18 +28,12 @@ QUOTA = "servicequotas:GetServiceQuota"
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """What AWS knows of what would be rented.
+    """What AWS knows of what would be rented."""
 
-    types      the types that exist
-    image      the image; None: it is not known
-    instances  instances at the plan's peak; 1 if there is no plan
-    largest    GPUs of the plan's largest trial; 1 if there is no plan
-    """
-
-    types: tuple[Ec2Type, ...]
-    image: Image | None
-    instances: int
-    largest: int
+    types: tuple[Ec2Type, ...]  # the types that exist
+    image: Image | None  # the image; None: it is not known
+    instances: int  # instances at the plan's peak; 1 if there is no plan
+    largest: int  # GPUs of the plan's largest trial; 1 if there is no plan
 
 
 async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:

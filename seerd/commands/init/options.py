@@ -30,18 +30,12 @@ FORMS = ("Option", "Argument", "field")
 
 
 class Signature(NamedTuple):
-    """How a library makes options of a function's parameters, or a class's fields.
+    """How a library makes options of a function's parameters, or a class's fields."""
 
-    calls       what the function or class is given to, or is decorated with
-    between     what is between the words of a flag
-    positional  whether a parameter without a default has no flag
-    nested      whether the flag of a field of a field begins with the name of the outer
-    """
-
-    calls: tuple[str, ...]
-    between: str = "_"
-    positional: bool = False
-    nested: bool = False
+    calls: tuple[str, ...]  # what the function or class is given to, or is decorated with
+    between: str = "_"  # what is between the words of a flag
+    positional: bool = False  # whether a parameter without a default has no flag
+    nested: bool = False  # whether the flag of a field of a field begins with the name of the outer
 
 
 SIGNATURES = {
@@ -60,26 +54,19 @@ OF_LIGHTNING = {"model_class": "--model.", "datamodule_class": "--data."}
 
 @dataclass(frozen=True, slots=True)
 class ScriptOption:
-    """An option of the script.
+    """An option of the script."""
 
-    flag      as it is written before its value: "--lr", "--lr=", "optim.lr="; "$LR" for a variable
-              of the environment; "data" if it has none
-    kind      the name of its type: "float", "int", "str", "Path", "bool" for a flag, "list" for
-              several values; empty: not known
-    default   None if there is none, or it cannot be read
-    choices   what it may be; empty: anything
-    required  whether the script ends without it
-    about     its help
-    edit      what must be changed in the script for it to be one; empty: nothing
-    """
-
+    # as it is written before its value: "--lr", "--lr=", "optim.lr="; "$LR" for a variable of the
+    # environment; "data" if there is none
     flag: str
+    # the name of its type: "float", "int", "str", "Path", "bool" for a flag, "list" for several
+    # values; empty if it is not known
     kind: str = ""
-    default: Any = None
-    choices: tuple[Any, ...] = ()
-    required: bool = False
-    about: str = ""
-    edit: str = ""
+    default: Any = None  # None if there is none, or it cannot be read
+    choices: tuple[Any, ...] = ()  # what it may be; empty: anything
+    required: bool = False  # whether the script ends without it
+    about: str = ""  # its help
+    edit: str = ""  # what must be changed in the script for it to be one; empty: nothing
 
     @property
     def name(self) -> str:

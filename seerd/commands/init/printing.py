@@ -46,18 +46,12 @@ TABLE = re.compile(r"(?:metric|result|score)s?$")
 
 
 class TrainingLoop(NamedTuple):
-    """A training loop of a library, which prints by itself.
+    """A training loop of a library, which prints by itself."""
 
-    modules  the library
-    call     what starts it
-    pattern  what reads a metric from its lines; `{}` is the metric's name
-    unnamed  what that is if none is named
-    """
-
-    modules: tuple[str, ...]
-    call: str
-    pattern: str
-    unnamed: str = "loss"
+    modules: tuple[str, ...]  # modules of the library
+    call: str  # what starts it
+    pattern: str  # what reads a metric from its lines; `{}` is the metric's name
+    unnamed: str = "loss"  # the metric's name where none is named
 
 
 OF_LOOP = re.compile(r"\b(?:metrics?|eval_metric)'?[=:] ?\[?'(\w+)'")
@@ -66,16 +60,11 @@ OF_LOOP = re.compile(r"\b(?:metrics?|eval_metric)'?[=:] ?\[?'(\w+)'")
 
 @dataclass(frozen=True, slots=True)
 class PrintedMetric:
-    """A metric that the script prints.
+    """A metric that the script prints."""
 
-    name       the word before it
-    pattern    what reads it from a line
-    ambiguous  whether the same line is printed elsewhere of something else
-    """
-
-    name: str
-    pattern: str
-    ambiguous: bool = False
+    name: str  # the word before it
+    pattern: str  # what reads it from a line
+    ambiguous: bool = False  # whether the same line is printed elsewhere of something else
 
     @property
     def is_assumed(self) -> bool:
@@ -100,16 +89,11 @@ TRAINER = PrintedMetric("eval_loss", "'eval_loss': '?" + NUMBER_PLACE)
 
 @dataclass(frozen=True, slots=True)
 class PrintedLine:
-    """A line that the script makes.
+    """A line that the script makes."""
 
-    text      it, with `FIELD` for values
-    function  the name of the function that makes it
-    shown     whether it is seen to be printed
-    """
-
-    text: str
-    function: str
-    shown: bool
+    text: str  # the line, with `FIELD` for values
+    function: str  # the name of the function that makes it
+    shown: bool  # whether it is seen to be printed
 
 
 def metrics_of(lines: list[PrintedLine]) -> list[PrintedMetric]:

@@ -67,34 +67,24 @@ MOST_MODULES = 40
 
 @dataclass(slots=True)
 class ScriptFacts:
-    """What a script shows.
+    """What a script shows."""
 
-    options      that it takes
-    printed      metrics, the likeliest goal first
-    saves        where it saves
-    again        arguments with which it goes on from a checkpoint; empty: it has none
-    frameworks   among `FRAMEWORKS`
-    distributed  whether it is started once for each GPU
-    logged       what Lightning's callbacks know its metrics by, the likeliest goal first
-    given        arguments that it needs in any case
-    hydra        whether Hydra reads its configuration
-    unread       classes of other packages that it has options made of
-    stops        lines that no trial can run: of a notebook, and those that wait for an answer
-    up           how many folders above the script its modules and its configuration lie
-    """
-
-    options: list[ScriptOption] = field(default_factory=list)
-    printed: list[PrintedMetric] = field(default_factory=list)
-    saves: Saves = field(default_factory=lambda: Saves([]))
+    options: list[ScriptOption] = field(default_factory=list)  # options that it takes
+    printed: list[PrintedMetric] = field(default_factory=list)  # metrics, the likeliest goal first
+    saves: Saves = field(default_factory=lambda: Saves([]))  # where it saves
+    # arguments with which it goes on from a checkpoint; empty: there are none
     again: list[str] = field(default_factory=list)
-    frameworks: set[str] = field(default_factory=set)
-    distributed: bool = False
+    frameworks: set[str] = field(default_factory=set)  # among `FRAMEWORKS`
+    distributed: bool = False  # whether it is started once for each GPU
+    # what Lightning's callbacks know its metrics by, the likeliest goal first
     logged: list[PrintedMetric] = field(default_factory=list)
-    given: list[str] = field(default_factory=list)
-    hydra: bool = False
+    given: list[str] = field(default_factory=list)  # arguments that it needs in any case
+    hydra: bool = False  # whether Hydra reads its configuration
+    # classes of other packages that it has options made of
     unread: list[str] = field(default_factory=list)
+    # lines that no trial can run: of a notebook, and those that wait for an answer
     stops: list[str] = field(default_factory=list)
-    up: int = 0
+    up: int = 0  # how many folders above the script its modules and its configuration lie
 
     @property
     def by_options(self) -> bool:

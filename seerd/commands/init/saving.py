@@ -57,16 +57,11 @@ MOST_NAMES = 60
 
 @dataclass(slots=True)
 class Saves:
-    """What a script saves.
+    """What a script saves."""
 
-    paths    of checkpoints, the one to go on from first
-    at_end   whether it saves only when it has trained
-    resumes  whether it looks for them by itself
-    """
-
-    paths: list[str]
-    at_end: bool = False
-    resumes: bool = False
+    paths: list[str]  # paths of checkpoints, the one to go on from first
+    at_end: bool = False  # whether it saves only when it has trained
+    resumes: bool = False  # whether it looks for them by itself
 
 
 def given_folder(option: ScriptOption) -> bool:

@@ -45,14 +45,10 @@ HOW = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A spec.
+    """A spec."""
 
-    text      of the file
-    missing   what the person has to do before it can be run
-    """
-
-    text: str
-    missing: tuple[str, ...]
+    text: str  # text of the spec file
+    missing: tuple[str, ...]  # what the person has to do before it can be run
 
 
 def written(
