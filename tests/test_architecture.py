@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -392,6 +393,61 @@ def test_nothing_imports_the_command_line_and_every_file_says_what_it_is_for(pat
     tree = tree_of(path)
     assert not any(n.startswith("seerd.cli") for n in imports(tree))
     assert ast.get_docstring(tree)
+
+
+MET_IN_HELP = {
+    "seerd/api/charts.py": {"Chart"},
+    "seerd/api/handle.py": {"Best", "Run"},
+    "seerd/errors.py": {"Mistake"},
+    "seerd/training/data.py": {"Batch"},
+    "seerd/training/for_lightning.py": {"Callback"},
+    "seerd/training/for_transformers.py": {"Callback"},
+    "seerd/training/trial.py": {"Trial"},
+}
+"""Classes that scripts and notebooks get: people read of their attributes in `help()`."""
+
+
+def declared_and_listed(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Class and name of each field that a class declares and its docstring lists too, as
+    "name  description".
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            lines = re.findall(r"^([\w, ]*\w)  +\S", ast.get_docstring(node) or "", re.MULTILINE)
+            listed = {name for line in lines for name in line.split(", ")}
+            yield from ((node.name, name) for name in declared(node) if name in listed)
+
+
+def declared(node: ast.ClassDef) -> Iterator[str]:
+    """Fields in the body of a class, and what its `__init__` sets that is no argument of it."""
+    for statement in node.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.FunctionDef(name="__init__", args=arguments):
+                given = {a.arg for a in (*arguments.args, *arguments.kwonlyargs)}
+                for child in ast.walk(statement):
+                    match child:
+                        case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                            yield from {name} - given
+
+
+@pytest.mark.parametrize("path", EVERYTHING, ids=named)
+def test_fields_are_described_beside_their_declaration_alone(path: Path) -> None:
+    met_in_help = MET_IN_HELP.get(named(path), set())
+    assert {name for name, _ in declared_and_listed(tree_of(path))} <= met_in_help
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    ["seed: int", "seed: int = 0", "def __init__(self):\n        self.seed = self.x = 0"],
+)
+def test_a_list_of_fields_in_a_docstring_is_seen(declaration: str) -> None:
+    text = f'class A:\n    """A.\n\n    x, seed  these\n    """\n\n    {declaration}\n'
+    assert ("A", "seed") in declared_and_listed(ast.parse(text))
+    assert not list(declared_and_listed(ast.parse(text.replace("seed  these", "seed: these"))))
+    arguments = text.replace("(self)", "(self, seed, x)").replace(" seed: int", " root: int")
+    assert not list(declared_and_listed(ast.parse(arguments)))
 
 
 def asks_for_the_provider(tree: ast.AST) -> bool:

@@ -80,7 +80,7 @@ class ImagePlan:
     instance_type: str  # the type of the instance that it is built on
     owner: str  # who pays
     data: bool  # whether the spec's data goes into it
-    usd_per_h: float | None  # USD for an hour of the instance that builds it
+    usd_per_h: float | None  # USD for an hour of that instance; None: not known
     spec_gpus: int  # GPUs of each instance that the spec asks for
     spec_usd_per_h: float  # USD for an hour of such an instance
     log: Path  # the file for all output of the scripts

@@ -19,13 +19,11 @@ from seerd.agent.warm.ending import flush_open_files
 
 
 class End:
-    """What is known of the end of this process.
-
-    asked   whether SIGTERM has asked it to save and leave
-    failed  whether `sys.exit` was called with a status that is not 0
-    """
+    """What is known of the end of this process."""
 
     def __init__(self) -> None:
+        # asked: whether SIGTERM has asked it to save and leave
+        # failed: whether `sys.exit` was called with a status that is not 0
         self.asked = self.failed = False
 
     @property

@@ -15,15 +15,13 @@ LOOK_S = 1.0
 
 
 class Horizon:
-    """As it was at the last call of `running()`; on every rank the same.
-
-    progress     from 0 to 1; 0.0 if nothing is known. It never goes back, but for a trial that goes
-                 on from an older checkpoint.
-    remaining_s  seconds until this trial must leave at the latest; infinite if nothing is known
-    trained_s    seconds that units of work have taken, over all attempts
-    """
+    """As it was at the last call of `running()`; on every rank the same."""
 
     def __init__(self, attempt: Optional[Attempt], max_reports: Optional[int]) -> None:
+        # progress: from 0 to 1, 0.0 if nothing is known. It never goes back, but for a trial that
+        # goes on from an older checkpoint
+        # remaining_s: seconds until this trial must leave at the latest; infinite: not known
+        # trained_s: seconds that units of work have taken, over all attempts
         self.progress, self.remaining_s, self.trained_s = 0.0, math.inf, 0.0
         self._attempt = attempt
         self._max_reports = max_reports
