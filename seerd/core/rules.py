@@ -32,7 +32,7 @@ class Rules:
     # for the patience of refused launches (but no longer than `blocked_s`), and something was in
     # the way each time
     blocked_times: int = 3
-    blocked_s: float = 600.0
+    blocked_s: float = 600.0  # see `blocked_times`
     # how many attempts of a trial in a row an obstacle may end before one more counts as a crash,
     # if the obstacle is in the way of that trial alone
     max_blocks: int = 4
@@ -51,7 +51,7 @@ class Rules:
     # quickest attempt so far took until its first report, and at least `start_s`
     shortest_s: float = 5.0
     shortest_share: float = 12  # 12: a twelfth of the deadline
-    start_s: float = 0.5
+    start_s: float = 0.5  # see `shortest_s`
     lease_s: float = 60.0  # how long agents go on without hearing from the daemon, at most
     # how long an instance may go on that has never had an agent, so getting one must be quicker
     orphan_timeout_s: float = 600.0

@@ -43,7 +43,7 @@ class HostsCluster:
     provider: ClassVar = "hosts"
     rented: ClassVar = False
     hosts: tuple[v.Host, ...] = _key(v.list_of(v.host), default=())  # the machines
-    weight: float = _key(v.weight, default=1.0)  # its share of their GPUs beside other runs there
+    weight: float = _key(v.weight, default=1.0)  # the run's share beside other runs there
     # a directory that all of them reach, or s3://bucket/prefix; None: none is named
     store: str | None = None
 
@@ -73,7 +73,7 @@ class Ec2Cluster:
     address: Literal["private", "public"] = _key(v.one_of("private", "public"), default="private")
     # GB of the root disk; None: as the image has it
     volume_gb: int | None = _key(v.whole(1), default=None)
-    throughput: int | None = _key(v.whole(125), default=None)  # MiB/s of the disks; None: EBS's own
+    throughput: int | None = _key(v.whole(125), default=None)  # MiB/s (gp3); None: EBS's own
     # MiB/s at which the disks are loaded from the image's snapshot; None: as they are read
     load_rate: int | None = _key(v.whole(100), default=None)
     # further tags of everything that is made
