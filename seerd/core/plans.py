@@ -69,7 +69,7 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A plan as its difference to the one before.
 
-    All other fields are as in `seerd.planner.model.Plan`.
+    Fields without a description are as in `seerd.planner.model.Plan`.
     """
 
     gone: tuple[str, ...] = ()  # trials that have no allocation any more

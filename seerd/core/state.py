@@ -349,7 +349,7 @@ class Signs:
 class Fleet:
     """All instances, and when more may be asked for.
 
-    These counts are kept nowhere else; `invariants` compares them with a recount.
+    Its counts are kept nowhere else; `invariants` compares them with a recount.
     """
 
     instances: dict[str, Instance] = field(default_factory=dict)  # all instances of the run by id
