@@ -72,22 +72,14 @@ class JobFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
 class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that is decided about a run before it begins. Where jobs share it, what it has of
     a goal is that of the first, and each job has its own.
-
-    run      id of the run
-    name     name of the run in its spec
-    problem  what the policy is asked to solve, with all limits
-    cluster  what the provider says of its instances
-    outline  the whole run as the policy would have it
-    jobs     the jobs that share the run, in the order in which they came; empty: it is one job
-    minimize  what was minimised when the run was planned; None: nothing, or that was not recorded
-    ideal    the run was planned as published, whatever is billed
     """
 
-    run: str
-    name: str
-    problem: Problem
-    cluster: ClusterFacts
-    outline: Outline = NO_OUTLINE
+    run: str  # id of the run
+    name: str  # name of the run in its spec
+    problem: Problem  # what the policy is asked to solve, with all limits
+    cluster: ClusterFacts  # what the provider says of its instances
+    outline: Outline = NO_OUTLINE  # the whole run as the policy would have it
+    # the jobs that share the run, in the order in which they came; empty: it is one job
     jobs: tuple[JobFacts, ...] = ()
     # what was minimised when the run was planned; None: nothing, or that was not recorded
     minimize: Literal["cost", "time"] | None = None
@@ -143,25 +135,16 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     """The first event after a restart of the daemon: what it has found."""
 
-    alive    instances that are still there; all others are gone
-    ended    instance -> when it ended, in seconds since the run began, if its cloud tells
-    saved    checkpoints in the store that no agent had told of, of trials on instances that are
-             gone
-    stored   models that the store had no place for when the run ended, and that are in it now; if
-             there are any, the run does no more than hand them back
-    lost     from when until when events were recorded that a damaged journal has lost, in seconds
-             since the run began; None: none were
-    strays   instance -> since when and until when it ran, in seconds since the run began (None: it
-             never did), for those whose launch was among these events; all have ended
-    """
-
-    alive: tuple[str, ...]
+    alive: tuple[str, ...]  # instances that still exist; all others are gone
+    # instance -> when it ended, in seconds since the run began, if its cloud tells
     ended: dict[str, float] = {}
     # checkpoints of trials on instances that are gone, which no agent had reported
     saved: tuple[Checkpoint, ...] = ()
     # models that the store had no place for when the run ended, and that are in it now; if there
     # are any, the run does no more than hand them back
     stored: tuple[Checkpoint, ...] = ()
+    # from when until when events were recorded that a damaged journal has lost, in seconds since
+    # the run began; None: none were
     lost: tuple[float, float] | None = None
     # instance -> since when and until when it ran, in seconds since the run began (None: it never
     # did), for those whose launch was among these events; all have ended
@@ -171,13 +154,10 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
 class EventsMissing(Event, frozen=True, kw_only=True, tag="events-missing"):
     """An agent that had not answered when the run was resumed has been acknowledged more than the
     journal may have: its end may have been lost.
-
-    instance  whose agent it is
-    acked     number of the last fact that was acknowledged to it
     """
 
-    instance: str
-    acked: int
+    instance: str  # whose agent it is
+    acked: int  # number of the last fact that was acknowledged to it
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):

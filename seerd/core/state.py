@@ -504,25 +504,16 @@ class Clock:
     The id of a command is made of `seq` and `given`. After a gap, ids and numbers of attempts are
     above all that the missing events can have used: there is no event a microsecond, and no attempt
     of a trial a second.
-
-    now       time of the present event; it never goes back
-    heard_at  time of the event before that; a daemon that died was alive at least until then
-    seq       how many events there were so far
-    given     how many commands have followed from the present event so far
-    timer     the one timer that is set, None if none is
-    gap_s     when the run was last resumed with events missing; 0: it never was
-    resumed_s when the run was last resumed; 0: it never was
-    left_s    time of the last event before that
     """
 
-    now: float = 0.0
-    heard_at: float = 0.0
-    seq: int = 0
-    given: int = 0
-    timer: SetTimer | None = None
-    gap_s: float = 0.0
-    resumed_s: float = 0.0
-    left_s: float = 0.0
+    now: float = 0.0  # time of the present event; it never goes back
+    heard_at: float = 0.0  # time of the event before; a daemon that died lived at least until then
+    seq: int = 0  # how many events there were so far
+    given: int = 0  # how many commands have followed from the present event so far
+    timer: SetTimer | None = None  # the one timer that is set, None if none is
+    gap_s: float = 0.0  # when the run was last resumed with events missing; 0: it never was
+    resumed_s: float = 0.0  # when the run was last resumed; 0: it never was
+    left_s: float = 0.0  # time of the last event before that
 
     def tick(self, at: float) -> None:
         """Count one more event, which came at `at` (seconds since the run began)."""

@@ -26,20 +26,9 @@ Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
 class Chapter:
     """One stage as it went, or the end of the run. Times are in seconds since the run began."""
 
-    start_s        when it began
-    end            True: the end of the run
-    stage          index of the stage, from 0; None: the end, or there is no plan yet
-    planned_end_s  when the stage was planned to end; None if the stage began more than once
-    groups         which trials were wanted when it began
-    explanations   what happened in it, in order
-    until_s        when the next chapter began; None: it is the last
-    times          how many times this stage has begun: brackets that follow each other have the
-                   same stages, and an interrupted stage begins again
-    """
-
-    start_s: float
-    end: bool
-    stage: int | None = None
+    start_s: float  # when it began
+    end: bool  # True: the end of the run
+    stage: int | None = None  # index of the stage, from 0; None: the end, or there is no plan yet
     # when the stage was planned to end; None if the stage began more than once
     planned_end_s: float | None = None
     groups: tuple[Sized, ...] = ()  # which trials were wanted when it began

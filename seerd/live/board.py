@@ -107,21 +107,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A run at one moment.
-
-    now_s     the moment, in seconds since the run began
-    doing     what it does, in words
-    running   True: trials may train
-    mode      whether more or less of a trial's metric is better; None: jobs differ in that
-    metrics   names of all metrics, first that by which trials are compared: where jobs have several
-              of these, `OWN`
-    stage     index of the present stage, from 0
-    stages    all stages
-    rate      reports per second of late
-    told      the latest events in words, oldest first
-    weighty   hyperparameters, those first that vary and matter most
-    jobs      the jobs that share the run, empty if it is one job
-    """
+    """A run at one moment."""
 
     run: str
     now_s: float  # the moment, in seconds since the run began

@@ -88,25 +88,16 @@ class AgentOptions:
 
 @dataclass(slots=True)
 class _Line:
-    """What is known of one machine.
-
-    lock        held while a task runs there, or a connection to its agent is made
-    connection  the SSH connection, None if there is none
-    socket      path of its agent's socket; None if it must be asked for
-    shape       options that say which GPUs it has
-    tree        which source it has, as a checksum; empty: not known
-    received    bytes of source files that it had to be sent
-    upload      those that it is being sent
-    """
+    """What is known of one machine."""
 
     # held while a task runs there, or a connection to its agent is made
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    connection: asyncssh.SSHClientConnection | None = None
-    socket: str | None = None
-    shape: list[str] | None = None
-    tree: str = ""
-    received: int = 0
-    upload: Upload = field(default_factory=Upload)
+    connection: asyncssh.SSHClientConnection | None = None  # the SSH connection; None: none
+    socket: str | None = None  # path of its agent's socket; None if it must be asked for
+    shape: list[str] | None = None  # options that say which GPUs it has
+    tree: str = ""  # which source it has, as a checksum; empty: not known
+    received: int = 0  # bytes of source files that were sent to it
+    upload: Upload = field(default_factory=Upload)  # how far the present upload of source files is
 
 
 class TunnelReader:

@@ -17,14 +17,10 @@ from seerd.agent.protocol import Ask, Grant, Parts
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that cannot be done with a store.
+    """Something that cannot be done with a store."""
 
-    what    the cause, for a person
-    action  the permission that is missing; empty if the cause is another one
-    """
-
-    what: str
-    action: str = ""
+    what: str  # the cause, for a person
+    action: str = ""  # the permission that is missing; empty if the cause is another one
 
 
 class Store(Protocol):
