@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 LOOK_S = 0.01
 TOO_LARGE = 1 << 47
@@ -33,10 +35,16 @@ def no_threads() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_files() -> Iterator[None]:
-    """Have this process open no file meanwhile, as if its table of files were full."""
+    """Have this process open no file meanwhile: its table of files is full. It has as many places
+    as are taken, since with fewer not even open files can be waited for (poll(2), EINVAL).
+    """
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, usual[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    with contextlib.ExitStack() as stack:
+        highest, last = max(int(path.name) for path in Path("/dev/fd").iterdir()), -1
+        while last < highest:
+            last = stack.enter_context(open(os.devnull)).fileno()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, usual[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)

@@ -116,8 +116,9 @@ def _is_release(outcome: CheckOutcome) -> bool:
 async def _all(*works: Awaitable[None]) -> None:
     """Do all of it side by side; the first exception ends the rest."""
     tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        await asyncio.gather(*tasks)
+    try:  # unlike `gather`, `wait` does not cancel what is cancelled below, and may be tidying up
+        for task in (await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION))[0]:
+            task.result()
     finally:
         for task in tasks:
             task.cancel()

@@ -193,8 +193,10 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGINT)
     try:
-        async with asyncio.timeout(TIDY_S):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TIDY_S):
+                await process.communicate()
+    finally:  # also if this is cancelled in its turn
+        if process.returncode is None:
+            process.kill()
             await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
