@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import tarfile
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
@@ -56,21 +58,26 @@ class Server:
         env = {"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin", "ROOT": str(self.root)}
         streams = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
         program = await asyncio.create_subprocess_shell(
-            f"exec {session.command}", env=env, **streams
+            f"exec {session.command}", env=env, start_new_session=True, **streams
         )
         assert program.stdin is not None
         assert program.stdout is not None
         assert program.stderr is not None
         feeding = asyncio.create_task(copy(session.stdin, program.stdin))
-        await asyncio.gather(
-            tell(program.stdout, session.stdout), tell(program.stderr, session.stderr)
-        )
-        status = await program.wait()
+        try:
+            await asyncio.gather(
+                tell(program.stdout, session.stdout), tell(program.stderr, session.stderr)
+            )
+            status = await program.wait()
+        finally:
+            feeding.cancel()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            await program.communicate()
         if status < 0:
             session.exit_with_signal({-9: "KILL"}[status])
         else:
             session.exit(status)
-        feeding.cancel()
 
 
 async def tell(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) -> None:
