@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ HOSTS = 'cluster = {provider = "hosts", hosts = [{address = "10.0.0.5", gpus = 1
 
 
 @pytest.fixture
-def seerd(capsys: pytest.CaptureFixture[str]) -> Iterator[Seerd]:
-    """Runs a command; returns its exit status, and what it printed."""
+def seerd(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Seerd]:
+    """Runs a command, as if this process had begun for it; returns its exit status, and what it
+    printed.
+    """
 
     def run(*args: object) -> tuple[Any, str]:
+        monkeypatch.setattr("seerd.commands.run.STARTED", time.time())
         with pytest.raises(SystemExit) as ended, orderly():
             cli.app([*map(str, args)])
         return ended.value.code, " ".join("".join(capsys.readouterr()).split())

@@ -396,7 +396,7 @@ def test_an_odd_module_is_left_to_the_trials_and_named(
     assert noticed.what == "cold"
     assert noticed.why.startswith(f"{name} is not imported beforehand")
     assert why in noticed.why
-    assert warm_processes(rig)
+    wait(lambda: warm_processes(rig))
 
 
 ODD_PACKAGE = {
@@ -572,7 +572,7 @@ def test_only_what_is_asked_for_is_imported(rig: Rig) -> None:
     client = rig.ready(rig.job(script, preload=["this"]))
     client.start()
     assert client.exit_of().cause == "finished"
-    assert warm_processes(rig)
+    wait(lambda: warm_processes(rig))
 
 
 def test_torchrun_of_another_kind_starts_in_the_usual_way(rig: Rig) -> None:

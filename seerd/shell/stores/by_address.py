@@ -7,11 +7,14 @@ The one rule: a new kind is a module or folder beside this file, with a class th
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from seerd.shell.stores.base import Store, Trouble
-from seerd.shell.stores.directory import DirectoryStore
 from seerd.spec.stores import SCHEMES, scheme_of
+
+if TYPE_CHECKING:
+    from seerd.shell.stores.base import Store, Trouble
+
+DIRECTORY = "seerd.shell.stores.directory"
 
 
 class StorePlace(Protocol):
@@ -38,5 +41,5 @@ class StorePlace(Protocol):
 def by_address(address: str) -> StorePlace:
     """Return the place that this address names. Raises `StoreError` if it names none."""
     scheme = scheme_of(address)
-    module = SCHEMES[scheme].module if scheme else DirectoryStore.__module__
+    module = SCHEMES[scheme].module if scheme else DIRECTORY
     return cast("StorePlace", import_module(module).at(address))
