@@ -63,7 +63,6 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
     """
     from seerd.runs import clusters, earlier
     from seerd.spec import project_paths
-    from seerd.spec.clusters import Ec2Cluster
     from seerd.spec.doubts import doubts
 
     if spec.export:
@@ -76,7 +75,7 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
         say(line)
     with working("looking at where it will run"):
         place = clusters.quoted(spec, home)
-    if isinstance(spec.cluster, Ec2Cluster):
+    if spec.cluster.rented:
         from seerd.commands import sweep
 
         with working("looking for what earlier runs have left in the cloud"):

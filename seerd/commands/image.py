@@ -21,9 +21,8 @@ from seerd.commands.image_build import Built, ImagePlan
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planning.machine import this_machine
-from seerd.runs.clusters import Ec2
+from seerd.runs.clusters import to_rent
 from seerd.shell.home import Home
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration, format_gpu_time, format_money
 from seerd.view.working import working
@@ -59,13 +58,8 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
 
 def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
     """Plan what will be built. Raises `UsageError`, and `CloudError` as `Ec2.quote` does."""
-    cluster = spec.cluster
-    if not isinstance(cluster, Ec2Cluster):
-        raise UsageError(
-            "images are for rented instances, "
-            f'and the spec says provider = "{cluster.provider}"; '
-            'to rent: provider = "ec2" in [cluster]'
-        )
+    renting = to_rent(spec, "images are")
+    cluster = renting.cluster
     base = asked.base or cluster.image
     if not base:
         raise UsageError(
@@ -82,7 +76,7 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
             f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_ "
             "as the name of an image"
         )
-    quote = Ec2(cluster).quote(this_machine(), home)
+    quote = renting.quote(this_machine(), home)
     kind = asked.instance_type or cluster.types[0]
     run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"
     known = INSTANCE_TYPES.get(kind)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from seerd.agent.gpu_leases import LeaseFolderError
 from seerd.agent.gpu_report import report
 from seerd.commands.common import SpecOptions, tell
 from seerd.errors import SeerdError, UsageError
-from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster
+from seerd.spec.clusters import Cluster, HostsCluster
 from seerd.view.machines_table import machines_table
 from seerd.view.plan_json import Json
 
@@ -41,9 +41,11 @@ def _cluster(options: SpecOptions) -> Cluster:
 
 
 def _asked(cluster: Cluster | None) -> list[Json]:
-    if isinstance(cluster, Ec2Cluster):
+    if cluster is None or cluster.here:
+        return [_here()]
+    if cluster.rented:
         raise UsageError("instances of ec2 are rented for one run alone, so nobody shares them")
-    return asyncio.run(_hosts(cluster)) if isinstance(cluster, HostsCluster) else [_here()]
+    return asyncio.run(_hosts(cast("HostsCluster", cluster)))
 
 
 def _here() -> Json:

@@ -21,7 +21,6 @@ from seerd.errors import UsageError
 from seerd.planner.fitting import latency
 from seerd.planner.profile import CloudProfile, Latency, Profile
 from seerd.planning import files
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 
 VERSION = 1
@@ -81,7 +80,7 @@ def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
     """Return the profile with the times of the spec's cloud, and a note that says where they are
     from; unchanged if nothing was measured there.
     """
-    if not isinstance(spec.cluster, Ec2Cluster) or not (kept := load(home)):
+    if not spec.cluster.rented or not (kept := load(home)):
         return profile
     best = chosen(kept, spec.cluster.region or _named_region(), spec.cluster.types)
     if best is None:

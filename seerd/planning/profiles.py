@@ -25,7 +25,6 @@ from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profi
 from seerd.planner.scaling import Scaling
 from seerd.planning import files
 from seerd.planning.cloud_times import applied
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import count
 
@@ -255,7 +254,7 @@ def profile_for(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile
     found = load_profile(home, spec, machine_types)
     if found is None:
         found = applied(assumed(rented=spec.cluster.rented), home, spec)
-    usd = spec.cluster.ingress_price if isinstance(spec.cluster, Ec2Cluster) else 0.0
+    usd = spec.cluster.ingress_price
     return replace(
         found,
         job=replace(found.job, ingress_gb=spec.train.ingress_gb),

@@ -406,6 +406,20 @@ def of(spec: Spec) -> ClusterKind[Any]:
     return KINDS[spec.cluster.provider](spec.cluster)
 
 
+def to_rent(spec: Spec, what: str) -> Ec2:
+    """Return the spec's cluster, of which instances are rented. Raises `UsageError` for another.
+
+    what  what is for rented instances, with its verb
+    """
+    kind = of(spec)
+    if not isinstance(kind, Ec2):
+        raise UsageError(
+            f'{what} for rented instances, and the spec says provider = "{spec.cluster.provider}"; '
+            'to rent: provider = "ec2" in [cluster]'
+        )
+    return kind
+
+
 def simulated(spec: Spec | None) -> ClusterKind[Any]:
     """Return the kind of the cluster that is simulated: the spec's; the papers' instances where
     none are named.

@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from seerd.shell.home import RunFolder
-from seerd.spec.clusters import LocalCluster
 from seerd.spec.spec import Spec
 
 MOST_NAMED = 3
@@ -42,8 +41,9 @@ def keep(folder: RunFolder, spec: Spec, job: str = "") -> None:
     texts = [text.rpartition("=")[2] for text in spec.train.args]
     named = [Path(text) for text in texts if text.startswith("/")]
     read = [Path(os.path.realpath(path)) for path in [*named, *filter(Path.is_symlink, paths)]]
-    is_here = isinstance(spec.cluster, LocalCluster)
-    outside = [path for path in read if is_here and not path.is_relative_to(copy.resolve())]
+    outside = [
+        path for path in read if spec.cluster.here and not path.is_relative_to(copy.resolve())
+    ]
     made = MadeFrom(
         source=str(spec.train.source),
         files=[str(path.relative_to(copy)) for path in paths if not path.is_dir()],

@@ -1,5 +1,7 @@
 """The kinds of clusters that a spec may ask for: one class for each. Its fields are the keys of
 `[cluster]` that only this kind takes, each with how its value is read.
+
+The one rule: what others must know of a kind, every kind says: `rented`, `here`, and what it costs.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ class LocalCluster:
 
     provider: ClassVar = "local"
     rented: ClassVar = False
+    here: ClassVar = True  # trials see the files of this machine
+    region: ClassVar = None
+    types: ClassVar[tuple[str, ...]] = ()
+    ingress_price: ClassVar[float] = 0.0
     # CUDA devices, or CPU slots, that trials get; None: what the machine has
     gpus: int | None = _key(v.whole(1), default=None)
     # the run's share of them beside other runs on the machine
@@ -42,6 +48,10 @@ class HostsCluster:
 
     provider: ClassVar = "hosts"
     rented: ClassVar = False
+    here: ClassVar = False
+    region: ClassVar = None
+    types: ClassVar[tuple[str, ...]] = ()
+    ingress_price: ClassVar[float] = 0.0
     hosts: tuple[v.Host, ...] = _key(v.list_of(v.host), default=())  # the machines
     weight: float = _key(v.weight, default=1.0)  # the run's share beside other runs there
     # a directory that all of them reach, or s3://bucket/prefix; None: none is named
@@ -54,6 +64,7 @@ class Ec2Cluster:
 
     provider: ClassVar = "ec2"
     rented: ClassVar = True
+    here: ClassVar = False
     region: str | None = _key(v.text, default=None)  # None: that of the credentials
     # in order of preference; empty: none is named, and nothing can be rented
     instance_type: tuple[str, ...] = _key(_one_or_more, default=())

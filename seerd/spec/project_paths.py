@@ -16,7 +16,6 @@ from pathlib import Path
 
 import seerd
 from seerd.agent.environments import words_of
-from seerd.spec.clusters import LocalCluster
 from seerd.spec.ignored import is_copied
 from seerd.spec.spec import Spec
 
@@ -105,7 +104,7 @@ def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
     of PYTHONPATH, which in the spec is relative to it, and of editable installations.
     """
     base, entries = spec.folder, spec.train.env.get("PYTHONPATH")
-    here = isinstance(spec.cluster, LocalCluster)
+    here = spec.cluster.here
     if entries is None and here:
         base, entries = Path.cwd(), around.get("PYTHONPATH")
     folders = [(base / entry).resolve() for entry in (entries or "").split(":") if entry]

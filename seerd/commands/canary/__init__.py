@@ -43,7 +43,7 @@ from seerd.commands.giving_back import audible, teller, until_signal
 from seerd.errors import CloudError, InterruptedCanaryError, UsageError
 from seerd.planning import cloud_times
 from seerd.planning.cloud_times import KeptTimes
-from seerd.runs.clusters import Ec2
+from seerd.runs.clusters import to_rent
 from seerd.shell.aws import images, prices
 from seerd.shell.aws.clocks import introduce
 from seerd.shell.aws.cloud import Cloud
@@ -52,7 +52,6 @@ from seerd.shell.aws.owner import owner_of
 from seerd.shell.aws.policy import canary_policy
 from seerd.shell.home import Home
 from seerd.shell.stores.s3 import Address
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
 from seerd.view.working import working
@@ -121,13 +120,9 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
     """Plan what will be rented. Raises `UsageError`, `CloudError`, and `CapError` if it might cost
     too much.
     """
-    cluster = spec.cluster
-    if not isinstance(cluster, Ec2Cluster):
-        raise UsageError(
-            "a canary is for rented instances, and the spec says provider = "
-            f'"{cluster.provider}"; to rent: provider = "ec2" in [cluster]'
-        )
-    Ec2(cluster).check(spec)
+    kind = to_rent(spec, "a canary is")
+    kind.check(spec)
+    cluster = kind.cluster
     for folder in ("clouds", "canaries"):
         _check_writable(home.path / folder)
     async with Cloud(cluster.region) as cloud:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,11 @@ import typer
 
 from seerd.commands.common import SpecOptions, tell
 from seerd.commands.doctor import here
-from seerd.commands.doctor.case import Case, Ec2Case, peak_of, runnable
+from seerd.commands.doctor.case import Case, runnable
 from seerd.commands.doctor.finding import Finding, exit_code, findings_json, missing
 from seerd.errors import SeerdError
 from seerd.planning.machine import this_machine
 from seerd.shell.home import Home
-from seerd.spec.clusters import Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec, load_spec
 from seerd.view.working import working
@@ -43,6 +43,9 @@ __all__ = [
     "needs_of",
     "policy_of",
 ]
+
+EXAMINED_BY = {"local": "here", "hosts": "machines", "ec2": "ec2"}
+"""Which module here examines the clusters of a provider, with its `of_cluster`."""
 
 
 def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> None:
@@ -113,16 +116,6 @@ def _page(told: dict[str, Any], spec: Path) -> RenderableType:
 
 
 async def _of_cluster(case: Case) -> list[Finding]:
-    cluster = case.spec.cluster
-    if isinstance(cluster, Ec2Cluster):
-        from seerd.commands.doctor import ec2
-
-        return await ec2.examine(Ec2Case(case.spec, case.home, case.machine, cluster))
-    findings = [peak_of(case)[1]]
-    if isinstance(cluster, LocalCluster):
-        findings += here.local(case.spec, cluster, case.machine)
-    if isinstance(cluster, HostsCluster):
-        from seerd.commands.doctor import machines
-
-        findings += await machines.hosts(case.spec.train, cluster)
+    module = import_module(f"{__name__}.{EXAMINED_BY[case.spec.cluster.provider]}")
+    findings: list[Finding] = await module.of_cluster(case, case.spec.cluster)
     return findings

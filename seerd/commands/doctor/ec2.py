@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from seerd.commands.doctor import network, permissions, renting, store
-from seerd.commands.doctor.case import Ec2Case
+from seerd.commands.doctor.case import Case, Ec2Case
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.commands.doctor.notes import Notes
 from seerd.runs.wiring import MARGIN_S
@@ -32,8 +32,12 @@ from five minutes on.
 _NOBODY = frozenset({ErrorKind.CREDENTIALS, ErrorKind.UNCLEAR, ErrorKind.THROTTLED})
 
 
-async def examine(case: Ec2Case) -> list[Finding]:
+async def of_cluster(case: Case, cluster: Ec2Cluster) -> list[Finding]:
     """Make all checks in AWS."""
+    return await _examined(Ec2Case(case.spec, case.home, case.machine, cluster))
+
+
+async def _examined(case: Ec2Case) -> list[Finding]:
     notes = Notes()
     async with Cloud(case.cluster.region) as cloud:
         try:

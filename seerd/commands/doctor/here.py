@@ -16,6 +16,7 @@ from importlib import metadata
 from seerd.agent.arguments import fixed_environment
 from seerd.agent.environments import words_of
 from seerd.agent.needs import needs_torch
+from seerd.commands.doctor.case import Case, peak_of
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.planning.facts import Machine
 from seerd.shell.home import Home
@@ -64,6 +65,11 @@ def disk(home: Home) -> Finding:
             cloud=False,
         )
     return Finding("home", "ok", found, cloud=False)
+
+
+async def of_cluster(case: Case, cluster: LocalCluster) -> list[Finding]:
+    """Check what a plan wants of this machine, and what trials get."""
+    return [peak_of(case)[1], *local(case.spec, cluster, case.machine)]
 
 
 def local(spec: Spec, cluster: LocalCluster, machine: Machine) -> list[Finding]:

@@ -17,6 +17,7 @@ import asyncssh
 
 from seerd.agent.needs import needs_torch
 from seerd.commands.doctor import store
+from seerd.commands.doctor.case import Case, peak_of
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.runs.clusters import PYTHON, hosts_of
 from seerd.runs.wiring import FREE_BYTES
@@ -62,8 +63,12 @@ class _Wanted:
     store: str  # the directory of the checkpoint store; empty: it is in S3
 
 
-async def hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
-    """Check every host, and the checkpoint store if it is in S3."""
+async def of_cluster(case: Case, cluster: HostsCluster) -> list[Finding]:
+    """Check what a plan wants, every host, and the checkpoint store if it is in S3."""
+    return [peak_of(case)[1], *await _hosts(case.spec.train, cluster)]
+
+
+async def _hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
     kept = cluster.store or ""
     python = train.python or PYTHON
     is_there = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))
