@@ -202,7 +202,11 @@ GUARDED = {
     },
     "agent/warm_starts.py": {"ForkedProcess: os.pidfd_open"},  # of a warm process
     "seerd/training/imports.py": {"_changed: /proc/self/environ"},  # its absence is an answer
-    "seerd/training/observer/__main__.py": {"_children: /proc/"},  # none is found elsewhere
+    "seerd/training/observer/__main__.py": {
+        "_children: /proc/",  # none is found elsewhere
+        "_is_alive: /proc/",
+        "_is_alive: /proc/self/stat",
+    },
     "agent/file_events.py": {"_inotify: ctypes"},  # elsewhere nothing is told
     "agent/network.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
     "agent/power.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances

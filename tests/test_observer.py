@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import time
@@ -277,6 +279,42 @@ with open(sys.argv[1], "wb", buffering=0) as out:
     sys.stdin.read()
     out.write(b"two")
 """
+
+
+HALF = """
+import time
+with open("last.json", "w") as out:
+    out.write('{"step": ')
+    out.flush()
+    print("half", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_the_death_of_its_writer_has_closed_is_not_whole(tmp_path: Path) -> None:
+    """However long it takes until somebody says that the script has ended."""
+    about = {"trial": "t1", "config": {}, "metric": "accuracy", "mode": "max", "seed": 0, "gpus": 1}
+    observed = {"report": {"accuracy": "accuracy ([0-9.]+)"}, "checkpoint": "last.json"}
+    observed |= {"work": str(tmp_path), "logs": str(tmp_path), "by_torchrun": False}
+    more = {"allocations": [1], "checkpoints": str(tmp_path / "kept"), "checkpoint_every_s": 0.0}
+    (tmp_path / "trial.json").write_text(json.dumps({**about, **more, "observed": observed}))
+    (tmp_path / "launcher.log").write_text("accuracy 0.5\n")
+    (tmp_path / "out.jsonl").touch()
+    script = subprocess.Popen([sys.executable, "-c", HALF], cwd=tmp_path, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "seerd.training.observer", str(script.pid)]
+    observer = subprocess.Popen(command, env={**os.environ, "SEERD_DIR": str(tmp_path)})
+    assert script.stdout is not None
+    script.stdout.readline()
+    while '"report"' not in (tmp_path / "out.jsonl").read_text():
+        time.sleep(0.01)
+    script.kill()
+    time.sleep(3 * saved_module.KNOWN_QUIET_S)
+    (tmp_path / "ended").write_text("-9")
+    observer.wait()
+    script.wait()
+    script.stdout.close()
+    assert '"checkpoint"' not in (tmp_path / "out.jsonl").read_text()
+    assert not (tmp_path / "kept").exists()
 
 
 def until_quiet(watch: Watch) -> Saved:

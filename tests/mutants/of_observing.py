@@ -11,6 +11,14 @@ WORKPLACE = "tests/agent/test_workplace.py"
 
 OBSERVING = (
     Mutant(
+        "what the death of its writer has closed counts as whole",
+        "a checkpoint is a whole file",
+        "Observer._runs",
+        "any(map(_is_alive, ranks))",
+        "True",
+        (f"{SAVES}::test_what_the_death_of_its_writer_has_closed_is_not_whole",),
+    ),
+    Mutant(
         "a script goes on though nobody observes it",
         "whoever trains can be stopped",
         "Observing._watch",

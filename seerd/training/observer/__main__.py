@@ -197,6 +197,7 @@ class Observer:
             self._standing is not None
             and self._is_wanted(self._standing)
             and self._watch.may_be_whole(saved)
+            and (self._watch.shows(saved) or self._runs())
         ):
             self._carry(saved, self._standing)
 
@@ -353,12 +354,27 @@ class Observer:
             return False
         return time.monotonic() < max(ending.asked_at, self._saved_at) + soon_s
 
+    def _runs(self) -> bool:
+        """Tell whether the script is there. What was closed by its death may be half written, and
+        is left to `_look_last`.
+        """
+        ranks = _children(self._launcher) if self._by_torchrun else [self._launcher]
+        return any(map(_is_alive, ranks))
+
     def _processes(self) -> List[int]:
         """Return the processes that run the script: those that torchrun has started, or else the
         first one.
         """
         ranks = _children(self._launcher) if self._by_torchrun else []
         return ranks or [self._launcher]
+
+
+def _is_alive(process: int) -> bool:
+    """Tell whether a process is there and has not ended (Linux; elsewhere it is taken to be)."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return not Path("/proc/self/stat").exists()
 
 
 def _logs(logs: Path, by_torchrun: bool) -> List[Path]:
