@@ -593,8 +593,10 @@ def test_a_process_that_has_ended_meanwhile_is_begun_anew(stage: Stage) -> None:
     async def script() -> None:
         await stage.warm.ready(stage.plan("a"))
         await stage.grown()
+        process = stage.warm._process
+        assert process is not None
         os.kill(stage.asked[0]["pid"], signal.SIGKILL)
-        assert await stage.ended(stage.asked[0]["pid"])
+        await until(lambda: not process.lives())
         assert await stage.start() is not None
 
     stage.plays(script)
