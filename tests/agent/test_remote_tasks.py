@@ -332,6 +332,8 @@ def test_processes_are_there_until_they_have_ended_and_are_shown_by_their_comman
     child = subprocess.Popen(["sh", "-c", "read line", "x" * 100], stdin=subprocess.PIPE)
     assert remote_tasks._exists(child.pid)
     assert not remote_tasks._has_ended(child.pid)
+    while not remote_tasks._command(child.pid):  # in the middle of exec(2) it has none
+        time.sleep(0.01)
     assert remote_tasks._command(child.pid) == f"sh -c read line {'x' * 100}"[:80]
     assert child.stdin is not None
     child.stdin.close()

@@ -31,7 +31,7 @@ SESSION_S = 900
 """Seconds for which such a session lasts: the least that STS gives."""
 SESSION = "seerd-canary"
 PATIENCE_S = 90.0
-TIDY_S = 10.0
+TIDY_S = 30.0
 """Seconds that such a process has to end in order."""
 _ROLE = re.compile(r"arn:[^:]*:sts::(\d+):assumed-role/([^/]+)/.*")
 _LEFT_OUT = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE")
