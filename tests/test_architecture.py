@@ -204,8 +204,7 @@ GUARDED = {
     "seerd/training/imports.py": {"_changed: /proc/self/environ"},  # its absence is an answer
     "seerd/training/observer/__main__.py": {
         "_children: /proc/",  # none is found elsewhere
-        "_is_alive: /proc/",
-        "_is_alive: /proc/self/stat",
+        "_is_alive: /proc/",  # is not asked elsewhere
     },
     "agent/file_events.py": {"_inotify: ctypes"},  # elsewhere nothing is told
     "agent/network.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer

@@ -357,9 +357,8 @@ class RunData:
     def prolong(self, until: float) -> None:
         """Let what is signed from now on last until then, wall clock, seconds since 1970."""
         self._setup = prolonged(self._setup, until)
-        self._store.prolong(until)
-        if self._source is not None:
-            self._source.prolong(until)
+        for store in {self._store, self._source or self._store}:
+            store.prolong(until)
 
     def _data(self) -> list[Data]:
         come = _come(self._setup, self._jobs)

@@ -364,7 +364,8 @@ class Journal:
 
     def _unchecked(self, after: int) -> Iterator[StoredRow]:
         last = "sum" if self._summed_after is not None else "x''"
-        query = f"SELECT seq, at, event, decisions, {last} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
+        columns = f"seq, at, event, decisions, {last}"
+        query = f"SELECT {columns} FROM events WHERE seq > ? ORDER BY seq"  # noqa: S608
         try:
             for seq, at, event, decided, check in self._connection.execute(query, (after,)):
                 yield StoredRow(

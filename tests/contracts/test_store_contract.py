@@ -24,8 +24,7 @@ from seerd.agent.remote_store import RemoteStore
 from seerd.agent.transfer import CheckpointStore, Directory
 from seerd.errors import StoreError
 from seerd.shell.stores.base import Store
-from seerd.shell.stores.directory import DirectoryStore
-from seerd.shell.stores.s3.store import S3Store
+from seerd.shell.stores.by_address import by_address
 
 
 @dataclass
@@ -43,7 +42,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
     if request.param == "directory":
         folder = tmp_path / "store"
         yield Kind(
-            lambda: DirectoryStore(folder),
+            lambda: by_address(str(folder)).store("r1", time.time() + 3600, None),
             lambda: {path.name for path in folder.glob("t1/*")},
             lambda name, data: (folder / "t1" / name).write_bytes(data) and None,
             lambda name: (folder / "t1" / name).unlink(),
@@ -52,7 +51,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
     request.getfixturevalue("s3")
     client, where = boto3.client("s3"), {"Bucket": "bucket"}
     yield Kind(
-        lambda: S3Store("s3://bucket/seerd", "r1", time.time() + 3600),
+        lambda: by_address("s3://bucket/seerd").store("r1", time.time() + 3600, None),
         lambda: {
             o["Key"].rpartition("/")[2] for o in client.list_objects_v2(**where).get("Contents", [])
         },
@@ -61,6 +60,15 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
         ),
         lambda name: client.delete_object(**where, Key=f"seerd/r1/t1/{name}") and None,
     )
+
+
+def test_an_address_says_how_agents_reach_the_store_and_an_unknown_one_is_named() -> None:
+    assert not by_address("/there").by_urls
+    assert by_address("/there").what_stays() == ""
+    assert by_address("s3://bucket/seerd").by_urls
+    assert "s3://bucket/seerd stay" in by_address("s3://bucket/seerd").what_stays()
+    with pytest.raises(StoreError, match='gs://b is no place for checkpoints: "s3://bucket'):
+        by_address("gs://b")
 
 
 class Both:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from seerd.spec.stores import SCHEMES, scheme_of
+from seerd.errors import StoreError
+from seerd.spec.stores import SCHEMES, WRITTEN, scheme_of
 
 if TYPE_CHECKING:
     from seerd.shell.stores.base import Store, Trouble
@@ -41,5 +42,7 @@ class StorePlace(Protocol):
 def by_address(address: str) -> StorePlace:
     """Return the place that this address names. Raises `StoreError` if it names none."""
     scheme = scheme_of(address)
+    if scheme and scheme not in SCHEMES:
+        raise StoreError(f"{address} is no place for checkpoints: {WRITTEN} or a directory is one")
     module = SCHEMES[scheme].module if scheme else DIRECTORY
     return cast("StorePlace", import_module(module).at(address))

@@ -355,9 +355,11 @@ class Observer:
         return time.monotonic() < max(ending.asked_at, self._saved_at) + soon_s
 
     def _runs(self) -> bool:
-        """Tell whether the script is there. What was closed by its death may be half written, and
-        is left to `_look_last`.
+        """Tell whether the script is there (Linux; elsewhere it is taken to be). What was closed by
+        its death may be half written, and is left to `_look_last`.
         """
+        if sys.platform != "linux":
+            return True
         ranks = _children(self._launcher) if self._by_torchrun else [self._launcher]
         return any(map(_is_alive, ranks))
 
@@ -370,11 +372,11 @@ class Observer:
 
 
 def _is_alive(process: int) -> bool:
-    """Tell whether a process is there and has not ended (Linux; elsewhere it is taken to be)."""
+    """Tell whether a process is there and has not ended (Linux)."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
-        return not Path("/proc/self/stat").exists()
+        return False
 
 
 def _logs(logs: Path, by_torchrun: bool) -> List[Path]:
