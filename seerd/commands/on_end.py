@@ -12,13 +12,14 @@ import os
 import signal
 import subprocess
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seerd.commands.common import say
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.errors import JournalError
+from seerd.errors import DamagedWarning, JournalError
 from seerd.runs import reading, wiring
 from seerd.shell.home import RunFolder
 from seerd.units import format_duration, format_gpu_time
@@ -67,11 +68,12 @@ def at_end(folder: RunFolder, state: State, told: Json, limit_s: float = LIMIT_S
 
 def catch_up(folder: RunFolder) -> None:
     """Run the command for an end whose process died before it could. Does nothing while a process
-    runs the run.
+    runs the run. That the journal is damaged is said by what comes after this.
     """
     if folder.owner() is not None:
         return
-    state = reading.read(folder)
+    with warnings.catch_warnings(action="ignore", category=DamagedWarning):
+        state = reading.read(folder)
     if state.phase is RunPhase.OVER:
         at_end(folder, state, run_json.result(state, run_json.status_of(state, alive=False)))
 

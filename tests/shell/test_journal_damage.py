@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seerd.commands import on_end
 from seerd.core.codec import encode_decisions, encode_event
 from seerd.core.events import JobStopAsked, RunResumed, StopAsked
 from seerd.core.ledger import LOST
@@ -240,6 +241,14 @@ def test_a_run_goes_on_from_what_is_whole_and_keeps_the_damaged_journal(over: Pa
     assert tip.seq == 8
     with Journal.open(over) as journal:
         assert journal.lost_until > 0
+
+
+def test_a_resume_does_not_say_twice_that_the_journal_is_damaged(over: Path) -> None:
+    _change(over, 9)
+    with warnings.catch_warnings(action="error"):
+        on_end.catch_up(RunFolder(over.parent))
+    with pytest.raises(DamagedJournalError):
+        Journal.open(over)
 
 
 def test_a_cut_that_is_broken_off_leaves_the_damaged_journal(over: Path) -> None:
