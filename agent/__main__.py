@@ -26,7 +26,7 @@ from seerd.agent.serve import Agent
 
 NAME = "seerd-agent"
 """The name of the process, which the boot script of an instance looks for
-(seerd/shell/aws/userdata.py).
+(seerd/aws/userdata.py).
 """
 LOCK_S = 2.0
 LOCK_POLL_S = 0.01

@@ -40,8 +40,12 @@ TRIED_ON_MACOS = [
     for path in sorted((ROOT / "tests").rglob("test_*.py"))
     if named(path).startswith(FASTEST) and path != Path(__file__)
 ]
-SHELL = ROOT / "seerd" / "shell"
-ADAPTERS = [p for name in ("providers", "stores") for p in sorted((SHELL / name).rglob("*.py"))]
+ADAPTERS = [
+    path
+    for room in ("backends", "stores")
+    for path in sorted((ROOT / "seerd" / room).rglob("*.py"))
+    if "ssh" not in path.parts
+]
 BENCHMARKS = sorted((ROOT / "bench").rglob("*.py"))
 EVERYTHING = [
     p for name in ("seerd", "agent", "planner") for p in sorted((ROOT / name).rglob("*.py"))
@@ -180,7 +184,7 @@ GUARDED = {
         "ticks: time.CLOCK_BOOTTIME",  # elsewhere there are none
         "_has_ended: os.waitid",  # called where the system is Linux
     },
-    "seerd/shell/clock.py": {"process_began: /proc/self/stat"},  # its absence is an answer
+    "seerd/clock.py": {"process_began: /proc/self/stat"},  # its absence is an answer
     "agent/nvml.py": {"the module: ctypes"},  # where GPUs are CUDA devices
     "agent/gpu_leases.py": {  # their absence is an answer
         "the module: /proc/driver/nvidia/gpus",
@@ -368,19 +372,18 @@ def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_wh
 def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_are_made_of(
     path: Path,
 ) -> None:
-    beneath = ("seerd.shell.aws", "seerd.shell.ssh")
     allowed = (
         "seerd.errors",
         "seerd.units",
-        "seerd.shell.clock",
+        "seerd.clock",
         "seerd.agent.copying",
         "seerd.agent.host",
         "seerd.agent.manifest",
         "seerd.agent.protocol",
         "seerd.agent.wire",
-        *beneath,
+        "seerd.aws",
         "seerd.spec.stores",
-        f"seerd.shell.{path.relative_to(SHELL).parts[0]}",
+        f"seerd.{path.relative_to(ROOT / 'seerd').parts[0]}",
     )
     ours = [n for n in imports(tree_of(path)) if n.split(".")[0] == "seerd"]
     assert [n for n in ours if not n.startswith(allowed)] == []

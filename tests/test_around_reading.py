@@ -188,7 +188,7 @@ def test_a_checkpoint_that_has_gone_is_looked_for_anew(
     import asyncio
     import hashlib
 
-    from seerd.shell.stores.directory import DirectoryStore
+    from seerd.stores.directory import DirectoryStore
 
     state = World(small_facts(), Behaviour(metric=lambda config, epoch: 0.5)).run()
     state.result.of_jobs.clear()

@@ -21,10 +21,10 @@ import psutil
 import pytest
 
 from seerd.agent.gpu_leases import ELSEWHERE
+from seerd.clock import wall
 from seerd.commands import beginning
 from seerd.errors import LimitsError
 from seerd.runs import runs
-from seerd.shell.clock import wall
 from seerd.shell.home import Home
 from seerd.spec.group import GroupJob
 from seerd.spec.spec import load_spec

@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 
 from bench.testbed.rig import Rig, guest
+from seerd.aws.network import Rule, SecurityGroup
+from seerd.aws.policy import Needs, partition, policy
+from seerd.aws.rights import denied_action
 from seerd.commands import doctor
 from seerd.commands.doctor.ec2 import clock
 from seerd.commands.doctor.finding import Finding, exit_code, findings_json
 from seerd.commands.doctor.network import access, among
-from seerd.shell.aws.network import Rule, SecurityGroup
-from seerd.shell.aws.policy import Needs, partition, policy
-from seerd.shell.aws.rights import denied_action
 from seerd.shell.home import Home
 from tests.shell.sshd import Sshd, sshds
 

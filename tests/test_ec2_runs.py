@@ -22,7 +22,7 @@ import pytest
 from bench.testbed.ec2_world import FOUR_GPUS, MEASURED_IN_LIFE, ONE_GPU, Coordinator, Job
 from bench.testbed.rig import Rig, RigInstance, search
 from bench.testbed.rig.guest import client
-from seerd.shell.providers.ec2_fleet import CALM_S
+from seerd.backends.ec2.fleet import CALM_S
 
 WITHIN_S = 3.0
 """How far the ledger may be above the rig's account: EC2 is asked every second or so, and a busy

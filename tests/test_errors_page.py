@@ -12,10 +12,10 @@ import pytest
 
 from agent.web import AGAIN_CODES, OLD_CODES
 from seerd import errors as ours
-from seerd.shell.aws import errors
-from seerd.shell.aws.errors import ErrorKind
-from seerd.shell.providers.ec2_register import NEVER_RAN, REASONS
-from seerd.shell.stores.s3.client import PLAINLY
+from seerd.aws import errors
+from seerd.aws.errors import ErrorKind
+from seerd.backends.ec2.register import NEVER_RAN, REASONS
+from seerd.stores.s3.client import PLAINLY
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")

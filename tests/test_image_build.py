@@ -20,9 +20,9 @@ import pytest
 
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import Keys, client, launch, until
-from seerd.shell.aws import sweeping
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.types import BLACKWELL, NVSWITCH
+from seerd.aws import sweeping
+from seerd.aws.cloud import Cloud
+from seerd.aws.types import BLACKWELL, NVSWITCH
 
 CLI = Path(__file__).parent.parent / "cli.py"
 SECRET = "w4ndb-api-key-of-somebody"

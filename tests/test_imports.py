@@ -141,7 +141,7 @@ def run(project: Path) -> set[str]:
 def test_a_run_here_imports_no_cloud_no_ssh_and_nothing_that_only_plans(run: set[str]) -> None:
     assert run & HEAVY == {*DAEMON, "rich"}, "rich draws the table at its end"
     assert not {f"seerd.planner.{name}" for name in POLICIES} & run
-    assert not [name for name in run if name.startswith("seerd.shell.aws")]
+    assert not [name for name in run if name.startswith("seerd.aws")]
 
 
 @pytest.mark.parametrize(

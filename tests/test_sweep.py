@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig, guest
+from seerd.aws.sweeping import Left
 from seerd.commands import sweep
 from seerd.commands.sweep import QUIET_S, KnownRun, decide, known_run
 from seerd.core.codec import decode_decisions, decode_event
-from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 
@@ -236,7 +236,7 @@ def test_nobody_takes_up_a_run_that_is_being_swept(rig: Rig, home: Home) -> None
     assert found[0].verdict.dead
 
     async def end() -> list[sweep.SweepResult]:
-        from seerd.shell.aws.cloud import Cloud
+        from seerd.aws.cloud import Cloud
 
         async with Cloud("us-east-1") as cloud:
             return await sweep._end(cloud, home, found)

@@ -49,7 +49,7 @@ def too_late(deadline_s: float, spent_s: float) -> LimitsError:
 
 
 def _check_time(intended: Intended, origin: float) -> None:
-    from seerd.shell.clock import wall
+    from seerd.clock import wall
 
     deadline_s, spent_s = intended.problem.limits.deadline_s, wall() - origin
     if not intended.cluster.instant and spent_s > deadline_s - latest_s(deadline_s):

@@ -18,7 +18,7 @@ from seerd.errors import NoModelError, StoreError, UsageError
 from seerd.runs import reading
 from seerd.shell.home import RunFolder, copy_result
 from seerd.shell.model_card import Model, manifest_of, write_card
-from seerd.shell.stores.base import Store
+from seerd.stores.base import Store
 from seerd.view import run_json
 from seerd.view.plan_json import Json
 from seerd.view.working import working

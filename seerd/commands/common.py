@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import typer
 
-from seerd.shell.clock import process_began
+from seerd.clock import process_began
 from seerd.view.harmless import Harmless, harmless
 
 if TYPE_CHECKING:

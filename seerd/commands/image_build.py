@@ -23,6 +23,13 @@ import msgspec
 from seerd import ami
 from seerd.agent.arguments import fixed_environment
 from seerd.agent.needs import needs_torch
+from seerd.aws import imaging, types
+from seerd.aws.cloud import Cloud
+from seerd.aws.instances import NAME, OWNER, RUN
+from seerd.backends.base import Leftovers, Span
+from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
+from seerd.backends.ssh.workbench import Workbench
+from seerd.clock import wall
 from seerd.commands.giving_back import to_its_end, until_signal
 from seerd.commands.sending import Sending
 from seerd.errors import (
@@ -35,18 +42,11 @@ from seerd.errors import (
 )
 from seerd.runs.clusters import settings_of
 from seerd.runs.wiring import FREE_BYTES
-from seerd.shell.aws import imaging, types
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.instances import NAME, OWNER, RUN
 from seerd.shell.bundle import build_agent
-from seerd.shell.clock import wall
-from seerd.shell.providers.base import Leftovers, Span
-from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from seerd.shell.source_copy import CopyTerms, copy_source
-from seerd.shell.ssh.workbench import Workbench
-from seerd.shell.stores.s3.store import S3Store
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
+from seerd.stores.s3.store import S3Store
 from seerd.units import format_duration, format_money
 from seerd.view.summary import nothing_left
 

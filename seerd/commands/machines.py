@@ -19,8 +19,8 @@ from seerd.view.machines_table import machines_table
 from seerd.view.plan_json import Json
 
 if TYPE_CHECKING:
-    from seerd.shell.providers.hosts import SshHost
-    from seerd.shell.ssh.pushing import PackedBundle
+    from seerd.backends.hosts.provider import SshHost
+    from seerd.backends.ssh.pushing import PackedBundle
 
 HERE = "this machine"
 PYTHON = "python3"
@@ -56,8 +56,8 @@ def _here() -> Json:
 
 
 async def _hosts(cluster: HostsCluster) -> list[Json]:
+    from seerd.backends.ssh.remote import AT_ONCE
     from seerd.runs.clusters import hosts_of
-    from seerd.shell.ssh.remote import AT_ONCE
 
     packed, few = await asyncio.to_thread(_packed), asyncio.Semaphore(AT_ONCE)
 
@@ -70,8 +70,8 @@ async def _hosts(cluster: HostsCluster) -> list[Json]:
 
 def _packed() -> PackedBundle:
     """Make what hosts need to answer: the agent's zip, and no source."""
+    from seerd.backends.ssh.pushing import Bundle, pack
     from seerd.shell.bundle import build_agent
-    from seerd.shell.ssh.pushing import Bundle, pack
 
     with tempfile.TemporaryDirectory(prefix="seerd-") as folder:
         zip_, source = Path(folder, "agent.pyz"), Path(folder, "source")
@@ -81,8 +81,8 @@ def _packed() -> PackedBundle:
 
 
 async def _asked_host(host: SshHost, packed: PackedBundle) -> Json:
-    from seerd.shell.ssh.connecting import UnreachableError, open_connection
-    from seerd.shell.ssh.pushing import RemoteTask, run_remote_task
+    from seerd.backends.ssh.connecting import UnreachableError, open_connection
+    from seerd.backends.ssh.pushing import RemoteTask, run_remote_task
 
     try:
         connection = await open_connection(host.machine)

@@ -17,16 +17,16 @@ from typing import Any
 
 import typer
 
+from seerd.aws import sweeping
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError
+from seerd.aws.owner import caller
+from seerd.aws.sweeping import Left
 from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import BusyError, CloudError, SeerdError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.runs import reading
-from seerd.shell.aws import sweeping
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.owner import caller
-from seerd.shell.aws.sweeping import Left
 from seerd.shell.home import Home, RunFolder
 from seerd.units import format_duration, parse_duration
 from seerd.view.working import working

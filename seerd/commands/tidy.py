@@ -23,7 +23,7 @@ from seerd.runs.runs import can_go_on, lacks_its_model
 from seerd.runs.unstored import unstored
 from seerd.shell import disk
 from seerd.shell.home import Home, RunFolder
-from seerd.shell.stores.by_address import by_address
+from seerd.stores.by_address import by_address
 from seerd.units import format_duration, format_size
 from seerd.view.harmless import harmless
 from seerd.view.working import working

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from seerd.clock import RunClock
 from seerd.live.board import Board, board_of
 from seerd.live.life import log_tail
 from seerd.live.look import Act, LiveLook
 from seerd.live.player import Player
 from seerd.live.trial_page import TrialLife
 from seerd.live.viewer import Viewer
-from seerd.shell.clock import RunClock
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 

@@ -100,8 +100,8 @@ def _named_region() -> str | None:
     """Return the region that a run would take, from the environment or AWS's files; None if none is
     named. AWS is not asked.
     """
-    from seerd.shell.aws.cloud import Cloud
-    from seerd.shell.aws.errors import AwsError
+    from seerd.aws.cloud import Cloud
+    from seerd.aws.errors import AwsError
 
     try:
         return Cloud(None).region

@@ -29,16 +29,16 @@ from seerd.planning.facts import Intended, Machine, MachineSlots, Place, Quote
 from seerd.planning.machine import this_machine
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.source_copy import CopyTerms, Say, links_out
-from seerd.shell.stores.by_address import by_address
 from seerd.spec.clusters import Cluster, Ec2Cluster, HostsCluster, LocalCluster
 from seerd.spec.program import why_no_python
 from seerd.spec.spec import Spec
 from seerd.spec.stores import WRITTEN
+from seerd.stores.by_address import by_address
 
 if TYPE_CHECKING:
+    from seerd.backends.ec2.request import Ec2Settings
+    from seerd.backends.hosts.provider import SshHost
     from seerd.runs.wiring import Setup, Site
-    from seerd.shell.providers.ec2_request import Ec2Settings
-    from seerd.shell.providers.hosts import SshHost
 
 UNBOUNDED = 8
 """GPUs of an instance if their number is not known: those of the papers' machines."""
@@ -208,10 +208,10 @@ class Local(ClusterKind[LocalCluster]):
     @staticmethod
     def site(setup: Setup, folder: RunFolder) -> Site:
         """Start agents in the run's folder."""
+        from seerd.backends.local.provider import LocalProvider
         from seerd.core.rules import RULES
         from seerd.runs.wiring import GRACE_S, Site
         from seerd.shell.bundle import agent_for
-        from seerd.shell.providers.local import LocalProvider
 
         slots: MachineSlots = setup.where
         provider = LocalProvider(
@@ -272,15 +272,15 @@ class Hosts(ClusterKind[HostsCluster]):
     @staticmethod
     def kept_type() -> Any:
         """Return the type of what is kept."""
-        from seerd.shell.providers.hosts import SshHost
+        from seerd.backends.hosts.provider import SshHost
 
         return tuple[SshHost, ...]
 
     @staticmethod
     def site(setup: Setup, folder: RunFolder) -> Site:
         """Reach the hosts over SSH."""
+        from seerd.backends.hosts.provider import HostsProvider
         from seerd.runs.wiring import remote_of, site_of
-        from seerd.shell.providers.hosts import HostsProvider
 
         hosts: tuple[SshHost, ...] = setup.where
         gpus, cuda = min(host.gpus for host in hosts), all(host.cuda for host in hosts)
@@ -362,15 +362,15 @@ class Ec2(ClusterKind[Ec2Cluster]):
     @staticmethod
     def kept_type() -> Any:
         """Return the type of what is kept."""
-        from seerd.shell.providers.ec2_request import Ec2Settings
+        from seerd.backends.ec2.request import Ec2Settings
 
         return Ec2Settings
 
     @staticmethod
     def site(setup: Setup, folder: RunFolder) -> Site:
         """Rent instances, and reach them over SSH."""
+        from seerd.backends.ec2.provider import Ec2Provider
         from seerd.runs.wiring import remote_of, site_of
-        from seerd.shell.providers.ec2 import Ec2Provider
 
         kept: Ec2Settings = setup.where
         settings = replace(kept, hard_end=setup.until)
@@ -535,7 +535,7 @@ def settings_of(
     keys      the folder of the run's key pairs
     hard_end  when they end by themselves, wall clock, seconds since 1970
     """
-    from seerd.shell.providers.ec2_request import Ec2Settings
+    from seerd.backends.ec2.request import Ec2Settings
 
     names = {field.name for field in fields(Ec2Settings)}
     return Ec2Settings(
@@ -553,7 +553,7 @@ def settings_of(
 
 def hosts_of(cluster: HostsCluster) -> tuple[SshHost, ...]:
     """Turn the spec's hosts into those of the provider."""
-    from seerd.shell.providers.hosts import SshHost
+    from seerd.backends.hosts.provider import SshHost
 
     weight = cluster.weight
     return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda, weight) for h in cluster.hosts)

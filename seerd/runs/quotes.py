@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from seerd.aws import owner, prices, quotas, types
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planning.facts import Quote
 from seerd.runs.clusters import THE_SPEC, bundled, one_size, quote_of
-from seerd.shell.aws import owner, prices, quotas, types
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError
 from seerd.spec.clusters import Ec2Cluster
 
 SPOT_MARGIN = 1.2

@@ -15,6 +15,8 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from seerd.backends.base import Leftovers
+from seerd.clock import wall
 from seerd.core.closing import closing_s, shortest_s
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
@@ -26,11 +28,9 @@ from seerd.planning.groups import job_facts
 from seerd.runs import clusters, edits, unstored, wiring
 from seerd.runs.reading import replay
 from seerd.shell.bundle import build_agent
-from seerd.shell.clock import wall
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
-from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.source_copy import CopyTerms, Say, copy_source
 from seerd.spec.group import GroupJob

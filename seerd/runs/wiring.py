@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from seerd.agent.protocol import Download, Expected, Job
+from seerd.backends.base import Provider
 from seerd.core.events import JobFacts, RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError
@@ -29,19 +30,18 @@ from seerd.shell.collecting import Collector, Printed, Source
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Provider
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.source_copy import outputs
-from seerd.shell.stores.base import Store
-from seerd.shell.stores.by_address import by_address
-from seerd.shell.stores.s3 import Address
 from seerd.spec import project_paths
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
+from seerd.stores.base import Store
+from seerd.stores.by_address import by_address
+from seerd.stores.s3 import Address
 
 if TYPE_CHECKING:
-    from seerd.shell.ssh.remote import Remote, RemoteMachine
-    from seerd.shell.stores.s3.store import S3Store
+    from seerd.backends.ssh.remote import Remote, RemoteMachine
+    from seerd.stores.s3.store import S3Store
 
 GRACE_S = 10.0
 CHECKPOINT_EVERY_S = 10.0
@@ -124,7 +124,7 @@ def remote_of(
     weight: float | None = None,
 ) -> Remote:
     """Make the connection to a run's machines over SSH; `AgentOptions` explains the options."""
-    from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
+    from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 
     options = AgentOptions(
         run=folder.run,

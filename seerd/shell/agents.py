@@ -38,16 +38,16 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import LineReader, Writer
+from seerd.clock import wall
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import EventsMissing
 from seerd.errors import ProviderError, SeerdError
-from seerd.shell.clock import wall
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
-from seerd.shell.providers.base import LineReader, Writer
 from seerd.shell.run_environment import Running
-from seerd.shell.stores.base import slot_number
 from seerd.shell.translate import event_of, order_of
+from seerd.stores.base import slot_number
 
 RENEW_S = 5.0
 SILENT_S = 3 * RENEW_S

@@ -17,6 +17,8 @@ from functools import partial
 
 import msgspec
 
+from seerd.backends.base import Leftovers
+from seerd.clock import RunClock, wall
 from seerd.core.commands import AnyCommand, AskPolicy, Launch
 from seerd.core.events import (
     AgentFact,
@@ -44,16 +46,14 @@ from seerd.core.state import THERE, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.core.verdicts import DenyCause, JobOver
 from seerd.errors import AbandonedError, RunRemovedError
-from seerd.shell.clock import RunClock, wall
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.event_queue import EventQueue
 from seerd.shell.home import takes_signals
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.nodes import instances_of
-from seerd.shell.providers.base import Leftovers
 from seerd.shell.run_environment import RunEnvironment, Running
-from seerd.shell.stores.base import slot_name, slot_number
 from seerd.shell.tasks import Tasks
+from seerd.stores.base import slot_name, slot_number
 from seerd.units import format_duration
 
 Watcher = Callable[[State, float, list[Entry]], None]

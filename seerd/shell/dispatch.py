@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from seerd.agent.protocol import Job, Welcome
+from seerd.backends.base import Launched, Leftovers, Loss, Span
 from seerd.core.codec import is_kept
 from seerd.core.commands import (
     AnyCommand,
@@ -69,7 +70,6 @@ from seerd.shell.inbox import (
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
 from seerd.shell.model_card import Model, manifest_of, write_card
-from seerd.shell.providers.base import Launched, Leftovers, Loss, Span
 from seerd.shell.run_environment import Core, RunEnvironment
 from seerd.shell.sessions import Sessions
 from seerd.units import SLOW_S

@@ -31,13 +31,13 @@ from typing import Self
 
 import msgspec
 
+from seerd.clock import noted, origin_of, take_up, wall
 from seerd.core.codec import FORMAT, decode_decisions, decode_event, encode_decisions, encode_event
 from seerd.core.commands import AnyCommand
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.step import commands_of
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, OlderJournalError
-from seerd.shell.clock import noted, origin_of, take_up, wall
 from seerd.shell.salvage import Salvage, StoredRow
 from seerd.shell.sums import Tip, linked, sum_of, tip_path
 from seerd.version import VERSION

@@ -16,10 +16,10 @@ from seerd.agent.clock import since_boot, zero_of
 from seerd.agent.host import boot_id
 from seerd.agent.journal import facts_after
 from seerd.agent.protocol import Fact
+from seerd.backends.base import Loss, Span
+from seerd.clock import wall
 from seerd.core.events import Checkpoint, InstanceLost
 from seerd.errors import ProviderError, StoreError
-from seerd.shell.clock import wall
-from seerd.shell.providers.base import Loss, Span
 from seerd.shell.run_environment import Core, RunEnvironment
 from seerd.shell.translate import event_of, saved_of
 

@@ -15,7 +15,7 @@ from typing import Any
 from seerd.agent.manifest import Manifest
 from seerd.errors import StoreError
 from seerd.planner.parameter import plain
-from seerd.shell.stores.base import Store
+from seerd.stores.base import Store
 from seerd.version import VERSION
 
 

@@ -15,9 +15,9 @@ from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.errors import SeerdError
 from seerd.shell.nodes import start_on
 from seerd.shell.run_environment import Core, RunEnvironment, Running
-from seerd.shell.stores.base import slot_name, slot_number
-from seerd.shell.stores.data import chunks
 from seerd.shell.translate import order_of
+from seerd.stores.base import slot_name, slot_number
+from seerd.stores.data import chunks
 
 AGAIN_S = 1.0
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from seerd.agent.protocol import Download, Expected, Job
+from seerd.backends.base import Provider
+from seerd.clock import RunClock
 from seerd.core.asking import Answer
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent
@@ -20,11 +22,9 @@ from seerd.core.plans import Order
 from seerd.core.verdicts import DenyCause
 from seerd.planner.model import Problem, View
 from seerd.planner.trial_ids import job_of
-from seerd.shell.clock import RunClock
 from seerd.shell.collecting import Collector
 from seerd.shell.inbox import Inbox
-from seerd.shell.providers.base import Provider
-from seerd.shell.stores.base import Store
+from seerd.stores.base import Store
 
 
 class Asker(Protocol):

@@ -12,13 +12,13 @@ from dataclasses import replace
 from functools import partial
 
 from seerd.agent.protocol import Downloads, Expected, Job, Prepare, Welcome
+from seerd.backends.base import Launched
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
 from seerd.shell.losses import Losses
 from seerd.shell.nodes import instances_of
 from seerd.shell.orders import InstanceOrders
-from seerd.shell.providers.base import Launched
 from seerd.shell.run_environment import Core, RunEnvironment
 
 RENEW_URLS_S = 600.0

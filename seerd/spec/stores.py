@@ -15,7 +15,7 @@ class Scheme(NamedTuple):
     module: str
 
 
-SCHEMES = {"s3": Scheme("s3://bucket/prefix", "seerd.shell.stores.s3")}
+SCHEMES = {"s3": Scheme("s3://bucket/prefix", "seerd.stores.s3")}
 
 WRITTEN = " or ".join(f'"{scheme.written}"' for scheme in SCHEMES.values())
 

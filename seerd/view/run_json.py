@@ -6,6 +6,7 @@ The one rule: pure functions of the state; numbers are in the units that their k
 
 from __future__ import annotations
 
+from seerd.backends.base import Leftovers
 from seerd.core.diagnosis import diagnose, fate, without_gpu
 from seerd.core.incumbent import averaged, best_report, best_saved, chosen
 from seerd.core.ledger import Charge
@@ -23,7 +24,6 @@ from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
-from seerd.shell.providers.base import Leftovers
 from seerd.view.jobs import ShownJob, bill_of, jobs_of, owners_of
 from seerd.view.outcomes import why_text
 from seerd.view.plan_json import Json, stage_row

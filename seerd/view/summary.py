@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from seerd.backends.base import Leftovers
 from seerd.core.diagnosis import complaints, diagnose, failure_groups, hint_of, without_gpu
 from seerd.core.incumbent import best_report, best_saved, better_report, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
@@ -18,7 +19,6 @@ from seerd.core.outcomes import outcomes
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.trial_ids import job_of
-from seerd.shell.providers.base import Leftovers
 from seerd.units import count, format_duration, format_gpu_time, format_money
 from seerd.view.configs import config_text
 from seerd.view.harmless import harmless, printable

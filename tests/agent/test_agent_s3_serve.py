@@ -30,7 +30,7 @@ from seerd.agent.protocol import (
     Started,
     Training,
 )
-from seerd.shell.stores.s3.store import S3Store
+from seerd.stores.s3.store import S3Store
 from tests.agent.test_agent_serve import REPORTS, TELLS
 from tests.s3front import hold, refuse
 

@@ -23,7 +23,7 @@ from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.transfer import NotNowError
-from seerd.shell.stores.s3.store import S3Store
+from seerd.stores.s3.store import S3Store
 from tests.s3front import cut_answer, damage, damage_answer, drop, hold, refuse
 
 NAME = "000004-00000040"

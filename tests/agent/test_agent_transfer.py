@@ -15,7 +15,7 @@ from seerd.agent.manifest import CheckpointError, Goal, is_safe
 from seerd.agent.transfer import Directory, NotNowError, fetch, store
 from seerd.core.rules import Rules
 from seerd.errors import StoreError
-from seerd.shell.stores.directory import DirectoryStore
+from seerd.stores.directory import DirectoryStore
 
 GOAL = Goal("accuracy", "max")
 

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from seerd.backends.base import Connection
+from seerd.backends.ec2.provider import Ec2Settings
+from seerd.backends.ssh.remote import RemoteMachine
+from seerd.clock import unlimited
 from seerd.errors import ProviderError
-from seerd.shell.clock import unlimited
-from seerd.shell.providers.base import Connection
-from seerd.shell.providers.ec2 import Ec2Settings
-from seerd.shell.ssh.remote import RemoteMachine
 from tests.aws.front import REGION, Front
 
 

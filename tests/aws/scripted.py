@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from seerd.shell.aws.cloud import Cloud
+from seerd.aws.cloud import Cloud
 from tests.faults.timeline import EPOCH, Loop, Timeline, surroundings
 
 T = TypeVar("T")

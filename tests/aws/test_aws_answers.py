@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from seerd.shell.aws import (
+from seerd.aws import (
     clocks,
     images,
     imaging,
@@ -27,16 +27,16 @@ from seerd.shell.aws import (
     sweeping,
     types,
 )
-from seerd.shell.aws.cloud import Cloud, Lifetime
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.imaging import MadeImage, Wanted
-from seerd.shell.aws.instances import EndedInstance, SeenInstance, Volume
-from seerd.shell.aws.network import Rule, SecurityGroup
-from seerd.shell.aws.prices import Price
-from seerd.shell.aws.quotas import Quota
-from seerd.shell.aws.subnets import Subnet
-from seerd.shell.aws.sweeping import Found, Left
-from seerd.shell.aws.types import Ec2Type
+from seerd.aws.cloud import Cloud, Lifetime
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.imaging import MadeImage, Wanted
+from seerd.aws.instances import EndedInstance, SeenInstance, Volume
+from seerd.aws.network import Rule, SecurityGroup
+from seerd.aws.prices import Price
+from seerd.aws.quotas import Quota
+from seerd.aws.subnets import Subnet
+from seerd.aws.sweeping import Found, Left
+from seerd.aws.types import Ec2Type
 from tests.aws.scripted import cloud_of, played, raised
 from tests.faults.ec2 import refusal
 from tests.faults.timeline import EPOCH

@@ -16,12 +16,12 @@ from botocore import exceptions as boto
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seerd.aws import images, owner, prices, quotas, sweeping, types
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind, kind_of, told
+from seerd.aws.images import Image
+from seerd.aws.retrying import LONGEST_S, Retries, longest_wait_s
 from seerd.errors import CloudError
-from seerd.shell.aws import images, owner, prices, quotas, sweeping, types
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of, told
-from seerd.shell.aws.images import Image
-from seerd.shell.aws.retrying import LONGEST_S, Retries, longest_wait_s
 from tests.aws.front import REGION, Fault, Front, front
 from tests.aws.kit import linux
 

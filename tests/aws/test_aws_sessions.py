@@ -9,8 +9,8 @@ import pytest
 from botocore.exceptions import UnknownServiceError
 from botocore.loaders import create_loader
 
-from seerd.shell.aws import sessions
-from seerd.shell.aws.sessions import session
+from seerd.aws import sessions
+from seerd.aws.sessions import session
 
 SERVICES = ("ec2", "iam", "pricing", "s3", "service-quotas", "ssm", "sts")
 

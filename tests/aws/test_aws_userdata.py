@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from bench.testbed.rig.guest import until
 from seerd.agent.__main__ import NAME
-from seerd.shell.aws.keys import Keys
-from seerd.shell.aws.userdata import (
+from seerd.aws.keys import Keys
+from seerd.aws.userdata import (
     FIRMWARE_S,
     LIMIT,
     LOOK_S,

@@ -25,6 +25,11 @@ from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import client
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind, kind_of
+from seerd.aws.policy import Needs, canary_policy, policy
+from seerd.aws.userdata import POWER
+from seerd.backends.ec2 import fleet as ec2_fleet
 from seerd.commands import canary
 from seerd.commands.canary import inside, launching, planned, refusals, storage, terminals
 from seerd.commands.canary.expedition import Flown
@@ -51,12 +56,7 @@ from seerd.commands.canary.redaction import redacted
 from seerd.commands.canary.report import canary_view, kept_times, report_json
 from seerd.commands.common import SpecOptions
 from seerd.errors import CapError, UsageError
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, ErrorKind, kind_of
-from seerd.shell.aws.policy import Needs, canary_policy, policy
-from seerd.shell.aws.userdata import POWER
 from seerd.shell.home import Home
-from seerd.shell.providers import ec2_fleet
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec, load_spec
 from tests.aws.iam_lint import lint

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from seerd.shell.providers.ec2 import Ec2Provider
+from seerd.backends.ec2.provider import Ec2Provider
 from tests.aws.front import Fault, Front, Params, front
 from tests.aws.kit import Door, holds, settings
 

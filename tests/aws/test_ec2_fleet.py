@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from seerd.aws import retrying
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.instances import seen
+from seerd.backends.base import Loss, Span
+from seerd.backends.ec2.fleet import Ec2Fleet, joined, rest_s
+from seerd.backends.ec2.flight import exhausted
+from seerd.backends.ec2.request import Candidate, client_token
 from seerd.errors import ProviderError
-from seerd.shell.aws import retrying
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.instances import seen
-from seerd.shell.providers.base import Loss, Span
-from seerd.shell.providers.ec2_fleet import Ec2Fleet, joined, rest_s
-from seerd.shell.providers.ec2_flight import exhausted
-from seerd.shell.providers.ec2_request import Candidate, client_token
 from tests.aws.scripted import Script, cloud_of, played, raised
 from tests.faults.ec2 import refusal
 from tests.faults.timeline import EPOCH

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from seerd.aws import retrying
+from seerd.backends.base import Launched, Leftovers, Span
+from seerd.backends.ec2.provider import Ec2Provider
+from seerd.backends.ec2.request import Ec2Settings
 from seerd.errors import LaunchError, ProviderError
-from seerd.shell.aws import retrying
-from seerd.shell.providers.base import Launched, Leftovers, Span
-from seerd.shell.providers.ec2 import Ec2Provider
-from seerd.shell.providers.ec2_request import Ec2Settings
 from tests.aws.kit import Door
 from tests.aws.scripted import Script, cloud_of, played, raised
 from tests.aws.test_ec2_fleet import BUSY, EXPIRED, ending, now, row, times, told

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from bench.testbed.rig.buckets import Buckets
+from seerd.backends.base import Launched
+from seerd.backends.ec2.provider import Ec2Provider
 from seerd.errors import LaunchError
-from seerd.shell.providers.base import Launched
-from seerd.shell.providers.ec2 import Ec2Provider
 from tests.aws.front import Fault, Front, Params, front
 from tests.aws.kit import Door, settings
 

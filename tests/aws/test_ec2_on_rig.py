@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from bench.testbed.rig import Rig, guest
+from seerd.aws import prices, quotas, types
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError
+from seerd.aws.instances import MOST_VALUES, find, find_among
+from seerd.aws.userdata import FIRMWARE_S, LOOK_S
+from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
+from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.errors import LaunchError
-from seerd.shell.aws import prices, quotas, types
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.instances import MOST_VALUES, find, find_among
-from seerd.shell.aws.userdata import FIRMWARE_S, LOOK_S
 from seerd.shell.bundle import build_agent
-from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
-from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 
 RUN = "2026-11-20-rig"
 WITHIN_S = 3.0

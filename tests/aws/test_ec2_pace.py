@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.shell.providers.ec2_fleet import BUSY_S, CALM_S, SLOW_S, rest_s
+from seerd.backends.ec2.fleet import BUSY_S, CALM_S, SLOW_S, rest_s
 
 ALLOWED_PER_S = 20.0
 """docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html"""

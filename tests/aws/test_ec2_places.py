@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.providers.ec2_dry import DryPlaces
-from seerd.shell.providers.ec2_places import REMEMBERED_S, LaunchPlaces
-from seerd.shell.providers.ec2_request import Candidate
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.backends.ec2.dry import DryPlaces
+from seerd.backends.ec2.places import REMEMBERED_S, LaunchPlaces
+from seerd.backends.ec2.request import Candidate
 
 T = 1_000_000.0
 A, B = (Candidate("g4dn.xlarge", f"subnet-{zone}", f"us-east-1{zone}") for zone in "ab")

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from seerd.backends.base import Span
+from seerd.backends.ec2 import fleet as ec2_fleet
+from seerd.backends.ec2 import flight as ec2_flight
+from seerd.backends.ec2.provider import Ec2Provider
 from seerd.errors import CloudError, LaunchError, ProviderError
-from seerd.shell.providers import ec2_fleet, ec2_flight
-from seerd.shell.providers.base import Span
-from seerd.shell.providers.ec2 import Ec2Provider
 from tests.aws.front import Fault, Front, Params, front
 from tests.aws.kit import Door, holds, settings
 

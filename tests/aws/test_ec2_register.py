@@ -7,9 +7,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.shell.aws.instances import ENDING, SeenInstance, Volume
-from seerd.shell.providers.base import Loss, Span
-from seerd.shell.providers.ec2_register import FORGET_S, Register, remains, why
+from seerd.aws.instances import ENDING, SeenInstance, Volume
+from seerd.backends.base import Loss, Span
+from seerd.backends.ec2.register import FORGET_S, Register, remains, why
 
 T = 1_000_000.0
 

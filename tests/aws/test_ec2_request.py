@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from seerd.shell.aws.images import Image
-from seerd.shell.providers.ec2_request import (
+from seerd.aws.images import Image
+from seerd.backends.ec2.request import (
     Candidate,
     Ec2Settings,
     client_token,

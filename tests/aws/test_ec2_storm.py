@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
 from seerd.errors import LaunchError
-from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
 from tests.aws.front import Fault, Front, Params, front
 from tests.aws.kit import Door, holds, settings
 

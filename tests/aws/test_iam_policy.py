@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from seerd.shell.aws.policy import Needs, policy
+from seerd.aws.policy import Needs, policy
 from tests.aws.iam_lint import exists, is_condition_key, lint
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from botocore import exceptions as boto
 
-from seerd.shell.aws.errors import AwsError, ErrorKind, told
+from seerd.aws.errors import AwsError, ErrorKind, told
 
 GITHUB = "https://github.com/"
 MARKETPLACE = "In order to use this AWS Marketplace product you need to accept terms and subscribe."

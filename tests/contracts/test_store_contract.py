@@ -23,8 +23,8 @@ from seerd.agent.protocol import Ask
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.transfer import CheckpointStore, Directory
 from seerd.errors import StoreError
-from seerd.shell.stores.base import Store
-from seerd.shell.stores.by_address import by_address
+from seerd.stores.base import Store
+from seerd.stores.by_address import by_address
 
 
 @dataclass

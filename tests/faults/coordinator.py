@@ -20,7 +20,11 @@ from pathlib import Path
 
 import msgspec
 
+from seerd import clock
 from seerd.agent.protocol import Expected, Job
+from seerd.aws import retrying
+from seerd.backends.ec2.provider import Ec2Provider
+from seerd.backends.ec2.request import Ec2Settings
 from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
 from seerd.core.incumbent import sign_of
@@ -32,8 +36,6 @@ from seerd.planning.extending import RunSoFar, extension
 from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock, lacks_its_model
 from seerd.runs.wiring import MARGIN_S, SentSources
-from seerd.shell import clock
-from seerd.shell.aws import retrying
 from seerd.shell.daemon import Daemon
 from seerd.shell.inbox import (
     ExtendRequest,
@@ -44,8 +46,6 @@ from seerd.shell.inbox import (
     WeighRequest,
 )
 from seerd.shell.journal import Entry, Journal
-from seerd.shell.providers.ec2 import Ec2Provider
-from seerd.shell.providers.ec2_request import Ec2Settings
 from seerd.shell.run_environment import RunEnvironment
 from tests.faults.damage import files_of, flip_a_bit, put_back, without_tail
 from tests.faults.ec2 import Client, Ec2, VirtualCloud

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from bench.testbed.rig.buckets import Buckets
 from bench.testbed.rig.timing import Timing
-from seerd.shell.aws.cloud import Cloud
+from seerd.aws.cloud import Cloud
 from tests.faults.timeline import EPOCH, Loop, Timeline
 from tests.faults.weather import Chance
 

@@ -11,11 +11,11 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from seerd.aws.userdata import LOOK_S, ORPHAN_TIMEOUT_S
+from seerd.backends.base import Connection
+from seerd.backends.ssh.connecting import RemoteMachine as Address
+from seerd.clock import unlimited
 from seerd.errors import ProviderError
-from seerd.shell.aws.userdata import LOOK_S, ORPHAN_TIMEOUT_S
-from seerd.shell.clock import unlimited
-from seerd.shell.providers.base import Connection
-from seerd.shell.ssh.connecting import RemoteMachine as Address
 from tests.faults import ec2
 from tests.faults.agents import Agent, Machine
 from tests.faults.timeline import EPOCH, Loop
@@ -197,7 +197,7 @@ class Host:
 
 
 class Door:
-    """The way of one daemon process into machines: `seerd.shell.providers.ec2_flight.Door`."""
+    """The way of one daemon process into machines: `seerd.backends.ec2.flight.Door`."""
 
     def __init__(self, hosts: dict[str, Host], shared: Shared, loop: Loop) -> None:
         self.lease_s: Callable[[], float] = unlimited

@@ -16,7 +16,7 @@ from pathlib import Path
 from seerd.agent.manifest import Manifest
 from seerd.agent.protocol import Ask, Grant, Parts, Slot
 from seerd.errors import StoreError
-from seerd.shell.stores.base import slot_name, slot_number
+from seerd.stores.base import slot_name, slot_number
 from tests.faults.timeline import Timeline
 from tests.faults.weather import Chance
 
@@ -67,7 +67,7 @@ class Objects:
 
 
 class VirtualStore:
-    """The daemon's way to it: `seerd.shell.stores.base.Store`."""
+    """The daemon's way to it: `seerd.stores.base.Store`."""
 
     def __init__(self, objects: Objects, timeline: Timeline, chance: Chance) -> None:
         self._objects = objects

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextvars import Context
 from typing import Any
 
-from seerd.shell import clock
+from seerd import clock
 
 EPOCH = 1_800_000_000.0
 """Wall clock when a run begins."""

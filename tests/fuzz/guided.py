@@ -33,9 +33,9 @@ with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from seerd.errors import SeerdError
     from seerd.runs.wiring import load
     from seerd.shell.home import RunFolder
-    from seerd.shell.stores.base import stored
     from seerd.sim.curves import load_curves
     from seerd.spec.spec import load_spec
+    from seerd.stores.base import stored
     from seerd.units import parse_duration, parse_gpu_time, parse_money
 
 import msgspec

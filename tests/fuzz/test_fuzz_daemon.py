@@ -38,6 +38,8 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
+from seerd.clock import unlimited
 from seerd.core.asking import outlined
 from seerd.core.events import InstanceLost, InstanceReady, RunFacts, RunStarted, TrialExited
 from seerd.core.lifecycle import RunPhase, TrialPhase
@@ -47,14 +49,12 @@ from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.runs.reading import replay
 from seerd.shell import agents
-from seerd.shell.clock import unlimited
 from seerd.shell.daemon import Daemon
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.stores.directory import DirectoryStore
+from seerd.stores.directory import DirectoryStore
 from seerd.view.watch import lines_to
 
 JOB = Job(

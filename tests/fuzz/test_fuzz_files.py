@@ -18,6 +18,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from seerd.aws import prices
+from seerd.backends.ssh.pushing import _checked
 from seerd.errors import ProviderError, StoreError, UsageError
 from seerd.planning.profiles import (
     KeptProfile,
@@ -28,13 +30,11 @@ from seerd.planning.profiles import (
     path_of,
     target_of,
 )
-from seerd.shell.aws import prices
-from seerd.shell.ssh.pushing import _checked
-from seerd.shell.stores.base import slot_number, stored
-from seerd.shell.stores.directory import DirectoryStore
 from seerd.sim import curves as curves_module
 from seerd.sim.curves import load_curves
 from seerd.spec.spec import load_spec
+from seerd.stores.base import slot_number, stored
+from seerd.stores.directory import DirectoryStore
 from tests.fuzz.kit import NUMBERS, TEXTS, VALUES, fuzzed, junk
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.testbed.rig import NoRigError, Rig
 from bench.testbed.rig.guest import until
-from seerd.shell.providers.ec2 import Ec2Provider
+from seerd.backends.ec2.provider import Ec2Provider
 from tests.guest.kit import BOOT_S, TOKEN, Guests
 
 

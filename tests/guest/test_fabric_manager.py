@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.testbed.rig.guest import until
-from seerd.shell.providers.ec2 import Ec2Provider
+from seerd.backends.ec2.provider import Ec2Provider
 from tests.guest.kit import BOOT_S, TOKEN, Guests
 
 AMI = Path(__file__).parent.parent.parent / "ami"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.testbed.rig.guest import until
-from seerd.shell.providers.ec2 import Ec2Provider
+from seerd.backends.ec2.provider import Ec2Provider
 from tests.guest.kit import (
     BOOT_S,
     BY_ITSELF,

@@ -82,7 +82,7 @@ RENTING = (
     Mutant(
         "an instance's tags do not say whose it is",
         "every instance can be found by its tags",
-        "ec2_request.tags",
+        "ec2.request.tags",
         "{OWNER: settings.owner}",
         "{}",
         (f"{REQUEST}::test_everything_that_a_launch_makes_bears_our_tags_whatever_the_users_are",),
@@ -90,7 +90,7 @@ RENTING = (
     Mutant(
         "a user's tags win over ours",
         "every instance can be found by its tags",
-        "ec2_request.tags",
+        "ec2.request.tags",
         "dict(settings.tags) | {key: value[:TAG_LENGTH] for key, value in ours.items()}",
         "{key: value[:TAG_LENGTH] for key, value in ours.items()} | dict(settings.tags)",
         (REQUEST,),
@@ -130,7 +130,7 @@ RENTING = (
     Mutant(
         "what is shutting down counts as left over",
         "what is not billed any more is nothing that is left",
-        "ec2_register.remains",
+        "ec2.register.remains",
         "left.ending if one.state in ENDING else left.costing",
         "left.costing",
         (f"{REGISTER}::test_what_shuts_down_and_its_disks_are_nothing_left",),

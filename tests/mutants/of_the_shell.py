@@ -230,7 +230,7 @@ CARRYING = (
     Mutant(
         "the steady clock is the wall clock",
         "setting the coordinator's clock changes no limit and no bill",
-        "shell.clock.wall",
+        "seerd.clock.wall",
         "time.clock_gettime(STEADY) + _zero.get(began_at)",
         "time.time()",
         ("tests/shell/test_clock.py",),

@@ -41,7 +41,7 @@ def test_a_file_of_many_quick_tests_does_not_keep_others_from_their_turn() -> No
 
 
 def test_a_constant_is_tried_by_the_tests_that_use_it() -> None:
-    assert uses("ORPHAN_TIMEOUT_S").keys() >= {"seerd/shell/aws/userdata.py"}
+    assert uses("ORPHAN_TIMEOUT_S").keys() >= {"seerd/aws/userdata.py"}
 
 
 def test_what_an_agent_runs_is_reached_by_its_test(

@@ -36,19 +36,19 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
+from seerd.clock import RunClock, unlimited
 from seerd.core.asking import outlined
 from seerd.core.commands import AnyCommand
 from seerd.core.events import AgentFact, AnyEvent, RunFacts, RunStarted
 from seerd.core.state import State, new_state
 from seerd.runs.reading import replay
-from seerd.shell.clock import RunClock, unlimited
 from seerd.shell.collecting import Collector
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
 from seerd.shell.run_environment import RunEnvironment, Running
-from seerd.shell.stores.directory import DirectoryStore
+from seerd.stores.directory import DirectoryStore
 
 JOB = Job(
     "source",

@@ -24,7 +24,7 @@ import asyncssh
 import psutil
 
 from seerd.agent.gpu_leases import ELSEWHERE
-from seerd.shell.ssh.connecting import RemoteMachine
+from seerd.backends.ssh.connecting import RemoteMachine
 from tests.tiers import lacking
 
 SSHD = (

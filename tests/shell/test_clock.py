@@ -8,13 +8,13 @@ import time
 
 import pytest
 
+from seerd import clock
 from seerd.agent.host import boot_id
-from seerd.shell import clock
 
 PRINTS = """
 import time
 {wait}
-from seerd.shell.clock import process_began, wall
+from seerd.clock import process_began, wall
 print(wall() - process_began())
 """
 

@@ -28,19 +28,19 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import Connection, Span
+from seerd.clock import RunClock, wall
 from seerd.core.commands import AnyCommand, StopTrial
 from seerd.core.events import EventsMissing, InstanceLost, TrialStarted
 from seerd.errors import ProviderError
 from seerd.shell import agents
 from seerd.shell.agents import Conversation
-from seerd.shell.clock import RunClock, wall
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Connection, Span
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
+from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from seerd.agent.protocol import Exited, Renew, Start, Started, Stop
+from seerd.backends.base import Span
 from seerd.core.commands import Launch
 from seerd.core.events import (
     PolicyAnswered,
@@ -28,7 +29,6 @@ from seerd.shell import dispatch
 from seerd.shell.collecting import Collector
 from seerd.shell.daemon import Daemon
 from seerd.shell.journal import Journal
-from seerd.shell.providers.base import Span
 from tests.shell.place import Place, play
 
 MakeFacts = Callable[..., RunFacts]

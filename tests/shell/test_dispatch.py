@@ -20,6 +20,8 @@ import pytest
 
 from seerd.agent.protocol import VERSION, Hello, Prepare, Prepared, Refused, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span
+from seerd.clock import RunClock, unlimited
 from seerd.core.commands import AskPolicy, Launch, Publish, SetTimer, StopTrial, Terminate
 from seerd.core.events import (
     AddAsked,
@@ -39,7 +41,6 @@ from seerd.core.events import (
 )
 from seerd.errors import LaunchError, ProviderError, StoreError
 from seerd.planner.model import PlannedJob
-from seerd.shell.clock import RunClock, unlimited
 from seerd.shell.collecting import Collector, Printed
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.inbox import (
@@ -52,10 +53,9 @@ from seerd.shell.inbox import (
     StopRequest,
     WeighRequest,
 )
-from seerd.shell.providers.base import Adopted, Connection, Launched, Leftovers, Loss, Span
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
+from seerd.stores.directory import DirectoryStore
 from seerd.version import VERSION as SEERD
 from tests.aws.scripted import played
 from tests.conftest import small_facts

@@ -14,11 +14,11 @@ import pytest
 
 from seerd.agent.protocol import VERSION, Hello, Welcome
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import Connection, Provider, Span
+from seerd.backends.hosts.provider import HostsProvider, SshHost
+from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.errors import CloudError, LaunchError, ProviderError
 from seerd.shell.bundle import build_agent
-from seerd.shell.providers.base import Connection, Provider, Span
-from seerd.shell.providers.hosts import HostsProvider, SshHost
-from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 from tests.shell.sshd import Sshd, agents, sshds, until
 
 USER = getpass.getuser()
@@ -62,8 +62,8 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setattr("seerd.shell.providers.hosts.PATIENCE_S", 0.5)
-    monkeypatch.setattr("seerd.shell.ssh.remote.RECONNECT_S", 0.5)
+    monkeypatch.setattr("seerd.backends.hosts.provider.PATIENCE_S", 0.5)
+    monkeypatch.setattr("seerd.backends.ssh.remote.RECONNECT_S", 0.5)
     build_agent(tmp_path / "agent.pyz")
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "train.py").write_text("pass\n")
@@ -234,7 +234,7 @@ def test_a_host_on_which_nothing_could_be_begun_is_given_back_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of the run can be there, so nobody has to look."""
-    monkeypatch.setattr("seerd.shell.providers.hosts.PATIENCE_S", 20.0)
+    monkeypatch.setattr("seerd.backends.hosts.provider.PATIENCE_S", 20.0)
 
     async def work(provider: HostsProvider) -> None:
         for server in place.servers:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from seerd import clock
+from seerd.clock import wall
 from seerd.core.commands import SetTimer, Terminate
 from seerd.core.events import RunFacts, RunStarted, StopAsked, TrialReported
 from seerd.core.lifecycle import RunPhase
@@ -19,8 +21,6 @@ from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Condition, Parameter, Space
 from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock
-from seerd.shell import clock
-from seerd.shell.clock import wall
 from seerd.shell.journal import Entry, Journal
 from seerd.version import VERSION
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from seerd.agent import host
+from seerd.backends.base import Span
+from seerd.backends.local import provider as local
+from seerd.backends.local.provider import LocalProvider
 from seerd.errors import ProviderError
 from seerd.shell.bundle import build_agent
-from seerd.shell.providers import local
-from seerd.shell.providers.base import Span
-from seerd.shell.providers.local import LocalProvider
 
 INSTANCE = "local-1"
 

@@ -21,21 +21,21 @@ from seerd.agent.host import boot_id
 from seerd.agent.journal import AgentJournal
 from seerd.agent.protocol import VERSION, Exited, Hello, Reported, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import Adopted, Connection, Loss, never
+from seerd.backends.local import provider as local
+from seerd.backends.local.provider import LocalProvider
+from seerd.clock import RunClock, unlimited, wall
 from seerd.core.commands import Terminate
 from seerd.core.events import Checkpoint, InstanceLost, TrialExited, TrialReported
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation
-from seerd.shell.clock import RunClock, unlimited, wall
 from seerd.shell.dispatch import Dispatch, Reattached
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers import local
-from seerd.shell.providers.base import Adopted, Connection, Loss, never
-from seerd.shell.providers.local import LocalProvider
 from seerd.shell.run_environment import RunEnvironment, Running
-from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
+from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core, holds
 

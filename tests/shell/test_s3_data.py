@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from seerd.agent.protocol import MAX_LINE, Download
 from seerd.agent.wire import encode
 from seerd.errors import StoreError
-from seerd.shell.stores.data import chunks
-from seerd.shell.stores.s3 import Address
+from seerd.stores.data import chunks
+from seerd.stores.s3 import Address
 
 KEYS = st.text(st.sampled_from("ab./\0é"), max_size=12)
 ITEMS = st.lists(

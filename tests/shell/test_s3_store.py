@@ -20,8 +20,8 @@ import pytest
 from seerd.agent.protocol import MAX_LINE, Ask
 from seerd.agent.wire import encode
 from seerd.errors import CloudError, StoreError
-from seerd.shell.stores.base import slot_name
-from seerd.shell.stores.s3.store import LONGEST_S, S3Store
+from seerd.stores.base import slot_name
+from seerd.stores.s3.store import LONGEST_S, S3Store
 from tests.s3front import Front, cut_answer, damage_answer, refuse
 
 

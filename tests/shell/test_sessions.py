@@ -32,20 +32,20 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
+from seerd.backends.base import Connection, Launched, Span
+from seerd.clock import RunClock
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.core.events import InstanceLost
 from seerd.errors import ProviderError, StoreError
 from seerd.shell import sessions
 from seerd.shell.agents import Readiness
-from seerd.shell.clock import RunClock
 from seerd.shell.losses import Losses
 from seerd.shell.policy import PolicyProcess
-from seerd.shell.providers.base import Connection, Launched, Span
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.sessions import Sessions
-from seerd.shell.stores.base import slot_name
-from seerd.shell.stores.directory import DirectoryStore
 from seerd.shell.tasks import Tasks
+from seerd.stores.base import slot_name
+from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
 from tests.shell.place import Core
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from seerd.errors import ProviderError
-from seerd.shell.bundle import build_agent
-from seerd.shell.ssh.connecting import (
+from seerd.backends.ssh.connecting import (
     RemoteMachine,
     UnreachableError,
     _identity,
     open_connection,
 )
-from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
+from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
+from seerd.errors import ProviderError
+from seerd.shell.bundle import build_agent
 from tests.shell.sshd import Sshd, free_port, new_key, sshds, until
 
 OPTIONS = AgentOptions("digits-1", 2, False, 60.0, 5.0, False, False, "python3")
@@ -135,7 +135,7 @@ def test_a_server_that_starts_late_is_found(server: Sshd, bundle: Bundle) -> Non
 def test_somebody_who_is_silent_or_no_ssh_server_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seerd.shell.ssh.connecting.LOGIN_S", 0.5)
+    monkeypatch.setattr("seerd.backends.ssh.connecting.LOGIN_S", 0.5)
     new_key(tmp_path / "user")
 
     async def cause(greeting: bytes) -> str:
@@ -341,7 +341,7 @@ def test_a_partition_is_noticed_by_the_reader(
     server: Sshd, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything between us stops without a word: a relay in the middle swallows it."""
-    monkeypatch.setattr("seerd.shell.ssh.connecting.KEEPALIVE_S", 0.2)
+    monkeypatch.setattr("seerd.backends.ssh.connecting.KEEPALIVE_S", 0.2)
 
     async def relay(
         swallow: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

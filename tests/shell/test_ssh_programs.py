@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from seerd.backends.ssh import pushing
+from seerd.backends.ssh.connecting import open_connection
+from seerd.backends.ssh.programs import running
 from seerd.errors import ProviderError
-from seerd.shell.ssh import pushing
-from seerd.shell.ssh.connecting import open_connection
-from seerd.shell.ssh.programs import running
 from tests.shell.sshd import Sshd, sshds
 
 REMOTE_S = 30

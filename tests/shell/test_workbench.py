@@ -17,11 +17,11 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from seerd.backends.ssh import workbench
+from seerd.backends.ssh.connecting import RemoteMachine
+from seerd.backends.ssh.workbench import Workbench
+from seerd.clock import unlimited
 from seerd.errors import ProviderError
-from seerd.shell.clock import unlimited
-from seerd.shell.ssh import workbench
-from seerd.shell.ssh.connecting import RemoteMachine
-from seerd.shell.ssh.workbench import Workbench
 from tests.shell.asyncssh_server import copy
 from tests.shell.place import holds
 from tests.shell.sshd import new_key

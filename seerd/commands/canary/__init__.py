@@ -24,6 +24,12 @@ from typing import Any
 
 import typer
 
+from seerd.aws import images, prices
+from seerd.aws.clocks import introduce
+from seerd.aws.cloud import Cloud
+from seerd.aws.images import Image
+from seerd.aws.owner import owner_of
+from seerd.aws.policy import canary_policy
 from seerd.commands import doctor
 from seerd.commands.canary.expedition import Flown, fly
 from seerd.commands.canary.flock import SMALL, CanaryPlan
@@ -44,15 +50,9 @@ from seerd.errors import CloudError, InterruptedCanaryError, UsageError
 from seerd.planning import cloud_times
 from seerd.planning.cloud_times import KeptTimes
 from seerd.runs.clusters import to_rent
-from seerd.shell.aws import images, prices
-from seerd.shell.aws.clocks import introduce
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.images import Image
-from seerd.shell.aws.owner import owner_of
-from seerd.shell.aws.policy import canary_policy
 from seerd.shell.home import Home
-from seerd.shell.stores.s3 import Address
 from seerd.spec.spec import Spec
+from seerd.stores.s3 import Address
 from seerd.units import format_duration
 from seerd.view.working import working
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from seerd.agent.protocol import VERSION, Hello, ProtocolError, Renew, Welcome
 from seerd.agent.wire import decode, encode
+from seerd.aws import instances
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.instances import RUN, tagged
+from seerd.aws.userdata import LOOK_S, WORKED
+from seerd.backends.ec2.provider import Ec2Provider
+from seerd.backends.ec2.register import BY_ITSELF
+from seerd.clock import wall
 from seerd.commands.canary.launching import Watched, WatchedCloud, WatchedDoor
 from seerd.commands.canary.outcome import CheckOutcome, LaunchMoments
 from seerd.errors import ProviderError
-from seerd.shell.aws import instances
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.instances import RUN, tagged
-from seerd.shell.aws.userdata import LOOK_S, WORKED
-from seerd.shell.clock import wall
-from seerd.shell.providers.ec2 import Ec2Provider
-from seerd.shell.providers.ec2_register import BY_ITSELF
 from seerd.units import format_duration
 
 LEASE_S, GRACE_S, LAST_S = 5.0, 1.0, 5.0

@@ -17,6 +17,10 @@ from pathlib import Path
 
 import msgspec
 
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError
+from seerd.aws.policy import policy
+from seerd.clock import wall
 from seerd.commands import doctor
 from seerd.commands.canary import endings, inside, refusals, storage, terminals
 from seerd.commands.canary.endings import Post
@@ -47,10 +51,6 @@ from seerd.commands.canary.outcome import (
 from seerd.commands.giving_back import to_its_end
 from seerd.errors import InterruptedCanaryError, ProviderError, SeerdError
 from seerd.runs.clusters import PYTHON
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.policy import policy
-from seerd.shell.clock import wall
 
 TORCH = "import torch; print(torch.cuda.is_available())"
 

@@ -13,6 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from seerd.aws.errors import AwsError
+from seerd.backends.base import Leftovers
+from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
+from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
+from seerd.clock import wall
 from seerd.commands.canary import storage
 from seerd.commands.canary.endings import Post
 from seerd.commands.canary.launching import Watched, WatchedCloud, WatchedDoor
@@ -21,13 +26,8 @@ from seerd.commands.common import SpecOptions
 from seerd.errors import SeerdError
 from seerd.runs.clusters import PYTHON, settings_of
 from seerd.runs.wiring import GRACE_S
-from seerd.shell.aws.errors import AwsError
 from seerd.shell.bundle import build_agent
-from seerd.shell.clock import wall
 from seerd.shell.home import Home
-from seerd.shell.providers.base import Leftovers
-from seerd.shell.providers.ec2 import Ec2Provider, Ec2Settings
-from seerd.shell.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.view.summary import nothing_left

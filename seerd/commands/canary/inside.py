@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from seerd.aws.userdata import POWER, TIMER, WATCH
 from seerd.commands.canary.outcome import CheckOutcome, LaunchMoments
-from seerd.shell.aws.userdata import POWER, TIMER, WATCH
 from seerd.units import format_duration
 
 CHECKED = ("user data", "timer", "orphan watch", "IMDSv1", "no credentials", "sudo")

@@ -13,17 +13,17 @@ from typing import Any, Literal
 
 import asyncssh
 
+from seerd.aws import instances
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.instances import COMMAND, ENDING
+from seerd.backends.base import Connection
+from seerd.backends.ec2.fleet import MENDED
+from seerd.backends.ssh.connecting import TCP_S, RemoteMachine, UnreachableError, open_connection
+from seerd.backends.ssh.remote import Remote
+from seerd.clock import unlimited, wall
 from seerd.commands.canary.outcome import LaunchMoments
 from seerd.errors import ProviderError
-from seerd.shell.aws import instances
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.instances import COMMAND, ENDING
-from seerd.shell.clock import unlimited, wall
-from seerd.shell.providers.base import Connection
-from seerd.shell.providers.ec2_fleet import MENDED
-from seerd.shell.ssh.connecting import TCP_S, RemoteMachine, UnreachableError, open_connection
-from seerd.shell.ssh.remote import Remote
 
 AGAIN_S = 0.2
 """From one attempt to get in to the next, seconds."""

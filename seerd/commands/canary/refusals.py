@@ -10,10 +10,10 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from seerd.aws import instances
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind
 from seerd.commands.canary.outcome import CheckOutcome
-from seerd.shell.aws import instances
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, ErrorKind
 
 NO_IMAGE = "ami-00000000000000000"
 TOO_LITTLE = "0.0001"

@@ -19,10 +19,10 @@ from seerd.agent.protocol import Ask
 from seerd.agent.upload import LARGE
 from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import SeerdError
-from seerd.shell.stores.base import slot_name
-from seerd.shell.stores.s3 import Address
-from seerd.shell.stores.s3.client import Clients, plain
-from seerd.shell.stores.s3.store import S3Store
+from seerd.stores.base import slot_name
+from seerd.stores.s3 import Address
+from seerd.stores.s3.client import Clients, plain
+from seerd.stores.s3.store import S3Store
 
 CHECKED = ("PUT", "multipart", "expired URL", "encryption")
 TRIAL = "canary"

@@ -17,11 +17,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.policy import partition
 from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import ProviderError
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.policy import partition
 
 LONGEST_POLICY = 2048
 """Characters of a session's policy

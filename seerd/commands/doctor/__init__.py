@@ -31,7 +31,7 @@ from seerd.view.working import working
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from seerd.shell.aws.policy import Needs
+    from seerd.aws.policy import Needs
 
 __all__ = [
     "Finding",
@@ -97,7 +97,7 @@ def policy_of(spec: Spec) -> dict[str, Any]:
 
     The account is in it if AWS tells it. Raises `AwsError`.
     """
-    from seerd.shell.aws.policy import policy
+    from seerd.aws.policy import policy
 
     return policy(asyncio.run(needs_of(spec)))
 

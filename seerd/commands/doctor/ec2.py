@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import time
 
+from seerd.aws.clocks import Introduction, introduce
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.owner import owner_of
+from seerd.aws.policy import Needs
 from seerd.commands.doctor import network, permissions, renting, store
 from seerd.commands.doctor.case import Case, Ec2Case
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.commands.doctor.notes import Notes
 from seerd.runs.wiring import MARGIN_S
-from seerd.shell.aws.clocks import Introduction, introduce
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.owner import owner_of
-from seerd.shell.aws.policy import Needs
-from seerd.shell.stores.by_address import by_address
-from seerd.shell.stores.s3 import Address
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
+from seerd.stores.by_address import by_address
+from seerd.stores.s3 import Address
 from seerd.units import format_duration
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0

@@ -16,16 +16,16 @@ from typing import Any
 import asyncssh
 
 from seerd.agent.needs import needs_torch
+from seerd.backends.hosts.provider import SshHost
+from seerd.backends.ssh.connecting import UnreachableError, open_connection
 from seerd.commands.doctor import store
 from seerd.commands.doctor.case import Case, peak_of
 from seerd.commands.doctor.finding import Finding, Level
 from seerd.runs.clusters import PYTHON, hosts_of
 from seerd.runs.wiring import FREE_BYTES
-from seerd.shell.providers.hosts import SshHost
-from seerd.shell.ssh.connecting import UnreachableError, open_connection
-from seerd.shell.stores.by_address import by_address
 from seerd.spec.clusters import HostsCluster
 from seerd.spec.spec import Train
+from seerd.stores.by_address import by_address
 from seerd.units import count
 
 AT_ONCE = 16

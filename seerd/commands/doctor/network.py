@@ -11,15 +11,15 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from seerd.aws import network, subnets
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError
+from seerd.aws.network import SecurityGroup
+from seerd.aws.subnets import Subnet
 from seerd.commands.doctor.case import Ec2Case
 from seerd.commands.doctor.finding import Finding
 from seerd.commands.doctor.notes import Notes
 from seerd.commands.doctor.renting import Rented
-from seerd.shell.aws import network, subnets
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.network import SecurityGroup
-from seerd.shell.aws.subnets import Subnet
 
 SSH = 22
 ALLOW = "aws ec2 authorize-security-group-ingress"

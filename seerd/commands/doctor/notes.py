@@ -6,9 +6,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.rights import denied_action
 from seerd.commands.doctor.finding import POLICY, Finding, Level
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.rights import denied_action
 
 T = TypeVar("T")
 

@@ -11,16 +11,11 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seerd.commands.doctor.case import Ec2Case
-from seerd.commands.doctor.network import Ground
-from seerd.commands.doctor.notes import Notes
-from seerd.commands.doctor.renting import Rented
-from seerd.runs.clusters import settings_of
-from seerd.shell.aws import instances, sweeping
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError, ErrorKind
-from seerd.shell.aws.instances import RUN, tagged
-from seerd.shell.aws.rights import (
+from seerd.aws import instances, sweeping
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.instances import RUN, tagged
+from seerd.aws.rights import (
     NOBODY,
     NOTHING,
     SPOT_ROLE,
@@ -28,8 +23,13 @@ from seerd.shell.aws.rights import (
     dry_run,
     has_spot_role,
 )
-from seerd.shell.aws.sweeping import Left
-from seerd.shell.providers.ec2_request import Candidate, Ec2Settings, run_instances
+from seerd.aws.sweeping import Left
+from seerd.backends.ec2.request import Candidate, Ec2Settings, run_instances
+from seerd.commands.doctor.case import Ec2Case
+from seerd.commands.doctor.network import Ground
+from seerd.commands.doctor.notes import Notes
+from seerd.commands.doctor.renting import Rented
+from seerd.runs.clusters import settings_of
 
 RUN_NAME = "seerd-doctor"
 SCRIPT = "#!/bin/sh\n"

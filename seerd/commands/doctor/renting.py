@@ -8,6 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from seerd.aws import images, quotas, types
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError
+from seerd.aws.images import Image
+from seerd.aws.rights import denied_action
+from seerd.aws.types import Ec2Type
 from seerd.commands.doctor.case import Ec2Case, peak_of
 from seerd.commands.doctor.finding import POLICY, Finding, Level
 from seerd.commands.doctor.notes import Notes
@@ -16,12 +22,6 @@ from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 from seerd.runs.clusters import one_size, quote_of
 from seerd.runs.quotes import price_of
 from seerd.runs.wiring import FREE_BYTES
-from seerd.shell.aws import images, quotas, types
-from seerd.shell.aws.cloud import Cloud
-from seerd.shell.aws.errors import AwsError
-from seerd.shell.aws.images import Image
-from seerd.shell.aws.rights import denied_action
-from seerd.shell.aws.types import Ec2Type
 
 QUOTA = "servicequotas:GetServiceQuota"
 

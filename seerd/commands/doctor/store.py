@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from seerd.aws.rights import denied_action
 from seerd.commands.doctor.finding import POLICY, Finding
 from seerd.errors import SeerdError
-from seerd.shell.aws.rights import denied_action
-from seerd.shell.stores.base import Trouble
-from seerd.shell.stores.by_address import by_address
-from seerd.shell.stores.s3.client import SAYS
-from seerd.shell.stores.s3.rights import check_data
 from seerd.spec.values import Data
+from seerd.stores.base import Trouble
+from seerd.stores.by_address import by_address
+from seerd.stores.s3.client import SAYS
+from seerd.stores.s3.rights import check_data
 
 
 async def findings(store: str, data: Sequence[Data], region: str | None) -> list[Finding]:

@@ -1,0 +1,404 @@
+"""What AWS answers when it does not do what it was asked: in plain words, and with what seerd may
+do about it.
+
+The one rule: only this module reads error codes. Nothing of botocore leaves `seerd.aws`, and
+no caller looks at a code again.
+"""
+
+from __future__ import annotations
+
+from asyncio import IncompleteReadError
+from enum import Enum
+
+from aiohttp import ClientError as BrokenHttpError
+from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
+
+from seerd.errors import CloudError
+
+
+class ErrorKind(Enum):
+    """What an answer means for the caller."""
+
+    THROTTLED = "throttled"  # nothing was done: ask again later
+    UNCLEAR = "unclear"  # it may have been done: repeat the very same request
+    CAPACITY = "capacity"  # there is none here at the moment: ask elsewhere
+    ELSEWHERE = "elsewhere"  # it is never possible here: ask elsewhere
+    QUOTA = "quota"  # the account may have no more
+    GONE = "gone"  # what the call was about does not exist
+    SPENT = "spent"  # this request was carried out before, and its result has ended
+    CREDENTIALS = "credentials"  # there are none, or they are no longer valid
+    DENIED = "denied"  # they are valid, but do not permit this
+    REFUSED = "refused"  # the request itself is wrong
+    UNKNOWN = "unknown"  # it is refused, with a code that says nothing to seerd
+
+
+AGAIN = frozenset({ErrorKind.THROTTLED, ErrorKind.UNCLEAR})
+"""Kinds after which the same call may succeed."""
+
+
+class AwsError(CloudError):
+    """A call was not carried out, or it is not known whether it was.
+
+    kind    what that means for the caller
+    code    AWS's name for the cause
+    said    AWS's own words; empty: it has said nothing
+    status  the answer's HTTP status; 0: there was no answer
+    """
+
+    def __init__(
+        self, why: str, kind: ErrorKind, code: str, said: str = "", status: int = 0
+    ) -> None:
+        super().__init__(why)
+        self.kind = kind
+        self.code = code
+        self.said = said
+        self.status = status
+
+
+_LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
+_NONE_LEFT = (
+    "AWS has none of these to give in that zone at the moment; more types in "
+    "`cluster.instance_type`, more `cluster.subnets` or another region may have some"
+)
+
+_CODES: dict[ErrorKind, dict[str, str]] = {
+    ErrorKind.THROTTLED: {
+        "RequestLimitExceeded": "",
+        "Throttling": "",
+        "ThrottlingException": "",
+        "ThrottledException": "",
+        "TooManyRequestsException": "",
+        "EC2ThrottledException": "",
+        "SlowDown": "",
+        "ConcurrentTagAccess": "",
+        "ConcurrentModification": "",
+    },
+    ErrorKind.UNCLEAR: {
+        "InternalError": "",
+        "InternalFailure": "",
+        "InternalServerError": "",
+        "ServiceUnavailable": "",
+        "ServiceUnavailableException": "",
+        "Unavailable": "",
+        "RequestTimeout": "",
+        "RequestTimeoutException": "",
+        "Server.InternalError": "",
+    },
+    ErrorKind.CAPACITY: {
+        "InsufficientInstanceCapacity": _NONE_LEFT,
+        "InsufficientHostCapacity": _NONE_LEFT,
+        "InsufficientReservedInstanceCapacity": _NONE_LEFT,
+        "InsufficientCapacity": _NONE_LEFT,
+        "ReservationCapacityExceeded": (
+            "the capacity reservation has no room left; enlarge it, or name other "
+            "`cluster.subnets` or types"
+        ),
+        "SpotMaxPriceTooLow": (
+            'the spot price is above `cluster.price`; raise it, or use market = "on-demand"'
+        ),
+        "InsufficientFreeAddressesInSubnet": (
+            "the subnet has no free address left; give a larger one in `cluster.subnets`"
+        ),
+    },
+    ErrorKind.ELSEWHERE: {
+        "Unsupported": (
+            "this instance type is not offered there in this form; name others in "
+            "`cluster.instance_type` or `cluster.subnets`"
+        ),
+        "InvalidAvailabilityZone": (
+            "the zone does not take new instances; name other `cluster.subnets`"
+        ),
+        "UnsupportedOperation": (
+            "this instance type cannot be launched in this form; name others in "
+            "`cluster.instance_type`, or another `cluster.image`"
+        ),
+    },
+    ErrorKind.QUOTA: {
+        "VcpuLimitExceeded": (
+            "your account's vCPU quota for this kind of instance is used up; "
+            "ask for more under Service Quotas, EC2"
+        ),
+        "InstanceLimitExceeded": (
+            "your account's instance quota is used up; ask for more under Service Quotas, EC2"
+        ),
+        "MaxSpotInstanceCountExceeded": (
+            "your account's spot quota is used up; ask for more "
+            '(Service Quotas), or use market = "on-demand"'
+        ),
+        "VolumeLimitExceeded": (
+            "your account's quota for volumes is used up; delete some, or "
+            "ask for more under Service Quotas, EBS"
+        ),
+        "MaxIOPSLimitExceeded": (
+            "your account's quota for volumes is used up; delete some, or "
+            "ask for more under Service Quotas, EBS"
+        ),
+        "PendingVerification": (
+            "AWS is still verifying your account for this region; this takes up to four hours: "
+            "repeat the command then, or take another `cluster.region`"
+        ),
+    },
+    ErrorKind.GONE: {
+        "InvalidInstanceID.NotFound": "EC2 does not know this instance",
+        "InvalidVolume.NotFound": "EC2 does not know this volume",
+        "ParameterNotFound": "there is no such parameter in this region; check `cluster.image`",
+        "NoSuchResourceException": "AWS knows no such quota",
+        "NoSuchEntity": "the account has no such role",
+    },
+    ErrorKind.SPENT: {
+        "IdempotentInstanceTerminated": "the instance of an earlier try of this launch has ended",
+        "IdempotentParameterMismatch": "an earlier try of this launch asked for something else",
+    },
+    ErrorKind.CREDENTIALS: {
+        "AuthFailure": (
+            "AWS does not accept the credentials: are they for this account and "
+            "region, and is this machine's clock right?"
+        ),
+        "InvalidClientTokenId": (
+            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
+        ),
+        "UnrecognizedClientException": (
+            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
+        ),
+        "InvalidAccessKeyId": (
+            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
+        ),
+        "SignatureDoesNotMatch": (
+            "AWS does not accept the signature: the secret key is wrong, or this machine's clock is"
+        ),
+        "RequestExpired": (
+            f"the credentials have expired, or this machine's clock is wrong; {_LOG_IN}"
+        ),
+        "ExpiredToken": f"the credentials have expired; {_LOG_IN}",
+        "ExpiredTokenException": f"the credentials have expired; {_LOG_IN}",
+        "MissingAuthenticationToken": f"there are no credentials; {_LOG_IN}",
+        "OptInRequired": (
+            "this account may not use this service or region yet; enable it in the console"
+        ),
+        "Blocked": "AWS has blocked this account; ask AWS support",
+    },
+    ErrorKind.DENIED: {
+        "UnauthorizedOperation": (
+            "your credentials do not permit it; `seerd doctor` prints a policy that does"
+        ),
+        "AccessDenied": (
+            "your credentials do not permit it; `seerd doctor` prints a policy that does"
+        ),
+        "AccessDeniedException": (
+            "your credentials do not permit it; `seerd doctor` prints a policy that does"
+        ),
+        "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (
+            "the account has no role for spot instances yet, and these credentials may not make "
+            "it; have it made once: "
+            "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+        ),
+        "OperationNotPermitted": (
+            "AWS does not permit it, perhaps because of termination protection"
+        ),
+    },
+    # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+    ErrorKind.REFUSED: {
+        "InvalidParameterValue": (
+            "AWS does not take a value of `[cluster]`; change the one that it names here"
+        ),
+        "InvalidParameterCombination": (
+            "AWS does not take these values of `[cluster]` together; change one that it names here"
+        ),
+        "TagPolicyViolation": (
+            "a tag policy of your organization forbids it; change `cluster.tags`, or the policy"
+        ),
+        "InvalidParameter": "",
+        "InvalidUserData.Malformed": "",
+        "MissingParameter": "",
+        "UnknownParameter": "",
+        "ValidationError": "",
+        "ValidationException": "",
+        "InvalidAMIID.NotFound": (
+            "there is no such image in this region; check `cluster.image` and `cluster.region`"
+        ),
+        "InvalidAMIID.Malformed": "this is no image id; check `cluster.image`",
+        "InvalidAMIID.Unavailable": (
+            "the image cannot be used (it is deregistered, or not ready); check `cluster.image`"
+        ),
+        "InvalidAMIName.NotFound": (
+            "there is no such image in this region; check `cluster.image` and `cluster.region`"
+        ),
+        "InvalidInstanceType": (
+            "there is no such instance type in this region; check `cluster.instance_type`"
+        ),
+        "InvalidKeyPair.NotFound": "there is no such key pair in this region; check `cluster.key`",
+        "InvalidSubnetID.NotFound": (
+            "there is no such subnet in this region; check `cluster.subnets`"
+        ),
+        "InvalidSubnet": "the subnet cannot be used; check `cluster.subnets`",
+        "InvalidGroup.NotFound": (
+            "there is no such security group in the subnet's network; "
+            "check `cluster.security_groups`"
+        ),
+        "InvalidSecurityGroupID.NotFound": (
+            "there is no such security group in this region; check `cluster.security_groups`"
+        ),
+        "InvalidGroupId.Malformed": "this is no security group id; check `cluster.security_groups`",
+        "InvalidBlockDeviceMapping": (
+            "the disk cannot be made so; check `cluster.volume_gb` against the image"
+        ),
+        "MissingInput": (
+            "AWS misses a parameter; without `cluster.subnets` the region needs a default network"
+        ),
+        "VPCIdNotSpecified": "there is no default network in this region; give `cluster.subnets`",
+        "DefaultVpcDoesNotExist": (
+            "there is no default network in this region; give `cluster.subnets`"
+        ),
+    },
+}
+
+MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
+    (
+        "AuthFailure",
+        "Not authorized for images",
+        ErrorKind.REFUSED,
+        "the image is not shared with your account; check `cluster.image`, or have it shared",
+    ),
+    (
+        "OptInRequired",
+        "Marketplace",
+        ErrorKind.REFUSED,
+        "the image is sold on AWS Marketplace; accept its terms there, or change `cluster.image`",
+    ),
+    (
+        "InvalidParameterCombination",
+        "not eligible for Free Tier",
+        ErrorKind.REFUSED,
+        "your account is on AWS's free plan, which has no such instances; upgrade the plan",
+    ),
+    (
+        "AccessDenied",
+        "perform: kms:",
+        ErrorKind.DENIED,
+        (
+            "the bucket is encrypted with a key that your credentials may not use; permit what AWS "
+            "names here, on that key"
+        ),
+    ),
+)
+"""Codes that mean something else when AWS's message has these words."""
+
+KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
+_TEXT_OF = {code: text for codes in _CODES.values() for code, text in codes.items()}
+
+_NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
+_LOST = (
+    ResponseParserError,
+    boto.HTTPClientError,
+    boto.ConnectionError,
+    BrokenHttpError,
+    IncompleteReadError,
+    OSError,
+    TimeoutError,
+)
+
+SETUP: tuple[tuple[type[Exception], ErrorKind, str], ...] = (
+    (
+        boto.NoCredentialsError,
+        ErrorKind.CREDENTIALS,
+        (
+            "there are no AWS credentials here; run `aws configure` or `aws sso login`, or set "
+            "AWS_PROFILE"
+        ),
+    ),
+    (
+        boto.PartialCredentialsError,
+        ErrorKind.CREDENTIALS,
+        "the AWS credentials are incomplete; set both the access key and the secret key",
+    ),
+    (
+        boto.CredentialRetrievalError,
+        ErrorKind.CREDENTIALS,
+        f"the AWS credentials could not be had; {_LOG_IN}",
+    ),
+    (boto.TokenRetrievalError, ErrorKind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
+    (boto.SSOError, ErrorKind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
+    (
+        boto.ProfileNotFound,
+        ErrorKind.CREDENTIALS,
+        "there is no such AWS profile; check AWS_PROFILE and ~/.aws/config",
+    ),
+    (
+        boto.NoRegionError,
+        ErrorKind.CREDENTIALS,
+        "no AWS region is named; set `cluster.region` or AWS_DEFAULT_REGION",
+    ),
+    (boto.ParamValidationError, ErrorKind.REFUSED, "a value in the spec does not fit"),
+)
+
+
+def told(error: Exception, doing: str) -> AwsError:
+    """Describe why a call failed in plain words; `doing` says what was tried ("launching an
+    instance").
+    """
+    if isinstance(error, boto.ClientError):
+        return _answered(error, doing)
+    for kind_of_error, kind, text in SETUP:
+        if isinstance(error, kind_of_error):
+            return AwsError(f"{doing}: {text} ({_short(error)})", kind, type(error).__name__)
+    if isinstance(error, _NEVER_SENT):
+        return AwsError(
+            f"{doing}: AWS cannot be reached ({_short(error)})",
+            ErrorKind.THROTTLED,
+            type(error).__name__,
+        )
+    if isinstance(error, _LOST):
+        return AwsError(
+            f"{doing}: no answer came from AWS ({_short(error)})",
+            ErrorKind.UNCLEAR,
+            type(error).__name__,
+        )
+    return AwsError(f"{doing}: {_short(error)}", ErrorKind.REFUSED, type(error).__name__)
+
+
+def kind_of(code: str, status: int) -> ErrorKind:
+    """Return what this error code with this HTTP status means.
+
+    The code counts first: EC2 says InsufficientInstanceCapacity with status 500
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html). There will be codes that
+    nobody knows today, and they may be about one place or one moment only.
+    """
+    if code in KIND_OF:
+        return KIND_OF[code]
+    if status in {429, 503}:
+        return ErrorKind.THROTTLED if status == 429 else ErrorKind.UNCLEAR
+    return ErrorKind.UNCLEAR if status >= 500 else ErrorKind.UNKNOWN
+
+
+def _answered(error: boto.ClientError, doing: str) -> AwsError:
+    answer = error.response.get("Error", {})
+    code, message = str(answer.get("Code", "")), str(answer.get("Message", "")).strip()
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    kind = kind_of(code, status)
+    text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
+    said = _decoded(message)
+    for its_code, words, its_kind, its_text in MEANT:
+        if its_code == code and words in message:
+            kind, text = its_kind, its_text
+    return AwsError(f"{doing}: {text} ({code}: {said})", kind, code, said, status)
+
+
+_DEFAULTS = {
+    ErrorKind.THROTTLED: "AWS asks for fewer calls; all that your account runs there shares them",
+    ErrorKind.UNCLEAR: "AWS had a failure of its own; health.aws.amazon.com shows whether it lasts",
+    ErrorKind.REFUSED: "AWS does not take the request",
+    ErrorKind.UNKNOWN: "AWS refused, with a code that seerd does not know",
+}
+
+
+def _decoded(message: str) -> str:
+    """Cut off the encoded blob that EC2 appends to a denied call: hundreds of characters for
+    machines.
+    """
+    head, mark, _ = message.partition("Encoded authorization failure message")
+    return (head.strip() if mark else message)[:500]
+
+
+def _short(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,186 @@
+"""The account's own images: made of an instance, waited for, found, removed with their snapshots.
+
+The one rule: an image is known by its name, of which an account has only one in a region, and by
+the tags of the build that made it. If the answer of a call was lost, seerd looks whether the image
+is there, and never makes another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AGAIN, AwsError, ErrorKind
+from seerd.aws.instances import RUN, tagged
+
+CREATE_S = 120.0
+"""For how many seconds EC2 may be busy or broken before the image is given up."""
+
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.2, 10.0
+_FAILED = frozenset({"failed", "error", "invalid", "deregistered"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An image to be made."""
+
+    instance: str  # the instance that it is made of
+    name: str
+    description: str
+    tags: Mapping[str, str]  # tags of the image and its snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class MadeImage:
+    """An image as one answer of EC2 tells it."""
+
+    image: str  # its id
+    name: str
+    state: str
+    why: str  # what EC2 says of its state
+    snapshots: tuple[str, ...]  # where its disks are kept, which is what it costs
+
+
+async def create(cloud: Cloud, wanted: Wanted) -> str:
+    """Let EC2 begin to make an image, and return its id. Raises `AwsError`.
+
+    EC2 shuts the instance down for it and starts it again, so that its file systems are whole
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html).
+    """
+    request: dict[str, Any] = {
+        "InstanceId": wanted.instance,
+        "Name": wanted.name,
+        "Description": wanted.description,
+        "TagSpecifications": _tags(wanted.tags),
+    }
+    end, failures = asyncio.get_running_loop().time() + CREATE_S, 0
+    while True:
+        try:
+            return str((await cloud.once("ec2", "create_image", **request))["ImageId"])
+        except AwsError as error:
+            failures += 1
+            if error.kind not in AGAIN or asyncio.get_running_loop().time() > end:
+                raise
+        await cloud.lanes["create_image"].retries.pause(failures)
+        for made in await find(cloud, wanted.tags[RUN]):  # CreateImage takes no client token
+            return made.image
+
+
+async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> MadeImage:
+    """Wait until an image is available, and return it. `tell` gets the progress, in words, when it
+    changes.
+
+    Raises `AwsError` if the image failed, or took longer than `for_s` seconds.
+    """
+    end, pause_s, told = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
+    while True:
+        made = await _look(cloud, image)
+        if made is not None and made.state == "available":
+            return made
+        if made is not None and made.state in _FAILED:
+            raise AwsError(
+                f"the image {image} is {made.state}: {made.why or 'AWS does not say why'}",
+                ErrorKind.REFUSED,
+                "Image",
+            )
+        if asyncio.get_running_loop().time() > end:
+            raise AwsError(
+                f"the image {image} was not available after {for_s:.0f}s",
+                ErrorKind.UNCLEAR,
+                "Image",
+            )
+        if made is not None and (progress := await _progress(cloud, made)) != told:
+            told = progress
+            tell(progress)
+        await asyncio.sleep(pause_s)
+        pause_s = min(_LONGEST_LOOK_S, pause_s * 1.5)
+
+
+async def named(cloud: Cloud, name: str) -> list[MadeImage]:
+    """Find this account's images of this name: one or none. Raises `AwsError`."""
+    return await _images(cloud, [{"Name": "name", "Values": [name]}])
+
+
+async def find(cloud: Cloud, run: str) -> list[MadeImage]:
+    """Find the images that a build has made, by its tag. Raises `AwsError`."""
+    return await _images(cloud, tagged(RUN, run))
+
+
+async def remove(cloud: Cloud, run: str) -> list[str]:
+    """Remove a build's images and snapshots, and return the ids of those. Raises `AwsError`."""
+    made = await find(cloud, run)
+    snapshots = {snapshot for one in made for snapshot in one.snapshots} | set(
+        await snapshots_of(cloud, run)
+    )
+    for one in made:
+        await _gone(cloud, "deregister_image", ImageId=one.image)
+    for snapshot in sorted(snapshots):
+        await _gone(cloud, "delete_snapshot", SnapshotId=snapshot)
+    return [*(one.image for one in made), *sorted(snapshots)]
+
+
+async def snapshots_of(cloud: Cloud, run: str) -> list[str]:
+    """Find the snapshots that bear a build's tag. Raises `AwsError`."""
+    rows = await cloud.pages(
+        "ec2",
+        "describe_snapshots",
+        lambda a: a["Snapshots"],
+        OwnerIds=["self"],
+        Filters=tagged(RUN, run),
+    )
+    return sorted(row["SnapshotId"] for row in rows)
+
+
+async def _gone(cloud: Cloud, operation: str, **what: Any) -> None:
+    try:
+        await cloud.ask("ec2", operation, **what)
+    except AwsError as error:
+        if not error.code.endswith((".NotFound", ".Unavailable")):
+            raise
+
+
+async def _look(cloud: Cloud, image: str) -> MadeImage | None:
+    """Look up an image; None: EC2 does not know its id yet.
+
+    It asks with a filter, since asking by an unknown id is an error, and EC2 may not know a new id
+    yet.
+    """
+    found = await _images(cloud, [{"Name": "image-id", "Values": [image]}])
+    return found[0] if found else None
+
+
+async def _images(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[MadeImage]:
+    answer = await cloud.ask("ec2", "describe_images", Owners=["self"], Filters=list(filters))
+    return [_made(row) for row in answer["Images"]]
+
+
+def _made(row: Mapping[str, Any]) -> MadeImage:
+    disks = [disk.get("Ebs", {}).get("SnapshotId") for disk in row.get("BlockDeviceMappings", [])]
+    return MadeImage(
+        row["ImageId"],
+        row.get("Name", ""),
+        row.get("State", ""),
+        row.get("StateReason", {}).get("Message", ""),
+        tuple(disk for disk in disks if disk),
+    )
+
+
+async def _progress(cloud: Cloud, made: MadeImage) -> str:
+    if not made.snapshots:
+        return f"the image {made.image} is {made.state}"
+    filters = [{"Name": "snapshot-id", "Values": list(made.snapshots)}]
+    rows = await cloud.pages("ec2", "describe_snapshots", lambda a: a["Snapshots"], Filters=filters)
+    parts = ", ".join(f"{row['SnapshotId']} {row.get('Progress') or '0%'}" for row in rows)
+    return (
+        f"the image {made.image} is {made.state}; snapshot {parts}"
+        if parts
+        else f"the image {made.image} is {made.state}"
+    )
+
+
+def _tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+    return [{"ResourceType": kind, "Tags": pairs} for kind in ("image", "snapshot")]

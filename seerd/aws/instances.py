@@ -1,0 +1,186 @@
+"""Instances and volumes as EC2 tells of them, by the tags that seerd gives them.
+
+The one rule: what EC2 says is a claim about some moment after the question was asked, and it may
+lag behind (docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html). Nothing here
+concludes from silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from seerd.aws.cloud import Cloud
+
+RUN, COMMAND, NAME, OWNER, HARD_END = (
+    "seerd:run",
+    "seerd:command",
+    "seerd:name",
+    "seerd:owner",
+    "seerd:hard-end",
+)
+"""The tags of everything that seerd makes."""
+
+ENDING = frozenset({"shutting-down", "terminated"})
+"""States that are not billed and that an instance never leaves again
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html). `shutting-down` may last
+for minutes, with GPUs for more than five (github.com/aws/karpenter-provider-aws/issues/7019).
+"""
+
+MOST_VALUES = 200
+"""Of all filters of a call (docs.aws.amazon.com/AWSEC2/latest/APIReference/
+API_DescribeInstances.html).
+"""
+
+_PAGE = 1000
+_WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenInstance:
+    """An instance as one answer of EC2 tells it. Times are wall clock, seconds since 1970."""
+
+    instance: str
+    state: str
+    tags: Mapping[str, str]
+    launched_at: float  # when EC2 took the launch
+    ended_at: float | None  # when its end was asked for; None if EC2 does not say
+    reason: tuple[str, str]  # (code, text) of its state
+    private: str  # its private address; empty if it has none
+    public: str  # its public address; empty if it has none
+    type: str
+    zone: str  # its availability zone
+    spot: bool  # whether it is a spot instance
+
+    @property
+    def token(self) -> str:
+        """The launch that it belongs to; empty if it has no such tag."""
+        return self.tags.get(COMMAND, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A disk as one answer of EC2 tells it."""
+
+    volume: str  # its id
+    state: str
+    tags: Mapping[str, str]
+    gb: int  # its size in GB
+    made_at: float  # when it was made, wall clock, seconds since 1970
+    holders: frozenset[str] = frozenset()  # the instances that it is attached to
+
+    def ends_with(self, ending: AbstractSet[str]) -> bool:
+        """Return whether it goes by itself: EC2 deletes it already, or will with the last of these
+        instances, which are ending.
+        """
+        if self.state == "deleting":
+            return True
+        return self.state == "in-use" and bool(self.holders) and self.holders <= ending
+
+
+@dataclass(frozen=True, slots=True)
+class EndedInstance:
+    """What EC2 answers to a termination."""
+
+    instance: str
+    before: str  # its state before
+    now: str  # its state now
+
+
+def tagged(tag: str, value: str) -> list[dict[str, Any]]:
+    """Make the filter for everything with this tag."""
+    return [{"Name": f"tag:{tag}", "Values": [value]}]
+
+
+async def find(
+    cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0
+) -> list[SeenInstance]:
+    """Find all instances that fit the filters, in the order of their launches. Raises `AwsError`.
+
+    EC2 lists instances that have ended for about an hour.
+    """
+    rows = await cloud.pages(
+        "ec2",
+        "describe_instances",
+        lambda answer: [row for group in answer["Reservations"] for row in group["Instances"]],
+        patience_s=patience_s,
+        Filters=list(filters),
+        MaxResults=_PAGE,
+    )
+    return sorted(map(seen, rows), key=lambda s: (s.launched_at, s.instance))
+
+
+async def find_among(cloud: Cloud, name: str, values: Sequence[str]) -> list[SeenInstance]:
+    """Find the instances of which the filter's `name` is one of these values, however many they
+    are. Raises `AwsError`.
+    """
+    parts = [values[at : at + MOST_VALUES] for at in range(0, len(values), MOST_VALUES)]
+    found = [await find(cloud, [{"Name": name, "Values": list(part)}]) for part in parts]
+    return [seen for part in found for seen in part]
+
+
+async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Volume]:
+    """Find all volumes that fit the filters. Raises `AwsError`."""
+    rows = await cloud.pages(
+        "ec2", "describe_volumes", lambda a: a["Volumes"], Filters=list(filters), MaxResults=500
+    )
+    return [
+        Volume(
+            row["VolumeId"],
+            row["State"],
+            _tags(row),
+            row.get("Size", 0),
+            row["CreateTime"].timestamp(),
+            frozenset(one["InstanceId"] for one in row.get("Attachments", [])),
+        )
+        for row in rows
+    ]
+
+
+async def end(cloud: Cloud, instances: Sequence[str]) -> dict[str, EndedInstance]:
+    """Ask once for the end of these instances, when the turn has come. Return what EC2 has answered
+    for each. Raises `AwsError`.
+    """
+    answer = await cloud.call("ec2", "terminate_instances", InstanceIds=list(instances))
+    return {
+        row["InstanceId"]: EndedInstance(
+            row["InstanceId"], row["PreviousState"]["Name"], row["CurrentState"]["Name"]
+        )
+        for row in answer["TerminatingInstances"]
+    }
+
+
+def seen(row: Mapping[str, Any]) -> SeenInstance:
+    """Read one instance of an answer of DescribeInstances or RunInstances."""
+    reason = row.get("StateReason", {})
+    return SeenInstance(
+        instance=row["InstanceId"],
+        state=row["State"]["Name"],
+        tags=_tags(row),
+        launched_at=row["LaunchTime"].timestamp(),
+        ended_at=_moment(row.get("StateTransitionReason") or ""),
+        reason=(reason.get("Code") or "", reason.get("Message") or ""),
+        private=row.get("PrivateIpAddress") or "",
+        public=row.get("PublicIpAddress") or "",
+        type=row.get("InstanceType", ""),
+        zone=row.get("Placement", {}).get("AvailabilityZone", ""),
+        spot=row.get("InstanceLifecycle") == "spot",
+    )
+
+
+def _tags(row: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in row.get("Tags", [])}
+
+
+def _moment(text: str) -> float | None:
+    """Read the time from "User initiated (2026-01-31 12:00:00 GMT)", seconds since 1970."""
+    match = _WHEN.search(text)
+    return (
+        datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+        if match
+        else None
+    )

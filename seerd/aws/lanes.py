@@ -1,0 +1,137 @@
+"""Who may call AWS now: each kind of call has a lane of its own, so that none waits behind another.
+
+The one rule: EC2 gives each action of an account and region a bucket of tokens, and refuses calls
+that find none (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html). A lane has a
+smaller bucket of its own and waits here: a call that is refused takes a token as well, and others
+use the account too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from seerd.aws.errors import ErrorKind
+from seerd.aws.retrying import Retries
+
+AT_ONCE = 8
+"""The most calls of a lane that are under way at any time."""
+
+SLOWER, SLOWEST = 1.4, 4.0
+"""Each time that a lane is throttled it takes so many times as long from one call to the next, and
+in the end this many times.
+"""
+
+LIMITS = {
+    "run_instances": (3.0, 1.8),
+    "terminate_instances": (50.0, 4.0),
+    "describe_instances": (50.0, 10.0),
+}
+"""What a bucket holds and how many tokens come back in a second. EC2's own are 5 and 2, 100 and 5,
+100 and 20.
+
+RunInstances has little to give away. Two tokens and a tenth are left, since calls do not arrive as
+evenly as they are sent.
+"""
+
+
+class Bucket:
+    """Tokens for calls. All moments are in seconds of one clock."""
+
+    def __init__(self, most: float, per_s: float) -> None:
+        self._most = self._left = most
+        self._best = self._per_s = per_s
+        self._at: float | None = None
+
+    @property
+    def per_s(self) -> float:
+        """How many tokens come back in a second at present."""
+        return self._per_s
+
+    def wait_s(self, now: float) -> float:
+        """Return the seconds until there is a token."""
+        self._refill(now)
+        return max(0.0, (1.0 - self._left) / self._per_s)
+
+    def take(self, now: float) -> None:
+        """Take a token, also one that is yet to come."""
+        self._refill(now)
+        self._left -= 1.0
+
+    def throttled(self, now: float) -> None:
+        """AWS has refused a call: others use the account too. Begin anew, at a slower pace."""
+        self._refill(now)
+        self._left = min(self._left, 0.0)
+        self._per_s = max(self._best / SLOWEST, self._per_s / SLOWER)
+
+    def accepted(self, now: float) -> None:
+        """AWS has taken a call: come back to the full pace by and by."""
+        self._refill(now)
+        self._per_s = min(self._best, self._per_s + self._best / SLOWEST)
+
+    def _refill(self, now: float) -> None:
+        since = now if self._at is None else self._at
+        self._left = min(self._most, self._left + max(0.0, now - since) * self._per_s)
+        self._at = now
+
+
+class Lane:
+    """The calls of one kind: first come, first served."""
+
+    def __init__(self, limit: tuple[float, float] | None) -> None:
+        self.gate = asyncio.Semaphore(AT_ONCE)
+        self.retries = Retries()
+        self._bucket = None if limit is None else Bucket(*limit)
+        self._queue = asyncio.Lock()
+
+    async def turn(self, wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Wait until a call may be made. Return whether it is still `wanted` then, which is asked
+        again when those before have had their turn; if it is not, no token is taken.
+        """
+        if self._bucket is None:
+            return wanted()
+        async with self._queue:
+            if not wanted():
+                return False
+            await asyncio.sleep(self._bucket.wait_s(_now()))
+            if not wanted():
+                return False
+            self._bucket.take(_now())
+            return True
+
+    async def again(self, failures: int) -> None:
+        """Wait until a call that has failed so often in a row (1 or more) may be repeated. It goes
+        before those that were never made: it may have brought something that nobody knows of.
+        """
+        await self.retries.pause(failures)
+        if self._bucket is not None:
+            wait_s = self._bucket.wait_s(_now())
+            self._bucket.take(_now())
+            await asyncio.sleep(wait_s)
+
+    def answered(self, refusal: ErrorKind | None = None) -> None:
+        """Learn from the outcome of a call whether more of them may be made, or fewer."""
+        if self._bucket is None or refusal is ErrorKind.UNCLEAR:
+            return
+        if refusal is ErrorKind.THROTTLED:
+            self._bucket.throttled(_now())
+        else:
+            self._bucket.accepted(_now())
+
+
+class CallLanes:
+    """The lanes of one account in one region: one for each action that has a limit, and one for all
+    others.
+    """
+
+    def __init__(self) -> None:
+        self._lanes = {action: Lane(limit) for action, limit in LIMITS.items()}
+        self._others = Lane(None)
+
+    def __getitem__(self, action: str) -> Lane:
+        """The lane of this action, as botocore names it."""
+        return self._lanes.get(action, self._others)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

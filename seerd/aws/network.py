@@ -1,0 +1,115 @@
+"""What surrounds an instance: security groups, key pairs, and where types are offered.
+
+The one rule: rules of a group are read as they are; the caller decides whether they suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seerd.aws.cloud import Cloud
+
+PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Traffic that a security group lets in."""
+
+    protocol: str  # "-1": every protocol
+    first: int | None  # the lowest port; None: all
+    last: int | None  # the highest port; None: all
+    networks: tuple[str, ...]  # CIDRs that it may come from
+    groups: tuple[str, ...]  # security groups whose members it may come from
+    lists: tuple[str, ...] = ()  # prefix lists that it may come from
+
+    @property
+    def everything(self) -> bool:
+        """Whether the rule covers all traffic."""
+        return self.protocol == "-1"
+
+    def takes_tcp(self, port: int) -> bool:
+        """Tell whether the rule covers TCP to this port."""
+        if self.everything:
+            return True
+        inside = self.first is None or self.last is None or self.first <= port <= self.last
+        return self.protocol in {"tcp", "6"} and inside
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityGroup:
+    """A security group."""
+
+    group: str  # its id
+    name: str
+    vpc: str  # its network
+    rules: tuple[Rule, ...]  # which traffic it lets in
+
+
+async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityGroup]:
+    """Look up these groups; if none is named, the default one of this network. Raises
+    `AwsError`.
+    """
+    request: dict[str, Any] = (
+        {"GroupIds": list(named)}
+        if named
+        else {
+            "Filters": [
+                {"Name": "vpc-id", "Values": [vpc]},
+                {"Name": "group-name", "Values": ["default"]},
+            ]
+        }
+    )
+    rows = await cloud.pages(
+        "ec2",
+        "describe_security_groups",
+        lambda a: a["SecurityGroups"],
+        patience_s=PATIENCE_S,
+        **request,
+    )
+    return [
+        SecurityGroup(
+            r["GroupId"],
+            r.get("GroupName", ""),
+            r.get("VpcId", ""),
+            tuple(map(_rule, r.get("IpPermissions", []))),
+        )
+        for r in rows
+    ]
+
+
+async def check_key(cloud: Cloud, name: str) -> None:
+    """Check that there is such a key pair. Raises `AwsError` if there is none."""
+    await cloud.ask("ec2", "describe_key_pairs", patience_s=PATIENCE_S, KeyNames=[name])
+
+
+async def offers(cloud: Cloud, names: Sequence[str]) -> dict[str, set[str]]:
+    """List the zones in which each of these types is offered. Raises `AwsError`."""
+    rows = await cloud.pages(
+        "ec2",
+        "describe_instance_type_offerings",
+        lambda a: a["InstanceTypeOfferings"],
+        patience_s=PATIENCE_S,
+        LocationType="availability-zone",
+        Filters=[{"Name": "instance-type", "Values": list(names)}],
+    )
+    zones: dict[str, set[str]] = {name: set() for name in names}
+    for row in rows:
+        zones.setdefault(row["InstanceType"], set()).add(row["Location"])
+    return zones
+
+
+def _rule(row: dict[str, Any]) -> Rule:
+    networks = [r["CidrIp"] for r in row.get("IpRanges", [])] + [
+        r["CidrIpv6"] for r in row.get("Ipv6Ranges", [])
+    ]
+    return Rule(
+        str(row.get("IpProtocol", "")),
+        row.get("FromPort"),
+        row.get("ToPort"),
+        tuple(networks),
+        tuple(r["GroupId"] for r in row.get("UserIdGroupPairs", []) if "GroupId" in r),
+        tuple(r["PrefixListId"] for r in row.get("PrefixListIds", [])),
+    )

@@ -1,0 +1,216 @@
+"""The least rights that a coordinator needs, as an IAM policy.
+
+The one rule: a pure function of the spec. Where EC2 can restrict a right to seerd's own resources,
+it is restricted to those with the tag `seerd:run`
+(docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from seerd.aws.instances import RUN
+from seerd.aws.rights import NOBODY, NOTHING, SPOT_ROLE, SPOT_SERVICE
+
+Statement = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a spec uses."""
+
+    region: str  # "*" if not known
+    account: str  # "*" if not known
+    image: str  # `ami-...` or `ssm:/path`
+    subnets: tuple[str, ...]  # empty: any
+    groups: tuple[str, ...]  # security groups; empty: any
+    key: str | None  # an EC2 key pair; None: none
+    spot: bool  # whether instances are spot instances
+    store: tuple[str, str]  # (bucket, prefix) of checkpoints
+    data: tuple[tuple[str, str], ...] = ()  # (bucket, prefix) of each set of data
+
+
+def policy(needs: Needs) -> dict[str, Any]:
+    """Make the policy document."""
+    statements = [
+        _looking(needs),
+        *_image(needs),
+        *_launching(needs),
+        *_ending(needs),
+        *_storing(needs),
+        _encrypted(needs),
+        *_spot_role(needs),
+    ]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def canary_policy(needs: Needs, session: str) -> dict[str, Any]:
+    """Make the policy document for `seerd canary`: that of a run, and what a run never does. It
+    bids for a spot instance, reboots one of its own, and makes sessions of this name that may do no
+    more than a run (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
+    """
+    own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
+    user = f"arn:{partition(needs.region)}:sts::{needs.account}:federated-user/{session}"
+    wider = replace(needs, image="*", subnets=(), spot=True)
+    document = policy(wider)
+    document["Statement"] += [
+        *(_image(needs)),
+        _allow("RebootInstances", ["ec2:RebootInstances"], _ec2(needs, "instance", "*"), own),
+        _allow("NarrowSessions", ["sts:GetFederationToken"], user),
+    ]
+    return document
+
+
+def _looking(needs: Needs) -> Statement:
+    described = [
+        "Images",
+        "InstanceTypeOfferings",
+        "InstanceTypes",
+        "Instances",
+        "KeyPairs",
+        "SecurityGroups",
+        "Subnets",
+        "Volumes",
+        *(["SpotPriceHistory"] if needs.spot else []),
+    ]
+    reads = [
+        *(f"ec2:Describe{what}" for what in described),
+        "pricing:GetProducts",
+        "servicequotas:GetServiceQuota",
+        "sts:GetCallerIdentity",
+    ]
+    return _allow("Look", reads, "*")
+
+
+def _image(needs: Needs) -> list[Statement]:
+    if not needs.image.startswith("ssm:"):
+        return []
+    path = needs.image.removeprefix("ssm:").lstrip("/")
+    account = "" if path.startswith("aws/") else needs.account
+    arn = f"arn:{partition(needs.region)}:ssm:{needs.region}:{account}:parameter/{path}"
+    return [_allow("ImageParameter", ["ssm:GetParameter"], arn)]
+
+
+def _launching(needs: Needs) -> list[Statement]:
+    made = [
+        "instance",
+        "volume",
+        "network-interface",
+        *(["spot-instances-request"] if needs.spot else []),
+    ]
+    tagged = [_ec2(needs, kind, "*") for kind in made]
+    image = "*" if needs.image.startswith("ssm:") else needs.image
+    used = [
+        _ec2(needs, "image", image, account=""),
+        *_named(needs, "subnet", needs.subnets),
+        *_named(needs, "security-group", needs.groups),
+        *([_ec2(needs, "key-pair", needs.key)] if needs.key else []),
+    ]
+    return [
+        _allow(
+            "LaunchWhatIsTagged",
+            ["ec2:RunInstances"],
+            tagged,
+            {"StringLike": {f"aws:RequestTag/{RUN}": "*"}},
+        ),
+        _allow("LaunchFrom", ["ec2:RunInstances"], used),
+        _allow(
+            "TagInTheLaunch",
+            ["ec2:CreateTags"],
+            tagged,
+            {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+        ),
+    ]
+
+
+def _ending(needs: Needs) -> list[Statement]:
+    own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
+    actions = {"instance": "ec2:TerminateInstances", "volume": "ec2:DeleteVolume"}
+    return [
+        _allow("EndInstances", [actions["instance"]], _ec2(needs, "instance", "*"), own),
+        _allow("DeleteVolumes", [actions["volume"]], _ec2(needs, "volume", "*"), own),
+        _allow(
+            "AskWithoutAnInstance",
+            list(actions.values()),
+            [_ec2(needs, "instance", NOBODY), _ec2(needs, "volume", NOTHING)],
+        ),
+    ]
+
+
+def _storing(needs: Needs) -> list[Statement]:
+    bucket, prefix = needs.store
+    below = "/".join(filter(None, [prefix, "*"]))
+    statements = [
+        _allow("Bucket", ["s3:ListBucket", "s3:ListBucketMultipartUploads"], _s3(needs, bucket)),
+        _allow(
+            "Checkpoints",
+            ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+            _s3(needs, f"{bucket}/{below}"),
+        ),
+    ]
+    if needs.data:
+        buckets = sorted({_s3(needs, name) for name, _ in needs.data})
+        statements.append(_allow("DataBuckets", ["s3:ListBucket"], buckets))
+        statements.append(
+            _allow(
+                "Data", ["s3:GetObject"], [_s3(needs, f"{b}/{prefix}*") for b, prefix in needs.data]
+            )
+        )
+    return statements
+
+
+def _encrypted(needs: Needs) -> Statement:
+    """Permit the use of whatever key in KMS these buckets are encrypted with, by S3 and for their
+    objects alone. The spec does not name the key, and it may be another account's
+    (docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html, "Encryption context":
+    the object's ARN, or with a bucket key the bucket's).
+    """
+    bucket, prefix = needs.store
+    below = "/".join(filter(None, [bucket, prefix, "*"]))
+    names = [bucket, below, *(name for b, p in needs.data for name in (b, f"{b}/{p}*"))]
+    condition = {
+        "StringLike": {
+            "kms:ViaService": "s3.*.amazonaws.com*",
+            "kms:EncryptionContext:aws:s3:arn": [_s3(needs, name) for name in dict.fromkeys(names)],
+        }
+    }
+    keys = f"arn:{partition(needs.region)}:kms:*:*:key/*"
+    return _allow("EncryptedBuckets", ["kms:Decrypt", "kms:GenerateDataKey"], keys, condition)
+
+
+def _spot_role(needs: Needs) -> list[Statement]:
+    """Permit doctor to look for the role that the first spot request of an account needs."""
+    role = f"aws-service-role/{SPOT_SERVICE}/{SPOT_ROLE}"
+    arn = f"arn:{partition(needs.region)}:iam::{needs.account}:role/{role}"
+    return [_allow("SpotRole", ["iam:GetRole"], arn)] if needs.spot else []
+
+
+def partition(region: str) -> str:
+    """Return the partition, the first part of ARNs in this region
+    (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html).
+    """
+    return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(
+        region.rpartition("-")[0].rpartition("-")[0], "aws"
+    )
+
+
+def _named(needs: Needs, kind: str, names: Sequence[str]) -> list[str]:
+    return [_ec2(needs, kind, name) for name in names or ("*",)]
+
+
+def _ec2(needs: Needs, kind: str, name: str, account: str | None = None) -> str:
+    owner = needs.account if account is None else account
+    return f"arn:{partition(needs.region)}:ec2:{needs.region}:{owner}:{kind}/{name}"
+
+
+def _s3(needs: Needs, path: str) -> str:
+    return f"arn:{partition(needs.region)}:s3:::{path}"
+
+
+def _allow(
+    sid: str, actions: list[str], resource: str | list[str], condition: Statement | None = None
+) -> Statement:
+    statement: Statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource}
+    return statement | ({"Condition": condition} if condition else {})

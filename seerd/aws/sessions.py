@@ -1,0 +1,113 @@
+"""Sessions of AWS whose clients take little memory: botocore keeps what it knows of a service as
+objects, 12 MB for EC2 alone, of which a run needs a few of the operations.
+
+The one rule: nothing is left out of what botocore knows but its documentation. Each operation and
+each shape is kept packed until it is asked for.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from botocore.loaders import JSONFileLoader, create_loader
+
+from seerd.aws.lean import without
+
+with without("httpx"):  # which aiobotocore would import, and rich with it
+    import aioboto3
+    from aiobotocore.session import AioSession
+
+WRITTEN: dict[str, Callable[[Path], bytes]] = {
+    ".json": Path.read_bytes,
+    ".json.gz": lambda path: gzip.decompress(path.read_bytes()),
+}
+"""How the files of models are read, by what their names end with."""
+PACKED = ("operations", "shapes")
+
+
+def session(region: str | None = None) -> Any:
+    """Begin a session in this region; None: the one that is configured."""
+    core = AioSession()
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
+    return aioboto3.Session(region_name=region, botocore_session=core)
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """Make the loader for all sessions with this path, so that a model is there once."""
+    loader = create_loader(data_path)
+    loader.file_loader = _Models()
+    return loader
+
+
+class _Models(JSONFileLoader):  # type: ignore[misc]
+    """Reads the files of models as botocore does, but what is large in them piece by piece."""
+
+    def load_file(self, file_path: str) -> Any:
+        """Read a file whose name is given without its ending; None if there is none."""
+        for ending, read in WRITTEN.items():
+            path = Path(file_path + ending)
+            if path.is_file():
+                return READERS.get(Path(file_path).name, _plain)(read(path))
+        return None
+
+
+class _Packed(dict[str, Any]):
+    """Parts of a model by their names, each packed until it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        part = super().__getitem__(name)
+        if isinstance(part, bytes):
+            part = self[name] = _plain(part)
+        return part
+
+    def get(self, name: str, other: Any = None) -> Any:
+        """Return the part of this name, or something else."""
+        try:
+            return self[name]
+        except KeyError:
+            return other
+
+
+def _service(written: bytes) -> dict[str, Any]:
+    model = msgspec.json.decode(written, type=dict[str, msgspec.Raw])
+    return {key: _packed(part) if key in PACKED else _plain(part) for key, part in model.items()}
+
+
+def _endpoints(written: bytes) -> dict[str, Any]:
+    known: dict[str, Any] = _plain(written)
+    for partition in known["partitions"]:
+        partition["services"] = _packed(msgspec.json.encode(partition["services"]))
+    return known
+
+
+def _packed(written: msgspec.Raw | bytes) -> _Packed:
+    parts = msgspec.json.decode(written, type=dict[str, msgspec.Raw])
+    return _Packed(
+        (name, msgspec.json.encode(_undocumented(_plain(part)))) for name, part in parts.items()
+    )
+
+
+def _plain(written: msgspec.Raw | bytes) -> Any:
+    return msgspec.json.decode(written)
+
+
+def _undocumented(part: Any) -> Any:
+    """Leave out the texts of a part of a model. A member of this name is no text."""
+    if isinstance(part, list):
+        return [_undocumented(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: _undocumented(value)
+        for key, value in part.items()
+        if key != "documentation" or not isinstance(value, str)
+    }
+
+
+READERS: dict[str, Callable[[bytes], Any]] = {"service-2": _service, "endpoints": _endpoints}

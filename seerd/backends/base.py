@@ -1,0 +1,146 @@
+"""What the shell needs of any source of instances.
+
+The one rule: every call may be repeated. Launching again under the same token gives the same
+instance, connecting starts an agent only if none answers, and terminating an instance that is gone
+succeeds. Failures are `errors.ProviderError`.
+
+An instance is known by the token of its launch and, once it is there, by its id; either names it.
+Times are wall clock, seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from seerd.clock import unlimited
+
+
+class LineReader(Protocol):
+    """Reads from an agent: an `asyncio.StreamReader`, or a channel over SSH."""
+
+    def readline(self) -> Awaitable[bytes]:
+        """Return the next line with its end, or what was left when the stream ended."""
+
+
+class Writer(Protocol):
+    """Writes to an agent: an `asyncio.StreamWriter`, or a channel over SSH."""
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+Connection = tuple[LineReader, Writer]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When an instance ran, in seconds since 1970."""
+
+    since: float | None = None  # when it began to run; None if it never did
+    until: float | None = None  # when it ended; None while it runs, or if that is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """An instance whose agent takes connections."""
+
+    instance: str
+    gpus: int
+    since: float  # when it began to run
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """An instance that is gone, though nobody gave it back."""
+
+    instance: str
+    why: str  # the cause, for people
+    span: Span  # when it ran
+    launch: str = ""  # token of its launch, if it is not known here
+
+
+Adopted = tuple[list[str], list[Loss]]
+"""Instances that are still there after a restart, and rented ones that nobody knew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What there is of a run that is over, one line each."""
+
+    costing: list[str] = field(default_factory=list)  # what may cost money
+    ending: list[str] = field(default_factory=list)  # what is ending by itself and not billed
+
+
+class Provider(Protocol):
+    """A source of instances with an agent on each."""
+
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
+        """Check that instances can be had. To be called before anything else. `lease_s` tells for
+        how many seconds an agent that is started now may go on without having heard from the
+        daemon. Raises `ProviderError` if none can be had at all (credentials, network).
+        """
+
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
+        """Return which of the instances `known` are still there after a restart. All other
+        instances of the run are given back, except those of the launches `tokens`, which are still
+        under way; of others that were rented, return when they ran.
+        """
+
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+        """Launch one instance for this token. Returns once its agent takes connections.
+        `orphan_timeout_s`: after how many seconds without ever having had an agent the instance
+        ends itself; None: never.
+
+        Raises `errors.LaunchError`, after everything that the launch had brought was given back.
+        The error says what went wrong, whether to ask again and when the instance ran.
+        """
+
+    async def connect(self, instance: str) -> Connection:
+        """Return a byte stream to the instance's agent, which is started if it does not run."""
+
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        """End the agent because it speaks another version of the protocol, but keep the instance.
+        Its trials may save for at most `grace_s` seconds. The next `connect` starts a new agent,
+        which reads the old one's journal.
+        """
+
+    def journal(self, instance: str) -> Path | None:
+        """Return where the journal of the instance's agent is, if it is a file of this machine with
+        times by its clock; else None.
+        """
+
+    def address(self, instance: str) -> str:
+        """Return the address at which other instances reach this one."""
+
+    async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
+        """End the instance and everything on it. If `name` is a token: everything that this launch
+        has brought or would still bring.
+
+        Returns when nothing of it costs any more. A machine that costs nothing by itself and cannot
+        be reached is waited for at most `spare_s` seconds: what runs there ends with its agent's
+        lease.
+        """
+
+    async def loss(self) -> Loss:
+        """Wait for the next instance that is found to be gone. May wait for ever."""
+
+    async def leftovers(self) -> Leftovers:
+        """Ask what there still is of the run: instances and volumes."""
+
+    async def close(self) -> None:
+        """Close all connections; ends nothing."""
+
+
+async def never() -> Loss:
+    """Wait for ever: the `loss` of a provider whose instances cannot vanish."""
+    import asyncio  # only a daemon waits; whoever reads what it has left does not
+
+    forever: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
+    return await forever

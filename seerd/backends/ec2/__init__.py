@@ -1,0 +1,1 @@
+"""Instances of EC2: launched, watched, ended."""

@@ -1,0 +1,313 @@
+"""The run's instances together: watching all of them with one question at a time, finding those of
+a launch, and ending them.
+
+The one rule: an instance of this run that EC2 has and nobody here knows is ended, never used. An
+instance may cost money only while someone accounts for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from seerd.aws import instances
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AGAIN, AwsError, ErrorKind
+from seerd.aws.instances import COMMAND, ENDING, RUN, SeenInstance, tagged
+from seerd.backends.base import Loss, Span
+from seerd.backends.ec2.ending import Endings
+from seerd.backends.ec2.register import FORGET_S, Register, RegisterEntry
+from seerd.backends.ec2.request import Candidate, client_token
+from seerd.clock import wall
+from seerd.errors import ProviderError
+
+BUSY_S = 0.5
+CALM_S = 5.0
+"""From one question to the next, seconds: `BUSY_S` while a start or an end is awaited, otherwise
+`CALM_S`. An order asks at once, and so does a broken connection.
+
+An instance is charged from the last question before its start until its end. EC2 dates most ends to
+the second (StateTransitionReason); where it does not, the instance is charged until the first
+answer that tells of its end. Every question takes one of the twenty a second that EC2 lets an
+account ask (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html), and is an event of
+CloudTrail's, of which copies cost money (aws.amazon.com/cloudtrail/pricing).
+"""
+SLOW_S = 1.0
+"""The pause after a question that failed, and the longest rest because an answer was slow, seconds.
+"""
+RESTS = 2
+"""A pause is at least this many times as long as the last answer took: with hundreds of instances,
+EC2 or this machine has enough to do.
+"""
+PATIENCE_S = 5.0
+"""How long one answer is waited for while EC2 is busy, seconds."""
+
+HUNT_S = 15.0
+"""How long after a launch of unknown outcome EC2 is asked for what it brought, seconds. The watch
+ends what shows up later.
+"""
+
+HUNT_POLL_S = 1.0
+
+
+MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.UNKNOWN})
+MEND_S = 240.0
+"""How long a refusal that a person may put right is borne, seconds: longer than an agent's lease,
+its trials' last save and its last upload.
+"""
+PAST_END_S = 120.0
+"""How long after the hard end, when instances switch themselves off, EC2's confirmation of an end
+is still waited for, seconds.
+"""
+
+Result = TypeVar("Result")
+
+
+class Ec2Fleet:
+    """All instances of one run, which switch themselves off at `hard_end` (wall clock, seconds
+    since 1970).
+
+    `busy`: says whether a launch of this token is under way that does not know its instance yet.
+    `places`: where launches have asked.
+    """
+
+    def __init__(
+        self, run: str, hard_end: float, cloud: Cloud, busy: Callable[[str], bool]
+    ) -> None:
+        self.register = Register()
+        self.places: Sequence[Candidate] = ()
+        self._losses: asyncio.Queue[Loss] = asyncio.Queue()
+        self.blind: AwsError | None = None
+        self._run = run
+        self._hard_end = hard_end
+        self._cloud = cloud
+        self._endings = Endings(cloud)
+        self._busy = busy
+        self._news = asyncio.Condition()
+        self._nudge = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+        self._strays: set[asyncio.Task[None]] = set()
+
+    def prolong(self, hard_end: float) -> None:
+        """Expect instances until later. `hard_end`: wall clock, seconds since 1970."""
+        self._hard_end = hard_end
+
+    def watch(self) -> None:
+        """Start watching; if the watch runs already, have it ask again at once."""
+        self._nudge.set()
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._keep_watching())
+
+    async def loss(self) -> Loss:
+        """Wait for the next loss. If a bug has ended the watch, raises its exception."""
+        return await self._unless_blind(self._losses.get())
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait until `true()` holds, which is tried after each of EC2's answers. If a bug has ended
+        the watch, raises its exception.
+        """
+        await self._unless_blind(self._heard(true))
+
+    async def _heard(self, true: Callable[[], bool]) -> None:
+        async with self._news:
+            await self._news.wait_for(true)
+
+    async def _unless_blind(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Await `work`, which waits for something that only the watch can bring. Raises the watch's
+        exception if the watch ends, since `work` would then never end.
+        """
+        self.watch()
+        assert self._watch is not None
+        waiting = asyncio.create_task(work)
+        try:
+            await asyncio.wait({waiting, self._watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                self._watch.result()
+            return await waiting
+        finally:
+            waiting.cancel()
+
+    async def find(self, *, patience_s: float = 60.0) -> list[SeenInstance]:
+        """Ask EC2 for all instances of the run. Raises `AwsError`."""
+        return await instances.find(self._cloud, tagged(RUN, self._run), patience_s=patience_s)
+
+    async def find_launched(self, token: str) -> list[RegisterEntry]:
+        """Ask EC2 for the instances of this launch and register them; return them, with ended ones.
+        Raises `AwsError`.
+
+        Those that ended a while ago have no tags any more, but the requests that they came of.
+        """
+        tags = tagged(RUN, self._run) + tagged(COMMAND, token)
+        requests = [client_token(self._run, token, place) for place in self.places]
+        found = await instances.find(self._cloud, tags) or await instances.find_among(
+            self._cloud, "client-token", requests
+        )
+        for seen in found:
+            self.register.take_up(seen, wall(), token)
+        return self.register.of(token)
+
+    async def find_known(self, known: Sequence[str]) -> list[SeenInstance]:
+        """Ask EC2 for these instances, whether they still have their tags or not; none that has the
+        tags of another run. Raises `AwsError`.
+        """
+        found = await instances.find_among(self._cloud, "instance-id", known)
+        return [seen for seen in found if seen.tags.get(RUN, self._run) == self._run]
+
+    async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
+        """Repeat `find_launched` until there is an instance, or until `end` (wall clock, seconds
+        since 1970). Raises `AwsError`, but not while EC2 is only busy, and only after `MEND_S`
+        seconds for a refusal that a person may put right: an instance that nobody knows would run
+        on.
+        """
+        begun = asyncio.get_running_loop().time()
+        while True:
+            try:
+                if (found := await self.find_launched(token)) or wall() >= end:
+                    return found
+            except AwsError as error:
+                mended = error.kind in MENDED and asyncio.get_running_loop().time() - begun < MEND_S
+                if error.kind not in AGAIN and not mended:
+                    raise
+            await asyncio.sleep(HUNT_POLL_S)
+
+    async def end(self, instance: str) -> Span:
+        """End an instance, however long EC2 takes to agree; return when it ran. Raises
+        `ProviderError` if EC2 refuses for good.
+        """
+        entry = self.register[instance]
+        entry.given_back = True
+        self._nudge.set()
+        begun = asyncio.get_running_loop().time()
+        while not entry.ended:
+            try:
+                answer = await self._endings.end(instance)
+            except AwsError as error:
+                await self._judge(entry, error, asyncio.get_running_loop().time() - begun)
+            else:
+                if answer.before in ENDING and await self._has_ended(entry):
+                    break  # already before this call: EC2 says when
+                if answer.now in ENDING:
+                    self.register.end(instance, wall(), before=answer.before)
+                    break
+            await self._endings.rest(instance)
+        await self._tell()
+        return entry.span
+
+    async def end_all(self, entries: Iterable[RegisterEntry]) -> Span:
+        """End these instances; return when the first began and the last ended. Raises
+        `ProviderError`, after all have been tried.
+        """
+        results = await asyncio.gather(
+            *(self.end(entry.instance) for entry in entries), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return joined(result for result in results if isinstance(result, Span))
+
+    async def close(self) -> None:
+        """Stop watching; ends nothing."""
+        tasks = [*self._strays, *([self._watch] if self._watch else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._endings.close()
+
+    async def _judge(self, entry: RegisterEntry, error: AwsError, for_s: float) -> None:
+        """Decide what it means that ending an instance has failed for `for_s` seconds. Return if
+        asking again may help: EC2 may be busy, a person may put right what it refuses, and an
+        instance whose agent hears from nobody switches itself off. Raises `ProviderError`
+        otherwise.
+        """
+        if error.kind in AGAIN and wall() < self._hard_end + PAST_END_S:
+            return
+        if error.kind in MENDED and for_s < MEND_S and not await self._has_ended(entry):
+            return
+        if entry.ended:
+            return
+        if error.kind is ErrorKind.GONE:
+            if wall() - entry.noted_at > FORGET_S:
+                self.register.end(entry.instance, entry.missing_at or wall())
+            return
+        if await self._has_ended(entry):
+            return
+        raise ProviderError(
+            f"{entry.instance} could not be terminated and goes on costing: {error}\nEnd it "
+            "yourself, in the EC2 console or with: "
+            f"aws ec2 terminate-instances --region {self._cloud.region} --instance-ids "
+            f"{entry.instance}"
+        ) from error
+
+    async def _has_ended(self, entry: RegisterEntry) -> bool:
+        """Ask EC2 for the instance; return whether it has ended although that was refused."""
+        with contextlib.suppress(AwsError):
+            for seen in await self.find_known([entry.instance]):
+                self.register.take_up(seen, wall())
+        return entry.ended
+
+    async def _keep_watching(self) -> None:
+        time = asyncio.get_running_loop().time
+        while True:
+            self._nudge.clear()
+            asked_at, since = wall(), time()
+            try:
+                answer = await self.find(patience_s=PATIENCE_S)
+            except AwsError as error:
+                self.blind = error
+            else:
+                self.blind = None
+                self._learn(answer, asked_at)
+            took_s = time() - since
+            await self._tell()
+            await self._rest(
+                SLOW_S if self.blind else rest_s(BUSY_S, took_s), rest_s(CALM_S, took_s)
+            )
+
+    async def _rest(self, least_s: float, calm_s: float) -> None:
+        """Wait until it is time to ask again: `least_s` seconds, and if no start or end is awaited,
+        up to `calm_s`.
+        """
+        await asyncio.sleep(least_s)
+        if not self.register.restless():
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with
+            # what it waits for.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(calm_s - least_s):
+                    await self._nudge.wait()
+
+    def _learn(self, answer: list[SeenInstance], asked_at: float) -> None:
+        news = self.register.observe(answer, asked_at, wall(), self._busy)
+        for loss in news.losses:
+            self._losses.put_nowait(loss)
+        for stray in news.strays:
+            task = asyncio.create_task(self._end_stray(stray))
+            self._strays.add(task)
+            task.add_done_callback(self._strays.discard)
+
+    async def _end_stray(self, instance: str) -> None:
+        with contextlib.suppress(ProviderError):  # it stays among the leftovers, which name it
+            await self.end(instance)
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+
+def rest_s(every_s: float, took_s: float) -> float:
+    """Return the pause before the next question, seconds. `every_s`: the wanted time from one
+    question to the next; `took_s`: how long the last answer took.
+    """
+    return max(every_s - took_s, min(SLOW_S, RESTS * took_s))
+
+
+def joined(spans: Iterable[Span]) -> Span:
+    """Return one span, from when the first of these ran until the last had ended."""
+    ran = [span for span in spans if span.since is not None]
+    if not ran:
+        return Span()
+    open_ended = any(span.until is None for span in ran)
+    return Span(
+        min(s.since or 0.0 for s in ran), None if open_ended else max(s.until or 0.0 for s in ran)
+    )

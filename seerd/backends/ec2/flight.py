@@ -1,0 +1,433 @@
+"""One launch: from asking for an instance to an agent that answers, or back to nothing.
+
+The one rule: whatever ends a launch early (a refusal, an instance that ends, a cancellation), the
+launch first finds out what EC2 has made of its requests and gives that back. Only then is it over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from seerd.aws import instances
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AGAIN, AwsError, ErrorKind
+from seerd.aws.images import Image
+from seerd.aws.keys import Keys
+from seerd.aws.userdata import USER, Boot, user_data
+from seerd.backends.base import Connection, Launched, Span
+from seerd.backends.ec2.dry import DryPlaces
+from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
+from seerd.backends.ec2.places import LaunchPlaces
+from seerd.backends.ec2.register import BY_ITSELF, RegisterEntry
+from seerd.backends.ec2.request import Candidate, Ec2Settings, run_instances
+from seerd.backends.ssh.connecting import RemoteMachine
+from seerd.clock import wall
+from seerd.errors import LaunchError, ProviderError
+
+MISSING = frozenset({"InsufficientInstanceCapacity", "InsufficientHostCapacity"})
+"""What is so for others too, whatever they would pay."""
+UNREACHED = (
+    ". Nobody had logged in by then: does its security group let this machine in at port 22, and "
+    "can `cluster.address` be reached from here? `seerd doctor` shows the group's rules"
+)
+"""What keeps coordinators out most often, where an instance that ran was let down."""
+ASK_S = 120.0
+"""How long EC2 may be busy or broken before a launch is given up, seconds."""
+PENDING_S = 420.0
+"""How long an instance may be pending, seconds. That costs nothing, and is no part of its boot."""
+LEAST_S = 30.0
+"""How long an agent is waited for at least, seconds: an instance may have booted long before this
+process takes its launch up.
+"""
+
+ADDRESS_S = 60.0
+"""How long an instance may run before EC2 shows its addresses, seconds. Usually it does with
+`running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
+github.com/aws/aws-parallelcluster-node/issues/692).
+"""
+
+ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA})
+"""Refusals that concern one place only, so that another is tried. A quota is for one family of
+instance types.
+"""
+
+
+class Door(Protocol):
+    """The way into instances: a `Remote`, with a run's agent on each, or a `Workbench`, for
+    installing. `lease_s` is that of `Provider.open`.
+    """
+
+    lease_s: Callable[[], float]
+
+    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
+        """Wait until the machine can be worked with, for up to `patience_s` seconds. Raises
+        `ProviderError`.
+        """
+
+    async def connect(self, machine: RemoteMachine) -> Connection:
+        """Return a byte stream to its agent. Raises `ProviderError`."""
+
+    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
+        """End its agent, after its trials had `grace_s` seconds to save. Raises `ProviderError`."""
+
+    async def forget(self, name: str) -> None:
+        """Drop the connection to this instance: it is gone."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchContext:
+    """What all launches of a run share."""
+
+    settings: Ec2Settings  # what instances the run wants
+    cloud: Cloud  # calls AWS
+    fleet: Ec2Fleet  # the run's instances
+    remote: Door  # the way into instances
+    keys: Keys  # the run's key pairs
+    image: Image  # the machine image
+    places: LaunchPlaces  # where they may be, and what is known of that
+    dry: DryPlaces  # what other runs learn of it
+
+
+def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
+    """Return how to log in to this instance. Raises `ProviderError` while EC2 shows no address."""
+    kind = ground.settings.address
+    address = entry.public if kind == "public" else entry.private
+    if not address:
+        raise ProviderError(f"EC2 shows no {kind} address of {entry.instance} yet")
+    return RemoteMachine(
+        name=entry.instance,
+        address=address,
+        user=USER,
+        host_keys=(ground.keys.host(entry.token).public,),
+        key=ground.keys.client().path,
+    )
+
+
+class Flight:
+    """The launch of one token. Run `fly` as a task; cancelling that task makes it give back what it
+    has.
+    """
+
+    def __init__(
+        self, ground: LaunchContext, token: str, orphan_timeout_s: float | None = None
+    ) -> None:
+        self._ground = ground
+        self._token = token
+        self._orphan_timeout_s = orphan_timeout_s
+        self._begun = _now()
+        self._entry: RegisterEntry | None = None
+        self._call: asyncio.Task[RegisterEntry] | None = None
+        self._unclear = False
+        self._first_asked: float | None = None
+        self._abandoned = False
+        # whether it is giving back already; cancelling the task now would leave that undone
+        self.undoing = False
+
+    @property
+    def searching(self) -> bool:
+        """Whether its instance is not known yet."""
+        return self._entry is None
+
+    def abandon(self) -> None:
+        """Have a later cancellation leave everything as it is, for another process to take up."""
+        self._abandoned = True
+
+    async def fly(self) -> Launched:
+        """Launch the instance and return it once it is ready. Raises `LaunchError`, after
+        everything that the launch had brought was given back.
+        """
+        try:
+            return await self._launch()
+        except asyncio.CancelledError:
+            if self._abandoned:
+                await self._hang_up()
+                raise
+            setback = LaunchError(f"launch {self._token} was called off", retry=False)
+        except LaunchError as error:
+            setback = error
+        except AwsError as error:
+            setback = LaunchError(
+                str(error),
+                retry=error.kind in AGAIN or error.kind is ErrorKind.SPENT,
+                unknown=error.kind is ErrorKind.UNKNOWN,
+            )
+        except ProviderError as error:
+            setback = LaunchError(str(error), retry=True)
+        except Exception:
+            await self._undone(LaunchError("a bug", retry=False))
+            raise
+        raise await self._undone(setback)
+
+    async def _launch(self) -> Launched:
+        ground = self._ground
+        self._entry = entry = await self._taken_up() or await self._asked()
+        await self._running(entry, PENDING_S)
+        await self._addressed(entry)
+        assert entry.span.since is not None
+        boot_s = ground.settings.boot_s
+        left_s = max(min(LEAST_S, boot_s), boot_s - (wall() - entry.span.since))
+        await self._ready(entry, left_s)
+        entry.handed_over = True
+        return Launched(entry.instance, ground.settings.gpus, entry.span.since)
+
+    # ------------------------------------------------------------ to have an instance
+
+    async def _taken_up(self) -> RegisterEntry | None:
+        """Return the live instance of an earlier try of this launch; None if there is none. Raises
+        `LaunchError` if it has ended.
+        """
+        self._first_asked = self._ground.keys.asked(self._token)
+        self._ground.keys.host(self._token)
+        if self._first_asked is None:
+            return None
+        self._unclear = True
+        found = await self._ground.fleet.find_launched(self._token)
+        self._unclear = not found
+        live = [entry for entry in found if not entry.ended]
+        if found and not live:
+            raise LaunchError(
+                f"{found[0].instance} ended before it could be used: {found[0].why}", retry=True
+            )
+        for entry in live[1:]:
+            await self._ground.fleet.end(entry.instance)
+        return live[0] if live else None
+
+    async def _asked(self) -> RegisterEntry:
+        """Launch a new instance at the first place that gives one. Raises `LaunchError` if none
+        does.
+        """
+        places = self._ground.places
+        while (place := await self._place()) is not None:
+            try:
+                entry = await self._ask_at(place)
+            except AwsError as error:
+                if error.kind is ErrorKind.SPENT:
+                    return await self._spent(error)
+                if error.kind not in ELSEWHERE:
+                    raise
+                places.refused(place, error, _now())
+                if error.code in MISSING:
+                    self._ground.dry.refused(place)
+            else:
+                places.gave(place)
+                self._ground.dry.gave(place)
+                return entry
+        raise exhausted(places.refusals(), others=bool(self._ground.fleet.register.live()))
+
+    async def _place(self) -> Candidate | None:
+        """Wait until EC2 may be asked for an instance, and only then choose where: others may have
+        learned something meanwhile. Return None if no place is left.
+        """
+        lane = self._ground.cloud.lanes["run_instances"]
+        await lane.turn(lambda: self._next() is not None)
+        return self._next()
+
+    def _next(self) -> Candidate | None:
+        return self._ground.places.next(self._begun, _now())
+
+    async def _spent(self, error: AwsError) -> RegisterEntry:
+        """Return the live instance of an earlier try, whose request EC2 remembers. Raises `error`
+        if there is none.
+        """
+        live = [
+            entry
+            for entry in await self._ground.fleet.find_launched(self._token)
+            if not entry.ended
+        ]
+        if not live:
+            raise error
+        return live[0]
+
+    async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
+        """Send the same request until there is an answer. The call itself is never cancelled, since
+        what it brings has to be known. Raises `AwsError`.
+        """
+        request = await self._request(candidate)
+        began, failures = wall(), 0
+        end = began + ASK_S
+        while True:
+            self._call = asyncio.create_task(self._run_instances(request, began))
+            try:
+                return await asyncio.shield(self._call)
+            except AwsError as error:
+                # Stays so whatever is answered later: an earlier call may have launched one.
+                self._unclear = self._unclear or error.kind is ErrorKind.UNCLEAR
+                failures += 1
+                if error.kind not in AGAIN or wall() > end:
+                    raise
+            await self._ground.cloud.lanes["run_instances"].again(failures)
+
+    async def _run_instances(self, request: dict[str, Any], asked_at: float) -> RegisterEntry:
+        answer = await self._ground.cloud.call("ec2", "run_instances", **request)
+        seen = instances.seen(answer["Instances"][0])
+        if (
+            self._first_asked is not None
+        ):  # then it may be an instance that an earlier process has asked for
+            asked_at = max(self._first_asked, min(seen.launched_at, asked_at))
+        return self._ground.fleet.register.expect(seen, self._token, asked_at, wall())
+
+    async def _request(self, candidate: Candidate) -> dict[str, Any]:
+        """Make the request, with the host key that the instance will show; `Keys` has it on disk by
+        now.
+        """
+        ground = self._ground
+        host, client = ground.keys.host(self._token), ground.keys.client()
+        boot = Boot(
+            ground.settings.run,
+            ground.settings.hard_end,
+            host.private,
+            host.public,
+            client.public,
+            root=ground.settings.root,
+            orphan_timeout_s=self._orphan_timeout_s,
+            python=ground.settings.python,
+        )
+        return run_instances(ground.settings, self._token, candidate, ground.image, user_data(boot))
+
+    # ------------------------------------------------------------ to have it answer
+
+    async def _running(self, entry: RegisterEntry, patience_s: float) -> None:
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._ground.fleet.until(lambda: entry.ran or entry.ended)
+        except TimeoutError:
+            blind = self._ground.fleet.blind
+            cause = f": {blind}" if blind else ""
+            raise LaunchError(
+                f"{entry.instance} was not running after {patience_s:.0f}s{cause}", retry=True
+            ) from None
+        self._check(entry)
+
+    async def _addressed(self, entry: RegisterEntry) -> None:
+        """Wait until EC2 shows the address to log in to, and the private one, by which instances of
+        the run reach each other. Raises `LaunchError` if it does not within `ADDRESS_S` seconds.
+        """
+        kind = self._ground.settings.address
+        wanted = "private" if kind == "private" else "public or private"
+        try:
+            async with asyncio.timeout(ADDRESS_S):
+                await self._ground.fleet.until(
+                    lambda: entry.ended or entry.shows(public=kind == "public")
+                )
+        except TimeoutError:
+            raise LaunchError(
+                f"{entry.instance} runs, but EC2 has shown no {wanted} address of it for "
+                f"{ADDRESS_S:.0f}s; look whether its subnet and network give one "
+                "(`cluster.address`, `cluster.subnets`)",
+                retry=True,
+            ) from None
+        self._check(entry)
+
+    async def _ready(self, entry: RegisterEntry, patience_s: float) -> None:
+        """Wait for its agent for up to `patience_s` seconds. Raises `LaunchError` if the instance
+        ends, `ProviderError` if its agent does not answer in time.
+        """
+        ready = asyncio.create_task(
+            self._ground.remote.ready(machine(self._ground, entry), patience_s)
+        )
+        ended = asyncio.create_task(self._ground.fleet.until(lambda: entry.ended))
+        try:
+            await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
+            self._check(entry)
+            await ready
+        finally:
+            for task in (ready, ended):
+                task.cancel()
+            await asyncio.gather(ready, ended, return_exceptions=True)
+        self._check(entry)
+
+    def _check(self, entry: RegisterEntry) -> None:
+        if entry.ended:
+            why = entry.why or "it was terminated"
+            advice = UNREACHED if entry.reason == BY_ITSELF else ""
+            raise LaunchError(
+                f"{entry.instance} ended before its agent answered: {why}{advice}",
+                retry=not entry.hopeless,
+            )
+
+    # ------------------------------------------------------------ to have nothing
+
+    async def _undone(self, setback: LaunchError) -> LaunchError:
+        """Give back everything; return the setback with the time for which instances ran."""
+        self.undoing = True
+        await self._answered()
+        ground = self._ground
+        if self._unclear:
+            setback = await self._searched(setback)
+        brought = ground.fleet.register.of(self._token)
+        for entry in brought:
+            await ground.remote.forget(entry.instance)
+        try:
+            span = await ground.fleet.end_all(brought)
+        except ProviderError as error:
+            since = min((e.span.since for e in brought if e.span.since is not None), default=None)
+            return LaunchError(f"{setback}\n{error}", retry=False, since=since)
+        return LaunchError(
+            str(setback),
+            retry=setback.retry,
+            since=span.since,
+            until=span.until,
+            unknown=setback.unknown,
+        )
+
+    async def _searched(self, setback: LaunchError) -> LaunchError:
+        """Register whatever an unclear answer has brought. Return the setback; if EC2 could not be
+        asked, with what remains unknown.
+        """
+        try:
+            await self._ground.fleet.hunt(self._token, wall() + HUNT_S)
+        except AwsError as error:
+            unknown = (
+                f"what launch {self._token} has brought could not be found out, and may "
+                f"run until its hard end: {error}"
+            )
+            return LaunchError(f"{setback}\n{unknown}", retry=False)
+        return setback
+
+    async def _hang_up(self) -> None:
+        """Cancel the request that may be under way, without waiting for its answer."""
+        if self._call is not None:
+            self._call.cancel()
+            await asyncio.gather(self._call, return_exceptions=True)
+
+    async def _answered(self) -> None:
+        """Wait for the answer to the request that may be under way."""
+        if self._call is None:
+            return
+        await asyncio.wait({self._call})
+        error = self._call.exception()
+        if isinstance(error, AwsError) and error.kind is ErrorKind.UNCLEAR:
+            self._unclear = True
+
+
+def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
+    """Return the error for a launch that no place has given an instance. Asking again may help if
+    capacity was missing, or if the quota is used up by `others`, instances of the same run.
+    """
+    kinds = {error.kind for _, error in refusals}
+    retry = ErrorKind.CAPACITY in kinds or (ErrorKind.QUOTA in kinds and others)
+    advice = ""
+    if ErrorKind.CAPACITY in kinds:
+        advice = (
+            "\nMore types in `cluster.instance_type` or more zones in `cluster.subnets` would help."
+        )
+    elif retry:
+        advice = "\nThe run goes on with the instances that it has."
+    lines = [f"  {candidate}: {error}" for candidate, error in refusals]
+    return LaunchError("no instance could be had:\n" + "\n".join(lines) + advice, retry=retry)
+
+
+def span_of(error: LaunchError) -> Span:
+    """Return when the instances ran that a failed launch had brought."""
+    return Span(error.since, error.until)
+
+
+def _now() -> float:
+    """Return the time by a clock that nobody sets, seconds."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,168 @@
+"""What EC2 is asked for: the settings of a run's instances, the places where they may be, and the
+RunInstances request.
+
+The one rule: the request depends only on run, token and candidate. A launch that is tried again,
+after a lost answer or a crash, is the same request with the same ClientToken, and EC2 launches only
+once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from seerd.aws.images import Image
+from seerd.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
+from seerd.aws.subnets import Subnet
+
+TAG_LENGTH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Settings:
+    """The instances of one run."""
+
+    run: str  # the run's id
+    name: str  # the spec's name, for the tags
+    owner: str  # who runs it, for the tags
+    instance_types: tuple[str, ...]  # in order of preference, all with `gpus` GPUs
+    gpus: int  # GPUs of one instance
+    image: str  # `ami-...` or `ssm:/path`
+    hard_end: float  # when instances switch themselves off: wall clock, seconds since 1970
+    boot_s: float  # seconds from running until an agent must answer
+    keys: Path  # folder of the run for key pairs
+    region: str | None = None  # None: the environment's
+    market: Literal["on-demand", "spot"] = "on-demand"
+    subnets: tuple[str, ...] = ()  # in order of preference; none: those of the default network
+    security_groups: tuple[str, ...] = ()  # ids; none: the network's default
+    key: str | None = None  # name of an EC2 key pair, for people who log in; None: none
+    address: Literal["private", "public"] = "private"  # the address that the daemon logs in to
+    volume_gb: int | None = None  # least size of the root disk; None: the image's
+    throughput: int | None = None  # MiB/s of the disks; None: EBS's own
+    # MiB/s at which the disks are loaded from snapshots; None: as they are read
+    load_rate: int | None = None
+    python: str = ""  # the interpreter of the trials, whose torch is read at boot; empty: none
+    tags: Mapping[str, str] = field(default_factory=dict)  # the user's own tags
+    # highest price for spot, USD per hour; None: the on-demand price
+    max_usd_per_h: float | None = None
+    root: bool = False  # whether a user who logs in may become root
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One place to ask for an instance: its type, its subnet and the subnet's zone."""
+
+    type: str
+    subnet: str
+    zone: str
+
+    def __str__(self) -> str:
+        return f"{self.type} in {self.zone}"
+
+
+def candidates(settings: Ec2Settings, subnets: Sequence[Subnet]) -> list[Candidate]:
+    """Return the places to ask, in order: the first type in all subnets, then the next type."""
+    return [Candidate(kind, s.subnet, s.zone) for kind in settings.instance_types for s in subnets]
+
+
+def run_instances(
+    settings: Ec2Settings, token: str, candidate: Candidate, image: Image, user_data: str
+) -> dict[str, Any]:
+    """Return the arguments of RunInstances for exactly one instance."""
+    return {
+        "ClientToken": client_token(settings.run, token, candidate),
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ImageId": image.image,
+        "InstanceType": candidate.type,
+        "UserData": user_data,
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": 1,
+            "InstanceMetadataTags": "disabled",
+        },
+        "BlockDeviceMappings": _disks(settings, image),
+        "NetworkInterfaces": [_interface(settings, candidate)],
+        "TagSpecifications": _tagged(settings, token),
+    } | _optional(settings)
+
+
+def client_token(run: str, token: str, candidate: Candidate) -> str:
+    """Return the ClientToken of this request and no other: at most 64 ASCII characters."""
+    parts = f"{run}\0{token}\0{candidate.type}\0{candidate.subnet}"
+    return f"seerd-{hashlib.sha256(parts.encode()).hexdigest()[:58]}"
+
+
+def tags(settings: Ec2Settings, token: str) -> dict[str, str]:
+    """Return the tags of everything that a launch makes; seerd's own tags win over the user's."""
+    ours = {
+        "Name": f"seerd {settings.run}",
+        RUN: settings.run,
+        COMMAND: token,
+        NAME: settings.name,
+        OWNER: settings.owner,
+        HARD_END: datetime.fromtimestamp(settings.hard_end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return dict(settings.tags) | {key: value[:TAG_LENGTH] for key, value in ours.items()}
+
+
+def _optional(settings: Ec2Settings) -> dict[str, Any]:
+    request: dict[str, Any] = {"KeyName": settings.key} if settings.key else {}
+    if settings.market == "spot":
+        price = (
+            {"MaxPrice": f"{settings.max_usd_per_h:.4f}"}
+            if settings.max_usd_per_h is not None
+            else {}
+        )
+        options = {
+            "SpotInstanceType": "one-time",
+            "InstanceInterruptionBehavior": "terminate",
+        } | price
+        request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
+    return request
+
+
+def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
+    """Return the disks: each disk of the image is encrypted and deleted with its instance, whatever
+    the image says. The root disk is at least as large as the image's.
+
+    gp3 has 3,000 IOPS, and takes a MiB/s for every four of them
+    (docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html).
+    """
+    speed: dict[str, Any] = {}
+    if settings.throughput is not None:
+        speed |= {"Throughput": settings.throughput, "Iops": max(3000, 4 * settings.throughput)}
+    if settings.load_rate is not None:
+        speed["VolumeInitializationRate"] = settings.load_rate
+    disks = []
+    for device, gb in dict.fromkeys(image.disks or ((image.root, 0),)):
+        ebs: dict[str, Any] = {"VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
+        size = max(gb, settings.volume_gb or 0) if device == image.root else gb
+        ebs |= speed | ({"VolumeSize": size} if size else {})
+        disks.append({"DeviceName": device, "Ebs": ebs})
+    return disks
+
+
+def _interface(settings: Ec2Settings, candidate: Candidate) -> dict[str, Any]:
+    interface: dict[str, Any] = {
+        "DeviceIndex": 0,
+        "SubnetId": candidate.subnet,
+        "AssociatePublicIpAddress": settings.address == "public",
+        "DeleteOnTermination": True,
+    }
+    return interface | (
+        {"Groups": list(settings.security_groups)} if settings.security_groups else {}
+    )
+
+
+def _tagged(settings: Ec2Settings, token: str) -> list[dict[str, Any]]:
+    kinds = ["instance", "volume", "network-interface"]
+    kinds += ["spot-instances-request"] if settings.market == "spot" else []
+    pairs = [{"Key": key, "Value": value} for key, value in tags(settings, token).items()]
+    return [{"ResourceType": kind, "Tags": pairs} for kind in kinds]

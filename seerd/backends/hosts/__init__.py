@@ -1,0 +1,1 @@
+"""Machines that people have, over SSH."""

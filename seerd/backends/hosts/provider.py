@@ -1,0 +1,277 @@
+"""Machines that the user has already, over plain SSH: each is an instance for as long as its agent
+runs.
+
+The one rule: a host belongs to somebody else. It is used by one instance at a time, and once that
+is given back, nothing of the run is left running there; only logs stay.
+
+An instance is named after its host and the launch that took it: `ubuntu@10.0.0.5-17`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
+from seerd.backends.ssh.remote import Remote, RemoteMachine
+from seerd.clock import unlimited, wall
+from seerd.errors import CloudError, LaunchError, ProviderError
+
+PATIENCE_S = 15.0
+REST_S = 60.0
+"""How long a host that failed is left alone, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshHost:
+    """One machine."""
+
+    address: str  # host name or IP address
+    user: str | None  # None: as ~/.ssh/config says, else the user's own name
+    port: int  # of its SSH server
+    gpus: int  # how many CUDA devices (`cuda`) or CPU slots it has
+    cuda: bool  # whether `gpus` counts CUDA devices
+    weight: float = 1.0  # the run's share of them beside other runs there
+
+    @property
+    def name(self) -> str:
+        """User, address and port, as a person would write them; no other host of the run has the
+        same.
+        """
+        return self.machine.place
+
+    @property
+    def machine(self) -> RemoteMachine:
+        """How to log in to it."""
+        machine = RemoteMachine("", self.address, self.user or "", self.port)
+        return replace(machine, name=machine.place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What a host is used for."""
+
+    instance: str  # the instance on it
+    token: str  # of the launch that took the host; empty if an earlier daemon launched it
+    since: float | None  # when it was taken, seconds since 1970; None if that is unknown
+    began: bool  # whether something of the instance may run there
+
+
+class HostsProvider:
+    """The hosts of a run. Their host keys are in the user's known_hosts, and the user's own keys or
+    ssh-agent open them.
+    """
+
+    def __init__(self, hosts: tuple[SshHost, ...], remote: Remote) -> None:
+        self._hosts = {host.name: host for host in hosts}
+        self._remote = remote
+        self._uses: dict[str, _Use] = {}
+        self._resting: dict[str, tuple[float, str]] = {}
+        self._ended: dict[str, Span] = {}
+        self._looks: set[asyncio.Future[str]] = set()
+
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
+        """Check that at least one host lets us in; the others are not waited for. Raises
+        `CloudError`, with the cause for each host, if none does.
+        """
+        self._remote.lease_s = lease_s
+        self._looks = {asyncio.ensure_future(self._look(name)) for name in self._hosts}
+        causes: list[str] = []
+        for look in asyncio.as_completed(self._looks):
+            cause = await look
+            if not cause:
+                return
+            causes.append(cause)
+        raise CloudError(
+            "none of the hosts can be used:\n" + "\n".join(f"  {cause}" for cause in causes)
+        )
+
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
+        """Return those of the instances `known` whose hosts can be reached. On hosts without
+        such an instance, end what the run may have left there.
+        """
+        wanted = {instance.rpartition("-")[0]: instance for instance in known}
+        there = await asyncio.gather(
+            *(self._take_up(name, wanted.get(name)) for name in self._hosts)
+        )
+        return [instance for instance in there if instance is not None], []
+
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+        """Take the first host that is not in use and can be made ready. Raises `LaunchError`."""
+        self._refuse_if_ended(token)
+        causes: list[str] = []
+        for name in self._candidates(token):
+            try:
+                return await self._begin(name, token)
+            except LaunchError:
+                raise
+            except ProviderError as error:
+                causes.append(str(error))
+                self._rest(name, str(error))
+                await self._vacate(name)
+        causes += [
+            why
+            for name, (_, why) in self._resting.items()
+            if self._rests(name) and why not in causes
+        ]
+        if causes:
+            raise LaunchError(
+                "no host could be had:\n" + "\n".join(f"  {cause}" for cause in causes), retry=True
+            )
+        raise LaunchError(f"all {len(self._hosts)} hosts are in use", retry=False)
+
+    async def connect(self, instance: str) -> Connection:
+        """Return a byte stream to the instance's agent, which is started if it does not run. Raises
+        `ProviderError`.
+        """
+        return await self._remote.connect(self._host(instance).machine)
+
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        """End the instance's agent, after its trials had `grace_s` seconds to save. Raises
+        `ProviderError`.
+        """
+        await self._remote.end_agent(self._host(instance).machine, grace_s)
+
+    def machine(self, instance: str) -> RemoteMachine:
+        """Return how to log in to the instance's host. Raises `ProviderError` if the instance was
+        given back.
+        """
+        return self._host(instance).machine
+
+    def journal(self, instance: str) -> None:
+        """Return None: it is on another machine."""
+
+    def address(self, instance: str) -> str:
+        """Return the address in the spec: hosts are taken to reach each other as this machine
+        reaches them.
+        """
+        return self._host(instance).address
+
+    async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
+        """End the agent and everything that it started, and delete what trials have made, but for
+        their logs. Raises `ProviderError` if the host cannot be reached within `PATIENCE_S` and
+        `spare_s` seconds.
+        """
+        host = next(
+            (host for host, use in self._uses.items() if name in (use.instance, use.token)), None
+        )
+        if host is None:
+            return self._ended.setdefault(name, Span())
+        use = self._uses[host]
+        span = Span(use.since, wall())
+        self._ended.update({own: span for own in (use.instance, use.token) if own})
+        if use.began:
+            await self._remote.end(self._hosts[host].machine, min(PATIENCE_S, spare_s))
+        self._uses.pop(host, None)
+        return span
+
+    async def loss(self) -> Loss:
+        """Wait for ever: the conversation with its agent notices that a host is gone."""
+        return await never()
+
+    async def leftovers(self) -> Leftovers:
+        """Return what of the run runs on any host, and which used hosts could not be asked."""
+        found = await asyncio.gather(*map(self._left, self._hosts))
+        return Leftovers([line for lines in found for line in lines])
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for look in self._looks:
+            look.cancel()
+        await asyncio.gather(*self._looks, return_exceptions=True)
+        await self._remote.close()
+
+    async def _take_up(self, name: str, instance: str | None) -> str | None:
+        """Return `instance`, which was on this host, if the host can be reached, else None. If
+        there was no instance, end what the run may have left there.
+        """
+        if instance is None:
+            await self._vacate(name)
+            return None
+        self._uses[name] = _Use(instance, "", None, began=True)
+        cause = await self._cause(name)
+        if cause:
+            self._rest(name, cause)
+        return None if cause else instance
+
+    def _candidates(self, token: str) -> Iterator[str]:
+        """Yield the host that this launch has already; if it has none, the free hosts, one after
+        another.
+        """
+        for name, use in self._uses.items():
+            if use.token == token:
+                yield name
+                return
+        for name in self._hosts:
+            if name not in self._uses and not self._rests(name):
+                yield name
+
+    async def _begin(self, name: str, token: str) -> Launched:
+        """Start an agent on the host, after ending what an earlier instance may have left there.
+        Raises `LaunchError` if the launch was called off meanwhile, otherwise `ProviderError`.
+        """
+        host = self._hosts[name]
+        if name not in self._uses:
+            instance = f"{name}-{token.partition('.')[0]}"
+            self._uses[name] = _Use(instance, token, wall(), began=False)
+            await self._remote.end(host.machine, PATIENCE_S)
+        self._refuse_if_ended(token)
+        use = self._uses[name] = replace(self._uses[name], began=True)
+        await self._remote.ready(host.machine, PATIENCE_S, host.gpus, host.cuda)
+        if token in self._ended:
+            await self._vacate(name)
+        self._refuse_if_ended(token)
+        return Launched(use.instance, host.gpus, use.since or wall())
+
+    def _refuse_if_ended(self, token: str) -> None:
+        if token in self._ended:
+            raise LaunchError("it was given back before it was ready", retry=False)
+
+    async def _look(self, name: str) -> str:
+        """Return why the host cannot be used, empty if it can; one that cannot is left alone for
+        `REST_S` seconds.
+        """
+        cause = await self._cause(name)
+        if cause and name not in self._uses:
+            self._rest(name, cause)
+        return cause
+
+    async def _cause(self, name: str) -> str:
+        """Return why the host cannot be used; empty if it can."""
+        try:
+            await self._remote.left(self._hosts[name].machine)
+        except ProviderError as error:
+            return str(error)
+        return ""
+
+    async def _vacate(self, name: str) -> None:
+        """End what the run may have left on a host that it does not use. If the host cannot be
+        reached, the agent's lease ends it.
+        """
+        try:
+            await self._remote.end(self._hosts[name].machine, patience_s=0.0)
+        except ProviderError as error:
+            self._rest(name, str(error))
+        self._uses.pop(name, None)
+
+    async def _left(self, name: str) -> list[str]:
+        try:
+            return await self._remote.left(self._hosts[name].machine, patience_s=0.0)
+        except ProviderError as error:
+            use = self._uses.get(name)
+            began = use is not None and use.began
+            return [f"{name}: cannot be asked what runs there: {error}"] if began else []
+
+    def _host(self, instance: str) -> SshHost:
+        for name, use in self._uses.items():
+            if use.instance == instance:
+                return self._hosts[name]
+        raise ProviderError(f"{instance} was given back, or never was one of this run's hosts")
+
+    def _rest(self, name: str, why: str) -> None:
+        self._resting[name] = (asyncio.get_running_loop().time() + REST_S, why)
+
+    def _rests(self, name: str) -> bool:
+        return name in self._resting and asyncio.get_running_loop().time() < self._resting[name][0]

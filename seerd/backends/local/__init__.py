@@ -1,0 +1,1 @@
+"""This machine: agents in the folder of the run."""

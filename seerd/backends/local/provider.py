@@ -1,0 +1,285 @@
+"""This machine as the only instance. Its agent is a detached process, which survives the daemon and
+listens on a Unix socket.
+
+The one rule: an instance is its folder. The agent holds a lock in it for as long as it lives, and
+what a dead agent has left behind is cleaned up by the next one that is started there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seerd.agent.host import attempt_of, below, each_of_run, is_there, keeper_mark, kill, seen
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
+from seerd.clock import unlimited, wall
+from seerd.errors import ProviderError
+
+START_S = 20.0
+END_S = 10.0
+LEAST_S = 0.3
+"""Seconds that an agent has to end although the run's time is up."""
+POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProvider:
+    """Instances in subfolders of `folder`."""
+
+    folder: Path  # where the instances' folders are
+    run: str  # the run's id
+    bundle: Path  # the agent's zip
+    gpus: int  # how many GPUs (`cuda`) or CPU slots an instance has
+    cuda: bool  # whether `gpus` counts GPUs
+    lease_s: float  # how long an agent may go on at first without hearing from the daemon, seconds
+    grace_s: float  # how long its trials may then take to save, seconds
+    weight: float = 1.0  # the run's share of the GPUs beside other runs on this machine
+    # the agents' processes that were started here, by instance
+    spawned: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
+    # instances that were given back: `connect` starts no agent for them any more
+    given_back: set[str] = field(default_factory=set)
+
+    async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
+        """Do nothing: this machine is there, and its agents cost nothing by themselves."""
+
+    async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
+        """Return the instances whose folders still exist: without its folder, one is gone."""
+        return [instance for instance in known if self._there(instance)], []
+
+    async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
+        """Start the instance for this token: make its folder and start an agent in it. Raises
+        `ProviderError`.
+        """
+        instance = _named(token)
+        (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._ensure_agent(instance)
+        return Launched(instance, self.gpus, wall())
+
+    async def connect(self, instance: str) -> Connection:
+        """Return a connection to the agent's socket. The agent is started if it does not run, but
+        not once the instance is given back. Raises `ProviderError`.
+        """
+        if not self._there(instance):
+            raise ProviderError(f"{instance} has been removed")
+        if instance not in self.given_back:
+            await self._ensure_agent(instance)
+        with _short(self.folder / instance) as path:
+            return await asyncio.open_unix_connection(str(path / "agent.sock"), limit=1 << 21)
+
+    async def end_agent(self, instance: str, grace_s: float) -> None:
+        """End the agent: ask it to, and kill it if it takes longer than `grace_s + END_S` seconds.
+        The next agent ends what it leaves running.
+        """
+        _signal(self.folder / instance, signal.SIGTERM)
+        if not await _wait(lambda: not self._runs(instance), grace_s + END_S):
+            self._kill(instance)
+            await _wait(lambda: not self._runs(instance), END_S)
+
+    def journal(self, instance: str) -> Path:
+        """Return where the agent's journal is: in its instance's folder."""
+        return self.folder / instance / "journal.jsonl"
+
+    def address(self, instance: str) -> str:
+        """Return the loopback address: there is only this machine."""
+        return "127.0.0.1"
+
+    async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
+        """Wait for the agent to end, else kill it and every process of the run here: it may be
+        stopped, or hang. The span is empty: this machine is not rented.
+
+        If there are `END_S` seconds to spare, a new agent then stores what trials had saved. Raises
+        `ProviderError` if processes cannot be killed, or the new agent does not start or end.
+        """
+        instance = name if self._there(name) else _named(name)
+        self.given_back.add(instance)
+        if self._there(instance):
+            await self._end(instance, spare_s)
+        return Span()
+
+    async def loss(self) -> Loss:
+        """Wait for ever: this machine does not vanish."""
+        return await never()
+
+    async def leftovers(self) -> Leftovers:
+        """Return the agents that still live."""
+        folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
+        alive = [folder.name for folder in folders if self._runs(folder.name)]
+        return Leftovers([f"{name}: its agent still runs" for name in alive])
+
+    async def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+    async def _end(self, instance: str, spare_s: float) -> None:
+        folder = self.folder / instance
+        spare_until = asyncio.get_running_loop().time() + spare_s
+        patience_s = min(END_S, max(LEAST_S, spare_s / 2))
+        orderly = self._runs(instance) and await _wait(lambda: not self._runs(instance), patience_s)
+        if orderly:
+            return
+        started = self._kill(instance)
+
+        def there() -> Iterator[int]:
+            same = [pid for pid, born in started.items() if _born(pid) == born]
+            yield from filter(is_there, below(same))
+            yield from each_of_run(self.run)
+
+        left = await asyncio.to_thread(kill, there, set())
+        if left:
+            raise ProviderError(f"the processes {sorted(left)} of the run cannot be killed")
+        await _wait(lambda: not self._runs(instance), END_S)
+        if spare_until - asyncio.get_running_loop().time() < END_S:
+            return
+        await self._ensure_agent(instance)
+        _signal(folder, signal.SIGTERM)
+        if not await _wait(lambda: not self._runs(instance), END_S):
+            raise ProviderError(
+                f"the agent in {folder} does not end; kill the process that `fuser "
+                "agent.lock` names"
+            )
+
+    def _runs(self, instance: str) -> bool:
+        """Return whether an agent lives there, or was started and has not taken its lock yet."""
+        return _locked(self.folder / instance) or any(
+            one.poll() is None for one in self.spawned.get(instance, ())
+        )
+
+    def _kill(self, instance: str) -> dict[int, int]:
+        """Kill the agent; return what it had started, whatever environment that has: when each
+        process began, by its id. What keeps leases of GPUs ends last, and not by this.
+        """
+        alive = [one.pid for one in self.spawned.get(instance, ()) if one.poll() is None]
+        started = {
+            pid: _born(pid)
+            for pid in below(alive)
+            if pid not in alive and attempt_of(pid) != keeper_mark(self.run)
+        }
+        if _locked(self.folder / instance):
+            _signal(self.folder / instance, signal.SIGKILL)
+        for process in self.spawned.get(instance, ()):
+            process.kill()
+        return started
+
+    def _there(self, instance: str) -> bool:
+        return (self.folder / instance).is_dir()
+
+    async def _ensure_agent(self, instance: str) -> None:
+        folder = self.folder / instance
+        if not _locked(folder):
+            agent = self._spawn(folder, lease_s=self.lease_s, grace_s=self.grace_s)
+            self.spawned.setdefault(instance, []).append(agent)
+        if not await _wait(lambda: _answers(folder), START_S):
+            raise ProviderError(
+                f"the agent in {folder} did not start; its last lines:\n{_tail(folder)}"
+            )
+
+    def _shared(self) -> list[str]:
+        return ["--share", str(self.weight)]
+
+    def _spawn(self, folder: Path, *, lease_s: float, grace_s: float) -> subprocess.Popen[bytes]:
+        kind = "--cuda" if self.cuda else "--slots"
+        command = [
+            sys.executable,
+            "-I",
+            str(self.bundle),
+            "--folder",
+            str(folder),
+            "--run",
+            self.run,
+            kind,
+        ]
+        command += [
+            "--gpus",
+            str(self.gpus),
+            "--lease-s",
+            str(lease_s),
+            "--grace-s",
+            str(grace_s),
+            *self._shared(),
+        ]
+        with (folder / "agent.out").open("ab") as out:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=folder,
+                start_new_session=True,
+            )
+
+
+def _named(token: str) -> str:
+    return f"local-{token.split('.', maxsplit=1)[0]}"
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Iterator[Path]:
+    """Give a folder a short path, for the length of the block: the address of a Unix socket holds
+    only about a hundred bytes (unix(7)).
+    """
+    with tempfile.TemporaryDirectory(prefix="seerd-") as short:
+        link = Path(short) / "i"
+        link.symlink_to(folder.resolve(), target_is_directory=True)
+        yield link
+
+
+def _locked(folder: Path) -> bool:
+    """Return whether an agent lives in this folder."""
+    try:
+        descriptor = os.open(folder / "agent.lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _answers(folder: Path) -> bool:
+    """Return whether the agent that lives in this folder takes connections."""
+    if not _locked(folder):
+        return False
+    with _short(folder) as path, socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path / "agent.sock")) == 0
+
+
+def _signal(folder: Path, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError, ValueError):
+        os.kill(int((folder / "agent.pid").read_text()), number)
+
+
+def _tail(folder: Path) -> str:
+    try:
+        return "\n".join((folder / "agent.out").read_text(errors="replace").splitlines()[-20:])
+    except FileNotFoundError:
+        return "(nothing)"
+
+
+def _born(pid: int) -> int:
+    """Return when a process began, in ticks since boot; -1 if it is gone."""
+    process = seen(pid)
+    return -1 if process is None else process.born
+
+
+async def _wait(condition: Callable[[], bool], for_s: float) -> bool:
+    """Wait up to `for_s` seconds for the condition; return whether it came true."""
+    end = asyncio.get_running_loop().time() + for_s
+    while not condition():
+        if asyncio.get_running_loop().time() > end:
+            return False
+        await asyncio.sleep(POLL_S)
+    return True

@@ -1,0 +1,248 @@
+"""Runs remote tasks on a machine, one at a time: each is a short-lived Python process there, which
+first gets the files that it lacks.
+
+The one rule: bytes travel once. The agent's zip and every source file are known by the checksum of
+their content, and are sent only if the machine says that it does not have them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import shlex
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from seerd import agent
+from seerd.backends.ssh.connecting import BOOTING, SHOWN, UnreachableError
+from seerd.errors import ProviderError
+
+MARK = b"seerd "
+CHUNK = 1 << 18
+MOST_ANSWER = 32 << 20
+ANSWER_S = 120.0
+"""How long to wait for one answer, seconds: as long as copying a large source on a slow disk may
+take.
+"""
+NO_PROGRAM = (126, 127)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What every machine of a run gets."""
+
+    program: Path  # the agent's zip
+    source: Path  # a folder with the user's source, regular files only
+    # where jobs share the run, those whose folders of it are sent; empty: all of it is
+    jobs: tuple[str, ...] = ()
+
+    def files(self) -> list[Path]:
+        """Return the files of the source that are sent. Raises `OSError`."""
+        folders = [self.source / job for job in self.jobs] or [self.source]
+        return sorted(path for top in folders for path in top.rglob("*") if path.is_file())
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBundle:
+    """A bundle as it is sent."""
+
+    zip: bytes  # the agent's zip
+    zip_sha256: str  # its checksum
+    manifest: bytes  # the source's files as JSON: path, checksum, size in bytes, whether executable
+    tree: str  # the checksum of the manifest
+    files: dict[str, Path]  # the source's files by their checksums
+
+
+def pack(bundle: Bundle) -> PackedBundle:
+    """Read and checksum the whole bundle. Raises `OSError`."""
+    entries = []
+    files = {}
+    for path in bundle.files():
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        about = path.stat()
+        entries.append(
+            (
+                path.relative_to(bundle.source).as_posix(),
+                sha256,
+                about.st_size,
+                bool(about.st_mode & 0o100),
+            )
+        )
+        files[sha256] = path
+    manifest = json.dumps(entries, separators=(",", ":")).encode() + b"\n"
+    program = bundle.program.read_bytes()
+    return PackedBundle(
+        program,
+        hashlib.sha256(program).hexdigest(),
+        manifest,
+        hashlib.sha256(manifest).hexdigest(),
+        files,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTask:
+    """What to do on a machine."""
+
+    do: str  # name of the task in `agent/remote_tasks.py`
+    run: str  # the run's id
+    python: str  # interpreter there
+    details: dict[str, Any]  # the task's other arguments
+
+
+@dataclass(slots=True)
+class Upload:
+    """The source files that a machine lacks, in bytes: how many were sent, of how many; and the
+    largest of these files.
+    """
+
+    sent: int = 0
+    size: int = 0
+    largest: Path = Path()
+
+
+async def run_remote_task(
+    connection: asyncssh.SSHClientConnection,
+    task: RemoteTask,
+    packed: PackedBundle,
+    upload: Upload | None = None,
+) -> Any:
+    """Run the task there and return its result; `upload` is kept up to date meanwhile. Raises
+    `ProviderError` if the task failed, `UnreachableError` if the machine is still booting, does not
+    answer in time or is gone.
+    """
+    upload = upload or Upload()
+    upload.sent = upload.size = 0
+    program = await asyncio.to_thread((Path(agent.__file__).parent / "bootstrap.py").read_bytes)
+    # Without site (-S), Python starts faster and needs nothing that is installed there. The program
+    # comes on standard input: everybody on the machine could read a command line, and shells differ
+    # in their quoting.
+    command = (
+        f"{shlex.quote(task.python)} -I -S -c 'import "
+        f"sys;exec(sys.stdin.buffer.read({len(program)}))'"
+    )
+    about = {
+        "do": task.do,
+        "run": task.run,
+        "zip": packed.zip_sha256,
+        "size": len(packed.zip),
+        **task.details,
+    }
+    try:
+        async with connection.create_process(command, encoding=None) as process:
+            # A machine that still boots may have ended the command by now; it has said why.
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(program + json.dumps(about).encode() + b"\n")
+            return await _serve(process, packed, task.python, upload)
+    except (OSError, asyncssh.Error) as error:
+        raise UnreachableError(f"disconnected: {error or type(error).__name__}") from error
+
+
+async def _serve(
+    process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str, upload: Upload
+) -> Any:
+    """Send the files that the task asks for until it is done; return its result."""
+    said = _Lines(process.stdout)
+    while True:
+        answer = await _answer(process, said, python)
+        if "done" in answer:
+            return answer["done"]
+        if "failed" in answer:
+            raise ProviderError(answer["failed"])
+        if answer.get("need"):
+            process.stdin.write(packed.zip)
+        if answer.get("manifest"):
+            process.stdin.write(packed.manifest)
+        missing = answer.get("missing", [])
+        if not all(isinstance(sha256, str) and sha256 in packed.files for sha256 in missing):
+            raise ProviderError("it asks for a file that is none of the run's")
+        sizes = {packed.files[sha256]: packed.files[sha256].stat().st_size for sha256 in missing}
+        upload.size += sum(sizes.values())
+        upload.largest = max(sizes, key=sizes.__getitem__, default=upload.largest)
+        for sha256 in missing:
+            async for chunk in _chunks(packed.files[sha256]):
+                process.stdin.write(chunk)
+                await process.stdin.drain()
+                upload.sent += len(chunk)
+
+
+class _Lines:
+    """Reads what a machine says, line by line, and never keeps more of it in memory than one answer
+    may have.
+    """
+
+    def __init__(self, reader: asyncssh.SSHReader[bytes]) -> None:
+        self._reader = reader
+        self._kept = b""
+
+    async def next(self) -> bytes:
+        """Return the next line, or what was left when the stream ended. Raises `ProviderError` if
+        the line is too long.
+        """
+        pieces = [self._kept]
+        while b"\n" not in pieces[-1]:
+            if sum(map(len, pieces)) > MOST_ANSWER:
+                raise ProviderError("it says more than any answer has")
+            piece = await self._reader.read(CHUNK)
+            if not piece:
+                break
+            pieces.append(piece)
+        line, end, self._kept = b"".join(pieces).partition(b"\n")
+        return line + end
+
+
+async def _answer(
+    process: asyncssh.SSHClientProcess[bytes], said: _Lines, python: str
+) -> dict[str, Any]:
+    """Return the task's next answer; other lines, which a shell's start files may print, are
+    skipped. Raises `ProviderError`, `UnreachableError`.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            while line := await said.next():
+                if line.startswith(MARK):
+                    return _checked(line.removeprefix(MARK))
+            ended = await process.wait()
+    except TimeoutError:
+        raise UnreachableError(f"it did not answer within {ANSWER_S:.0f}s") from None
+    last = f"{_text(ended.stderr)} {_text(ended.stdout)}".strip()[-SHOWN:]
+    if BOOTING.search(last):
+        raise UnreachableError(f"it is still booting (pam_nologin): {last}")
+    if ended.exit_status is None:
+        raise UnreachableError(f"disconnected: {last or 'the connection was lost'}")
+    if ended.exit_status in NO_PROGRAM:
+        raise ProviderError(
+            f"it has no {python!r} to run the agent with ({last}); install Python 3.9 or "
+            "newer there, or say where it is: [train] python"
+        )
+    raise ProviderError(f"{python} ended there with exit status {ended.exit_status}: {last}")
+
+
+def _checked(line: bytes) -> dict[str, Any]:
+    """Parse an answer of `agent/remote_tasks.py`; the machine is not trusted to send a valid one.
+    Raises `ProviderError`.
+    """
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or not isinstance(answer.get("missing", []), list):
+        raise ProviderError(f"it answered what is no answer: {_text(line[:SHOWN])!r}")
+    return {**answer, "failed": str(answer["failed"])} if "failed" in answer else answer
+
+
+def _text(said: object) -> str:
+    return bytes(said).decode(errors="replace") if isinstance(said, bytes | bytearray) else ""
+
+
+async def _chunks(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK):
+            yield chunk

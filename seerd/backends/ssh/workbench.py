@@ -1,0 +1,159 @@
+"""Runs programs as root over SSH on machines that are being installed, and reads their output line
+by line.
+
+The one rule: a program and its values come on standard input, never on a command line, where
+everybody on the machine could read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import asyncssh
+
+from seerd.backends.ssh.connecting import (
+    BOOTING,
+    SHOWN,
+    RemoteMachine,
+    UnreachableError,
+    open_connection,
+)
+from seerd.backends.ssh.programs import running
+from seerd.backends.ssh.remote import TunnelReader, TunnelWriter
+from seerd.clock import unlimited
+from seerd.errors import ProviderError
+
+AGAIN_S = 0.5
+CHUNK = 1 << 18
+# The whole program is read before any of it runs: a command in it that reads standard input would
+# otherwise swallow the rest of the program.
+_ROOT = "sudo -n /bin/bash -c 'program=$(cat); exec </dev/null 2>&1; eval \"$program\"'"
+
+
+class Workbench:
+    """The machines that are being installed, one connection each."""
+
+    def __init__(self) -> None:
+        self.lease_s: Callable[[], float] = unlimited
+        self._connections: dict[str, asyncssh.SSHClientConnection] = {}
+
+    async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
+        """Wait until commands can be run there as root, for up to `patience_s` seconds. Raises
+        `ProviderError` with the cause.
+        """
+        end = asyncio.get_running_loop().time() + patience_s
+        while True:
+            try:
+                connection = await _let_in(machine)
+            except UnreachableError as error:
+                pause_s = max(AGAIN_S, error.pause_s)
+                if error.final or asyncio.get_running_loop().time() + pause_s > end:
+                    raise ProviderError(
+                        f"{machine.name} ({machine.place}) could not be worked on over SSH "
+                        f"within {patience_s:.0f}s: {error}"
+                    ) from error
+            else:
+                self._connections[machine.name] = connection
+                return
+            await asyncio.sleep(pause_s)
+
+    async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
+        """Raise `ProviderError`: a machine that is being installed has no agent."""
+        raise ProviderError(f"{machine.name} has no agent: it is being installed")
+
+    async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
+        """Raise `ProviderError`: a machine that is being installed has no agent."""
+        raise ProviderError(f"{machine.name} has no agent: it is being installed")
+
+    async def run(self, name: str, program: str, heard: Callable[[str], None]) -> int:
+        """Run this bash program as root and return its exit status; `heard` gets each line of its
+        output. Raises `ProviderError` if the connection is lost.
+        """
+        try:
+            async with running(self._connections[name], _ROOT) as process:
+                process.stdin.write(program.encode())
+                process.stdin.write_eof()
+                async for line in process.stdout:
+                    heard(line.decode(errors="replace").rstrip("\r\n"))
+                return _status(name, await process.wait())
+        except (OSError, asyncssh.Error) as error:
+            raise _lost(name, error) from error
+
+    async def send(
+        self, name: str, archive: Path, to: str, sent: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Unpack a tar file there, as root, into the folder `to`, which is made. `sent` gets the
+        number of bytes of each part that was sent. Raises `ProviderError`.
+        """
+        command = f'sudo -n /bin/sh -c \'mkdir -p "{to}" && tar -x --no-same-owner -f - -C "{to}"\''
+        try:
+            async with running(self._connections[name], command) as process:
+                async for chunk in _chunks(archive):
+                    process.stdin.write(chunk)
+                    await process.stdin.drain()
+                    sent(len(chunk))
+                process.stdin.write_eof()
+                ended = await process.wait()
+        except (OSError, asyncssh.Error) as error:
+            raise _lost(name, error) from error
+        if _status(name, ended):
+            raise ProviderError(f"{name} could not unpack what was sent to {to}: {_said(ended)}")
+
+    async def forget(self, name: str) -> None:
+        """Drop the connection to this machine: it is gone, or its installation is over."""
+        if (connection := self._connections.pop(name, None)) is not None:
+            connection.abort()
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        for name in list(self._connections):
+            await self.forget(name)
+
+
+async def _let_in(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
+    """Connect once and try a command as root; return the connection. Raises `UnreachableError`."""
+    connection = await open_connection(machine)
+    try:
+        ended = await connection.run("sudo -n true", encoding=None, stdin=asyncssh.DEVNULL)
+        if ended.exit_status == 0:
+            return connection
+        said = _said(ended)
+    except (OSError, asyncssh.Error) as error:
+        said = str(error) or type(error).__name__
+    with contextlib.suppress(OSError, asyncssh.Error):
+        connection.abort()
+    raise UnreachableError(
+        f"it is still booting (pam_nologin): {said}"
+        if BOOTING.search(said)
+        else f"it does not let root's work be done: {said}"
+    )
+
+
+def _status(name: str, ended: asyncssh.SSHCompletedProcess) -> int:
+    if ended.exit_signal:
+        raise _lost(name, f"the program was ended by SIG{ended.exit_signal[0]}")
+    if ended.exit_status is None:
+        raise _lost(name, "it closed the connection")
+    return ended.exit_status
+
+
+def _lost(name: str, why: object) -> ProviderError:
+    return ProviderError(f"the SSH connection to {name} was lost: {why}")
+
+
+def _said(ended: asyncssh.SSHCompletedProcess) -> str:
+    parts = [
+        bytes(part).decode(errors="replace")
+        for part in (ended.stderr, ended.stdout)
+        if isinstance(part, bytes)
+    ]
+    return " ".join(" ".join(parts).split())[-SHOWN:]
+
+
+async def _chunks(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := await asyncio.to_thread(file.read, CHUNK):
+            yield chunk

@@ -1,0 +1,81 @@
+"""S3 as a place of checkpoints and of data: what an address tells without a connection.
+
+The one rule: a key becomes either a path below `to` or an error; no other path is ever named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from seerd.errors import StoreError
+
+if TYPE_CHECKING:
+    from seerd.stores.base import Trouble
+    from seerd.stores.s3.store import S3Store
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address `s3://BUCKET/PREFIX`; the prefix has no slash at its ends."""
+
+    bucket: str
+    prefix: str
+
+    by_urls: ClassVar[bool] = True
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Parse an address. Raises `StoreError` if it is not one."""
+        scheme, found, rest = text.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        if scheme != "s3" or not found or not bucket:
+            raise StoreError(f"{text!r} is no address in S3; it is written s3://bucket/prefix")
+        return cls(bucket, prefix.strip("/"))
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def key(self, *parts: str) -> str:
+        """Return the key of an object below this address."""
+        return "/".join(filter(None, [self.prefix, *parts]))
+
+    def path_of(self, key: str, to: str) -> str | None:
+        """Return where the object of this key goes, as a path below the folder `to`. Return None if
+        it is not part of the data: the marker of a folder, or `data2/x` where `data` was meant.
+        Raises `StoreError` for a key that would lead out of the folder.
+        """
+        if key.endswith("/"):
+            return None
+        if key == self.prefix:
+            relative = key.rpartition("/")[2]
+        elif self.prefix and not key.startswith(self.prefix + "/"):
+            return None
+        else:
+            relative = key[len(self.prefix) + 1 :] if self.prefix else key
+        parts = [*(part for part in to.split("/") if part not in ("", ".")), *relative.split("/")]
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise StoreError(
+                f"s3://{self.bucket}/{key} cannot be data: its name is no path of a file "
+                "below a folder"
+            )
+        return "/".join(parts)
+
+    def store(self, run: str, expires: float, region: str | None) -> S3Store:
+        """See `by_address.StorePlace`."""
+        from seerd.stores.s3.store import S3Store
+
+        return S3Store(str(self), run, expires, region)
+
+    async def troubles(self, region: str | None) -> list[Trouble]:
+        """See `by_address.StorePlace`. Raises `CloudError` if there are no credentials."""
+        from seerd.stores.s3.rights import check_store
+
+        return await check_store(str(self), region)
+
+    def what_stays(self) -> str:
+        """See `by_address.StorePlace`."""
+        return f"its checkpoints in {self} stay until the bucket's lifecycle rule removes them"
+
+
+at = Address.parse

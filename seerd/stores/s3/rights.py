@@ -1,0 +1,144 @@
+"""Checks whether a bucket can hold the checkpoints of a run: does everything once, with an empty
+object, that a run will do there.
+
+The one rule: nothing is left behind, and one refusal does not stop the other checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from seerd.errors import CloudError, SeerdError, StoreError
+from seerd.stores.base import Trouble
+from seerd.stores.s3 import Address
+from seerd.stores.s3.client import Clients, plain
+
+
+class _Probe:
+    """One object below the prefix, and the troubles found with it."""
+
+    def __init__(self, client: Any, at: Address) -> None:
+        self.client = client
+        self.key = at.key(f".seerd-doctor-{secrets.token_hex(4)}")
+        self.where = {"Bucket": at.bucket, "Key": self.key}
+        self.troubles: list[Trouble] = []
+
+    async def ask(self, action: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make the call and return its answer; None, with a trouble recorded, if it was refused."""
+        try:
+            with plain(action, CloudError):
+                return await call()
+        except CloudError as error:
+            self.troubles.append(Trouble(str(error), action))
+        except StoreError as error:
+            self.troubles.append(Trouble(str(error)))
+        return None
+
+
+async def check_store(address: str, region: str | None) -> list[Trouble]:
+    """Return what stands against keeping checkpoints at `s3://bucket/prefix`; empty if all is well.
+    Raises `StoreError` if it is no such address, `CloudError` if there are no credentials.
+    """
+    at, clients = Address.parse(address), Clients(region)
+    try:
+        with plain(f"{at} cannot be the store of checkpoints", CloudError):
+            client = await clients.of(region)
+        probe = _Probe(client, at)
+        await _whereabouts(probe, at)
+        if any(not trouble.action for trouble in probe.troubles):
+            return probe.troubles
+        try:
+            await _objects(probe)
+            await _listings(probe, at)
+            await _multipart(probe)
+        finally:  # on Ctrl-C, too: the object would stay
+            await probe.ask("s3:DeleteObject", lambda: client.delete_object(**probe.where))
+        return probe.troubles
+    finally:
+        await clients.close()
+
+
+async def check_data(source: str, region: str | None) -> list[Trouble]:
+    """Return what stands against reading the data at `s3://bucket/prefix`; empty if all is well.
+    Raises `StoreError` if it is no such address.
+    """
+    at, clients = Address.parse(source), Clients(region)
+    try:
+        with plain(f"{at} cannot be read", CloudError):
+            client = await clients.near(at.bucket)
+        probe = _Probe(client, at)
+        found = await probe.ask(
+            "s3:ListBucket",
+            lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix),
+        )
+        if found is None:
+            return probe.troubles
+        keys = [row["Key"] for row in found.get("Contents", ()) if at.path_of(row["Key"], "")]
+        if not keys:  # many that only begin alike may come before
+            return [] if found.get("IsTruncated") else [Trouble(f"there is nothing at {at}")]
+        await probe.ask("s3:GetObject", lambda: client.head_object(Bucket=at.bucket, Key=keys[0]))
+    except SeerdError as error:
+        return [Trouble(str(error), "s3:ListBucket" if isinstance(error, CloudError) else "")]
+    else:
+        return probe.troubles
+    finally:
+        await clients.close()
+
+
+async def _whereabouts(probe: _Probe, at: Address) -> None:
+    found = await probe.ask("s3:ListBucket", lambda: probe.client.head_bucket(Bucket=at.bucket))
+    here = probe.client.meta.region_name
+    where = found.get("BucketRegion") or here if found else here
+    if where != here:
+        probe.troubles.append(
+            Trouble(
+                f"the bucket {at.bucket} is in {where}, the run in {here}: every checkpoint "
+                "would cross regions"
+            )
+        )
+
+
+async def _objects(probe: _Probe) -> None:
+    put = await probe.ask("s3:PutObject", lambda: probe.client.put_object(**probe.where, Body=b""))
+    if put is None:
+        return
+    got = await probe.ask("s3:GetObject", lambda: probe.client.get_object(**probe.where))
+    if got is not None:
+        async with got["Body"] as body:
+            await body.read()
+
+
+async def _listings(probe: _Probe, at: Address) -> None:
+    where = {"Bucket": at.bucket, "Prefix": probe.key}
+    if "s3:ListBucket" not in {trouble.action for trouble in probe.troubles}:
+        await probe.ask("s3:ListBucket", lambda: probe.client.list_objects_v2(**where))
+    await probe.ask(
+        "s3:ListBucketMultipartUploads", lambda: probe.client.list_multipart_uploads(**where)
+    )
+
+
+async def _multipart(probe: _Probe) -> None:
+    if "s3:PutObject" in {trouble.action for trouble in probe.troubles}:
+        return
+    begun = await probe.ask(
+        "s3:PutObject", lambda: probe.client.create_multipart_upload(**probe.where)
+    )
+    if begun is None:
+        return
+    upload = begun["UploadId"]
+    aborted = await probe.ask(
+        "s3:AbortMultipartUpload",
+        lambda: probe.client.abort_multipart_upload(**probe.where, UploadId=upload),
+    )
+    if aborted is None:
+        with contextlib.suppress(Exception):  # an open upload would stay and cost
+            part = await probe.client.upload_part(
+                **probe.where, UploadId=upload, PartNumber=1, Body=b""
+            )
+            parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
+            await probe.client.complete_multipart_upload(
+                **probe.where, UploadId=upload, MultipartUpload=parts
+            )

@@ -1,0 +1,342 @@
+"""S3 as the checkpoint store: only the daemon has credentials, agents get presigned URLs.
+
+The one rule: a URL that leaves this process permits one method on one object (or one part of it),
+and expires.
+
+Objects are `PREFIX/RUN/TRIAL/NAME.pt` and, written last by the agent, `PREFIX/RUN/TRIAL/NAME.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Container, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from seerd.agent.manifest import LARGEST_MANIFEST, Manifest
+from seerd.agent.protocol import MAX_LINE, Ask, Download, Grant, Parts, Slot
+from seerd.agent.wire import encode
+from seerd.clock import wall
+from seerd.errors import CloudError, SeerdError, StoreError
+from seerd.stores.base import slot_name, stored
+from seerd.stores.s3 import Address
+from seerd.stores.s3.client import Clients, insist, plain
+
+SLOTS = 3
+LONGEST_S = 7 * 86400
+"""The longest life of a presigned URL, seconds
+(docs.aws.amazon.com/AmazonS3/latest/userguide/using-presigned-url.html).
+"""
+MARGIN_S = 600.0
+"""How long after the run's end its URLs still work, seconds: clocks differ, and a last checkpoint
+may be late.
+"""
+MOST_PARTS = 200
+SMALLEST_PART = 16 << 20
+LARGEST_PART = 5 << 30
+"""S3 permits parts of 5 MiB to 5 GiB and 10,000 of them per object; fewer are used here, since all
+their URLs must fit into one line for the agent.
+"""
+BLOCK = 1 << 20
+PLACE = re.compile(r"(\d+)-(\d+)\.(pt|json)")
+
+
+class S3Store:
+    """Checkpoints of the run `run` below `s3://bucket/prefix`. URLs work until `MARGIN_S` seconds
+    after `expires` (wall clock, seconds since 1970), but no longer than `LONGEST_S`.
+
+    Credentials, profile and endpoint come from the environment, as for any AWS tool; so does the
+    region, unless it is given.
+    """
+
+    def __init__(self, address: str, run: str, expires: float, region: str | None = None) -> None:
+        self._at = Address.parse(address)
+        self._run = run
+        self._expires = expires
+        self._region = region
+        self._clients = Clients(region)
+
+    @property
+    def address(self) -> str:
+        """Empty: agents reach the store by presigned URLs alone."""
+        return ""
+
+    def prolong(self, expires: float) -> None:
+        """Let URLs that are signed from now on work until later, wall clock, seconds since 1970."""
+        self._expires = expires
+
+    async def open(self) -> None:
+        """Check the bucket's region and write and delete an empty object. Raises `StoreError` if
+        something is wrong with the bucket, `CloudError` for credentials and permissions.
+        """
+        with plain(f"{self._at} cannot be the store of checkpoints", CloudError):
+            client = await self._client()
+            found = await client.head_bucket(Bucket=self._at.bucket)
+            where = found.get("BucketRegion") or client.meta.region_name
+            if where != client.meta.region_name:
+                raise StoreError(
+                    f"the bucket {self._at.bucket} is in {where}, the run in "
+                    f"{client.meta.region_name}; every checkpoint would cross regions, "
+                    f"which costs time and money. Name a bucket in {client.meta.region_name} "
+                    "as the store."
+                )
+            key = self._at.key(self._run, f".writable-{secrets.token_hex(4)}")
+            await client.put_object(Bucket=self._at.bucket, Key=key, Body=b"")
+            await client.delete_object(Bucket=self._at.bucket, Key=key)
+
+    async def time(self) -> float | None:
+        """Return the time that S3 names in its answers."""
+        from seerd.aws.clocks import date_of
+
+        with contextlib.suppress(SeerdError), plain(f"{self._at} does not answer"):
+            client = await self._client()
+            answer = await client.head_bucket(Bucket=self._at.bucket)
+            return date_of(answer)
+        return None
+
+    async def presign(
+        self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
+    ) -> Grant | None:
+        """Return URLs for the next `SLOTS` checkpoints from number `first`, and for reading
+        `checkpoints`. Raises `StoreError` if nothing can be signed.
+        """
+        with plain(f"checkpoints of {trial} cannot be granted"):
+            names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]
+            puts = [await self._slot("put_object", trial, name) for name in names]
+            gets = [await self._slot("get_object", trial, name) for name in checkpoints]
+            return Grant(trial, attempt, puts, gets)
+
+    async def parts(self, ask: Ask) -> Parts:
+        """Begin a multipart upload. If that is not possible, the result has no `urls`."""
+        nothing = Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")
+        part_size = _part_size(ask.size)
+        if part_size > LARGEST_PART:
+            return nothing
+        with contextlib.suppress(StoreError), plain("a multipart upload cannot begin"):
+            parts = await self._begin(ask, part_size)
+            return parts if len(encode(parts)) < MAX_LINE // 2 else nothing
+        return nothing
+
+    async def keep(self, trial: str, names: Sequence[str]) -> None:
+        """Delete checkpoints that are older than the newest of `names` and not among them, and
+        their unfinished uploads. With no names, delete all of the trial's. Newer ones stay: they
+        may be on their way just now. Raises `StoreError`.
+        """
+        newest = max((_number(name) for name in names), default=(math.inf, math.inf))
+        with plain(f"old checkpoints of {trial} cannot be removed"):
+            client = await self._client()
+            where = {"Bucket": self._at.bucket, "Prefix": self._at.key(self._run, trial) + "/"}
+            old = [key async for key in _keys(client, where) if _is_older(key, newest, names)]
+            for keys in (old[at : at + 1000] for at in range(0, len(old), 1000)):
+                await self._delete(
+                    client, sorted(keys, key=lambda key: (not key.endswith(".json"), key))
+                )
+            async for page in client.get_paginator("list_multipart_uploads").paginate(**where):
+                for upload in page.get("Uploads", []):
+                    if _is_older(upload["Key"], newest, names):
+                        await _abort(client, self._at.bucket, upload["Key"], upload["UploadId"])
+
+    async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
+        """Return the manifests of the attempt's checkpoints with higher numbers than `newest`.
+        Raises `StoreError`.
+        """
+        with plain(f"newer checkpoints of {trial} cannot be listed"):
+            client = await self._client()
+            where = {
+                "Bucket": self._at.bucket,
+                "Prefix": self._at.key(self._run, trial, f"{attempt:04d}-"),
+            }
+            names = [_place(key) async for key in _keys(client, where) if key.endswith(".json")]
+            later = sorted((name for name in names if _number(name) > _number(newest)), key=_number)
+            return [
+                one
+                for name in later
+                if (one := await self._manifest(client, trial, name)) is not None
+            ]
+
+    async def downloads(self, source: str, to: str) -> list[Download]:
+        """List every object below `source` (`s3://bucket/prefix`), or the one object that it names,
+        with URLs to get them. Raises `StoreError` if there is none.
+        """
+        address = Address.parse(source)
+        with plain(f"the data at {source} cannot be listed"):
+            client = await self._clients.near(address.bucket)
+            items = []
+            async for page in client.get_paginator("list_objects_v2").paginate(
+                Bucket=address.bucket, Prefix=address.prefix
+            ):
+                for found in page.get("Contents", []):
+                    path = address.path_of(found["Key"], to)
+                    if path is not None:
+                        url = await self._signed(
+                            client, "get_object", Bucket=address.bucket, Key=found["Key"]
+                        )
+                        items.append(Download(url, path, found["Size"]))
+        if not items:
+            raise StoreError(f"there is no data at {source}: no object has a name that begins so")
+        return items
+
+    async def set_aside(self, known: Container[str]) -> dict[str, float]:
+        """Do nothing: names are of one attempt, and its number is not used again."""
+        return {}
+
+    async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
+        """Download `TRIAL/NAME.pt` to the file `to`. Raises `StoreError`."""
+        part = to.with_name(f".{to.name}.part")
+        await asyncio.to_thread(to.parent.mkdir, parents=True, exist_ok=True)
+        what = f"checkpoint {name} of {trial} cannot be fetched from {self._at}"
+        with plain(what):
+            found = await insist(lambda: self._download(self._key(trial, name, "pt"), part))
+        if found != sha256:
+            await asyncio.to_thread(part.unlink)
+            raise StoreError(
+                f"{what}: it is damaged, its SHA-256 is {found}, {sha256} was confirmed",
+                damaged=True,
+            )
+        await asyncio.to_thread(part.replace, to)
+
+    async def manifest(self, trial: str, name: str) -> Manifest:
+        """Read `TRIAL/NAME.json`. Raises `StoreError`."""
+        what = f"the manifest of checkpoint {name} of {trial} cannot be read from {self._at}"
+        with plain(what):
+            found = await self._manifest(await self._client(), trial, name)
+        if found is None:
+            raise StoreError(f"{what}: it is damaged", damaged=True)
+        return found
+
+    def place(self, trial: str, name: str) -> str:
+        """Return the address of `TRIAL/NAME.pt`."""
+        return f"s3://{self._at.bucket}/{self._key(trial, name, 'pt')}"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._clients.close()
+
+    # ------------------------------------------------------------ beneath
+
+    async def _client(self) -> Any:
+        return await self._clients.of(self._region)
+
+    async def _manifest(self, client: Any, trial: str, name: str) -> Manifest | None:
+        answer = await client.get_object(Bucket=self._at.bucket, Key=self._key(trial, name, "json"))
+        async with answer["Body"]:
+            return stored(name, await answer["Body"].read(LARGEST_MANIFEST + 1))
+
+    def _key(self, trial: str, name: str, suffix: str) -> str:
+        return self._at.key(self._run, trial, f"{name}.{suffix}")
+
+    async def _slot(self, operation: str, trial: str, name: str) -> Slot:
+        client = await self._client()
+        urls = [
+            await self._signed(
+                client, operation, Bucket=self._at.bucket, Key=self._key(trial, name, suffix)
+            )
+            for suffix in ("pt", "json")
+        ]
+        return Slot(name, *urls)
+
+    async def _signed(self, client: Any, operation: str, **params: Any) -> str:
+        left_s = (
+            self._expires + MARGIN_S - min(wall(), time.time())
+        )  # signatures go by the wall clock
+        lifetime_s = int(min(LONGEST_S, max(MARGIN_S, left_s)))
+        await asyncio.sleep(
+            0
+        )  # signing takes a millisecond: hundreds must not hold up everything else
+        url: str = await client.generate_presigned_url(
+            operation, Params=params, ExpiresIn=lifetime_s
+        )
+        return url
+
+    async def _begin(self, ask: Ask, part_size: int) -> Parts:
+        client = await self._client()
+        where = {"Bucket": self._at.bucket, "Key": self._key(ask.trial, ask.name, "pt")}
+        where["UploadId"] = (await client.create_multipart_upload(**where))["UploadId"]
+        urls = [
+            await self._signed(client, "upload_part", **where, PartNumber=number)
+            for number in range(1, math.ceil(ask.size / part_size) + 1)
+        ]
+        complete = await self._signed(client, "complete_multipart_upload", **where)
+        abort = await self._signed(client, "abort_multipart_upload", **where)
+        return Parts(ask.trial, ask.attempt, ask.name, part_size, urls, complete, abort)
+
+    async def _delete(self, client: Any, keys: list[str]) -> None:
+        """Delete these objects, all manifests before the first checkpoint. Raises `StoreError`."""
+        for suffix in (".json", ".pt"):
+            objects = [{"Key": key} for key in keys if key.endswith(suffix)]
+            if objects:
+                gone = await client.delete_objects(
+                    Bucket=self._at.bucket, Delete={"Objects": objects, "Quiet": True}
+                )
+                for error in gone.get("Errors", []):
+                    raise StoreError(f"{error.get('Key')} cannot be removed: {error.get('Code')}")
+
+    async def _download(self, key: str, part: Path) -> str:
+        """Download an object into this file, flush it to the disk and return its SHA-256."""
+        client = await self._client()
+        answer = await client.get_object(Bucket=self._at.bucket, Key=key)
+        digest = hashlib.sha256()
+        file: BinaryIO = await asyncio.to_thread(part.open, "wb")
+        with contextlib.closing(file):
+            async with answer["Body"]:
+                while block := await answer["Body"].read(BLOCK):
+                    await asyncio.to_thread(_write, file, digest, block)
+            await asyncio.to_thread(_flush, file)
+        return digest.hexdigest()
+
+
+def _part_size(size: int) -> int:
+    """Return the size of a part, in whole MiB (as bytes), so that `MOST_PARTS` parts are enough."""
+    return max(SMALLEST_PART, math.ceil(size / MOST_PARTS / (1 << 20)) << 20)
+
+
+def _number(name: str) -> tuple[float, float]:
+    """Return attempt and number in a checkpoint's name. Names of other kinds count as older than
+    any.
+    """
+    attempt, _, number = name.partition("-")
+    return (int(attempt), int(number)) if attempt.isdecimal() and number.isdecimal() else (0, 0)
+
+
+def _place(key: str) -> str:
+    return key.rpartition("/")[2].rpartition(".")[0]
+
+
+def _is_older(key: str, newest: tuple[float, float], kept: Sequence[str]) -> bool:
+    """Return whether this is a file of one of the run's checkpoints that nobody needs any more."""
+    file = key.rpartition("/")[2]
+    name = _place(key)
+    return PLACE.fullmatch(file) is not None and name not in kept and _number(name) < newest
+
+
+async def _keys(client: Any, where: dict[str, str]) -> AsyncIterator[str]:
+    async for page in client.get_paginator("list_objects_v2").paginate(**where):
+        for found in page.get("Contents", []):
+            yield found["Key"]
+
+
+async def _abort(client: Any, bucket: str, key: str, upload: str) -> None:
+    from botocore.exceptions import ClientError
+
+    try:
+        await client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "NoSuchUpload":
+            raise
+
+
+def _write(file: BinaryIO, digest: Any, block: bytes) -> None:
+    digest.update(block)
+    file.write(block)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
