@@ -13,7 +13,7 @@ import importlib.util
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +33,36 @@ TRAINING_SIDE = [
 
 def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def each(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """One test over all these files, which names every file that fails: a case for each would cost
+    more time than the checks.
+    """
+
+    def decorate(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            failures = []
+            for path in paths:
+                try:
+                    check(path)
+                except (AssertionError, SyntaxError) as error:
+                    failures.append(f"{named(path)}: {error}")
+            assert not failures, "\n".join(failures)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate
+
+
+def test_a_check_over_files_names_each_that_fails() -> None:
+    def check(path: Path) -> None:
+        assert path.stem == "good"
+
+    each([Path("good.py")])(check)()
+    with pytest.raises(AssertionError, match=r"(?s)bad\.py.*worse\.py"):
+        each([ROOT / "bad.py", ROOT / "good.py", ROOT / "worse.py"])(check)()
 
 
 TRIED_ON_MACOS = [
@@ -320,12 +350,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("path", CORE, ids=named)
+@each(CORE)
 def test_the_core_imports_only_the_planner_and_what_is_pure(path: Path) -> None:
     assert foreign(tree_of(path), ("seerd.core", "seerd.planner", "seerd.units")) == []
 
 
-@pytest.mark.parametrize("path", PLANNER, ids=named)
+@each(PLANNER)
 def test_the_planner_imports_only_what_is_pure(path: Path) -> None:
     allowed = MODELLED.get(path.name, set())
     assert [
@@ -344,17 +374,17 @@ def test_policies_do_not_know_who_pays_for_idle_gpus() -> None:
     assert reads == {"fixed_cluster", "job_problems", "narrowing", "remainder", "seer_capped"}
 
 
-@pytest.mark.parametrize("path", CORE + PLANNER, ids=named)
+@each(CORE + PLANNER)
 def test_pure_code_reads_no_clock_and_no_shared_generator(path: Path) -> None:
     assert impure(tree_of(path)) == []
 
 
-@pytest.mark.parametrize("path", AGENT, ids=named)
+@each(AGENT)
 def test_the_agent_uses_only_the_standard_library(path: Path) -> None:
     assert beyond_stdlib(imports(tree_of(path)), "seerd.agent") == []
 
 
-@pytest.mark.parametrize("path", TRAINING_SIDE, ids=named)
+@each(TRAINING_SIDE)
 def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_when_asked(
     path: Path,
 ) -> None:
@@ -368,7 +398,7 @@ def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_wh
     assert asked <= {"torch", "numpy"}
 
 
-@pytest.mark.parametrize("path", ADAPTERS, ids=named)
+@each(ADAPTERS)
 def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_are_made_of(
     path: Path,
 ) -> None:
@@ -389,12 +419,12 @@ def test_adapters_know_nothing_of_ours_but_errors_units_messages_and_what_they_a
     assert [n for n in ours if not n.startswith(allowed)] == []
 
 
-@pytest.mark.parametrize("path", AGENT + TRAINING_SIDE, ids=named)
+@each(AGENT + TRAINING_SIDE)
 def test_what_travels_parses_on_python_3_9(path: Path) -> None:
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=named)
+@each(EVERYTHING)
 def test_nothing_imports_the_command_line_and_every_file_says_what_it_is_for(path: Path) -> None:
     tree = tree_of(path)
     assert not any(n.startswith("seerd.cli") for n in imports(tree))
@@ -438,7 +468,7 @@ def declared(node: ast.ClassDef) -> Iterator[str]:
                             yield from {name} - given
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=named)
+@each(EVERYTHING)
 def test_fields_are_described_beside_their_declaration_alone(path: Path) -> None:
     met_in_help = MET_IN_HELP.get(named(path), set())
     assert {name for name, _ in declared_and_listed(tree_of(path))} <= met_in_help
@@ -463,7 +493,7 @@ def asks_for_the_provider(tree: ast.AST) -> bool:
     return any(isinstance(side, ast.Attribute) and side.attr == "provider" for side in sides)
 
 
-@pytest.mark.parametrize("path", EVERYTHING, ids=named)
+@each(EVERYTHING)
 def test_nobody_asks_for_the_kind_of_a_cluster_by_its_name(path: Path) -> None:
     """What depends on it is a method of `seerd.runs.clusters.Kind`."""
     assert not asks_for_the_provider(tree_of(path))
@@ -490,17 +520,17 @@ def test_every_planted_violation_is_found() -> None:
         ast.parse("match x:\n    case 1: pass", feature_version=(3, 9))
 
 
-@pytest.mark.parametrize("path", [*EVERYTHING, ROOT / "cli.py"], ids=named)
+@each([*EVERYTHING, ROOT / "cli.py"])
 def test_what_macos_has_not_is_used_only_where_that_is_known(path: Path) -> None:
     assert set(linux_only(tree_of(path))) == GUARDED.get(named(path), set())
 
 
-@pytest.mark.parametrize("path", TRIED_ON_MACOS, ids=named)
+@each(TRIED_ON_MACOS)
 def test_the_fast_tests_use_nothing_that_macos_has_not(path: Path) -> None:
     assert set(linux_only(tree_of(path))) == GUARDED.get(named(path), set())
 
 
-@pytest.mark.parametrize("path", BENCHMARKS, ids=named)
+@each(BENCHMARKS)
 def test_benchmarks_use_nothing_of_the_tests(path: Path) -> None:
     assert [name for name in imports(tree_of(path)) if name.split(".")[0] == "tests"] == []
 
@@ -537,7 +567,7 @@ def test_no_two_different_things_have_one_name() -> None:
     assert {name for name, times in found.items() if times > 1} == {"Trial", "Callback"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "bench").glob("*.py")), ids=named)
+@each(sorted((ROOT / "bench").glob("*.py")))
 def test_benches_import_only_what_is_there(path: Path) -> None:
     """No test runs most of them whole."""
     for node in ast.walk(tree_of(path)):
