@@ -56,7 +56,7 @@ def test_codes_that_mean_something_else_with_other_words_are_there() -> None:
 @pytest.mark.parametrize(
     ("heading", "known"),
     [
-        ("Before AWS is asked", {kind.__name__ for kind, _, _ in errors.SETUP}),
+        ("Before AWS is asked", {kind.__name__ for kind in errors.SETUP}),
         ("Checkpoints and data in S3", {*PLAINLY, *AGAIN_CODES, *OLD_CODES}),
         ("Why an instance has ended", {*REASONS, *NEVER_RAN}),
     ],

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ SSH = {*DAEMON, "asyncssh"}
 PLANNING = {"numpy", "sqlite3", "threadpoolctl"}
 SIMULATING = {"multiprocessing", "numpy", "threadpoolctl"}
 AWS = {"aioboto3", "aiohttp", "asyncio", "botocore"}
+if find_spec("httpx"):  # which aiobotocore imports where it is installed, and rich with it
+    AWS.add("rich")
 POLICIES = ("asha", "hypersched", "halving", "grid", "seer", "seer_plus", "elastic_grid")
 SPEC = """
 name = "imports"

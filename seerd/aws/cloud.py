@@ -14,15 +14,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from aiobotocore.config import AioConfig
 from botocore.exceptions import NoCredentialsError
 
 from seerd.aws.errors import AGAIN, AwsError, ErrorKind, told
 from seerd.aws.lanes import CallLanes
-from seerd.aws.lean import without
 from seerd.aws.sessions import session
-
-with without("httpx"):  # which aiobotocore would import, and rich with it
-    from aiobotocore.config import AioConfig
 
 PATIENCE_S = 60.0
 

@@ -64,32 +64,24 @@ _NONE_LEFT = (
 
 _CODES: dict[ErrorKind, dict[str, str]] = {
     ErrorKind.THROTTLED: {
-        "RequestLimitExceeded": "",
-        "Throttling": "",
-        "ThrottlingException": "",
-        "ThrottledException": "",
-        "TooManyRequestsException": "",
-        "EC2ThrottledException": "",
-        "SlowDown": "",
-        "ConcurrentTagAccess": "",
-        "ConcurrentModification": "",
+        (
+            "RequestLimitExceeded Throttling ThrottlingException ThrottledException "
+            "TooManyRequestsException EC2ThrottledException SlowDown ConcurrentTagAccess "
+            "ConcurrentModification"
+        ): "",
     },
     ErrorKind.UNCLEAR: {
-        "InternalError": "",
-        "InternalFailure": "",
-        "InternalServerError": "",
-        "ServiceUnavailable": "",
-        "ServiceUnavailableException": "",
-        "Unavailable": "",
-        "RequestTimeout": "",
-        "RequestTimeoutException": "",
-        "Server.InternalError": "",
+        (
+            "InternalError InternalFailure InternalServerError ServiceUnavailable "
+            "ServiceUnavailableException Unavailable RequestTimeout RequestTimeoutException "
+            "Server.InternalError"
+        ): "",
     },
     ErrorKind.CAPACITY: {
-        "InsufficientInstanceCapacity": _NONE_LEFT,
-        "InsufficientHostCapacity": _NONE_LEFT,
-        "InsufficientReservedInstanceCapacity": _NONE_LEFT,
-        "InsufficientCapacity": _NONE_LEFT,
+        (
+            "InsufficientInstanceCapacity InsufficientHostCapacity "
+            "InsufficientReservedInstanceCapacity InsufficientCapacity"
+        ): _NONE_LEFT,
         "ReservationCapacityExceeded": (
             "the capacity reservation has no room left; enlarge it, or name other "
             "`cluster.subnets` or types"
@@ -116,23 +108,19 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
     },
     ErrorKind.QUOTA: {
         "VcpuLimitExceeded": (
-            "your account's vCPU quota for this kind of instance is used up; "
-            "ask for more under Service Quotas, EC2"
+            "your account's vCPU quota for this kind of instance is used up; ask for more under"
+            " Service Quotas, EC2"
         ),
         "InstanceLimitExceeded": (
             "your account's instance quota is used up; ask for more under Service Quotas, EC2"
         ),
         "MaxSpotInstanceCountExceeded": (
-            "your account's spot quota is used up; ask for more "
-            '(Service Quotas), or use market = "on-demand"'
+            "your account's spot quota is used up; ask for more (Service Quotas), or use market"
+            ' = "on-demand"'
         ),
-        "VolumeLimitExceeded": (
-            "your account's quota for volumes is used up; delete some, or "
-            "ask for more under Service Quotas, EBS"
-        ),
-        "MaxIOPSLimitExceeded": (
-            "your account's quota for volumes is used up; delete some, or "
-            "ask for more under Service Quotas, EBS"
+        "VolumeLimitExceeded MaxIOPSLimitExceeded": (
+            "your account's quota for volumes is used up; delete some, or ask for more under "
+            "Service Quotas, EBS"
         ),
         "PendingVerification": (
             "AWS is still verifying your account for this region; this takes up to four hours: "
@@ -152,16 +140,10 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
     },
     ErrorKind.CREDENTIALS: {
         "AuthFailure": (
-            "AWS does not accept the credentials: are they for this account and "
-            "region, and is this machine's clock right?"
+            "AWS does not accept the credentials: are they for this account and region, and is "
+            "this machine's clock right?"
         ),
-        "InvalidClientTokenId": (
-            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
-        ),
-        "UnrecognizedClientException": (
-            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
-        ),
-        "InvalidAccessKeyId": (
+        "InvalidClientTokenId UnrecognizedClientException InvalidAccessKeyId": (
             "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
         ),
         "SignatureDoesNotMatch": (
@@ -170,8 +152,7 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         "RequestExpired": (
             f"the credentials have expired, or this machine's clock is wrong; {_LOG_IN}"
         ),
-        "ExpiredToken": f"the credentials have expired; {_LOG_IN}",
-        "ExpiredTokenException": f"the credentials have expired; {_LOG_IN}",
+        "ExpiredToken ExpiredTokenException": f"the credentials have expired; {_LOG_IN}",
         "MissingAuthenticationToken": f"there are no credentials; {_LOG_IN}",
         "OptInRequired": (
             "this account may not use this service or region yet; enable it in the console"
@@ -179,19 +160,13 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         "Blocked": "AWS has blocked this account; ask AWS support",
     },
     ErrorKind.DENIED: {
-        "UnauthorizedOperation": (
-            "your credentials do not permit it; `seerd doctor` prints a policy that does"
-        ),
-        "AccessDenied": (
-            "your credentials do not permit it; `seerd doctor` prints a policy that does"
-        ),
-        "AccessDeniedException": (
+        "UnauthorizedOperation AccessDenied AccessDeniedException": (
             "your credentials do not permit it; `seerd doctor` prints a policy that does"
         ),
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (
-            "the account has no role for spot instances yet, and these credentials may not make "
-            "it; have it made once: "
-            "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+            "the account has no role for spot instances yet, and these credentials may not make"
+            " it; have it made once: aws iam create-service-linked-role --aws-service-name "
+            "spot.amazonaws.com"
         ),
         "OperationNotPermitted": (
             "AWS does not permit it, perhaps because of termination protection"
@@ -208,21 +183,16 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         "TagPolicyViolation": (
             "a tag policy of your organization forbids it; change `cluster.tags`, or the policy"
         ),
-        "InvalidParameter": "",
-        "InvalidUserData.Malformed": "",
-        "MissingParameter": "",
-        "UnknownParameter": "",
-        "ValidationError": "",
-        "ValidationException": "",
-        "InvalidAMIID.NotFound": (
+        (
+            "InvalidParameter InvalidUserData.Malformed MissingParameter UnknownParameter "
+            "ValidationError ValidationException"
+        ): "",
+        "InvalidAMIID.NotFound InvalidAMIName.NotFound": (
             "there is no such image in this region; check `cluster.image` and `cluster.region`"
         ),
         "InvalidAMIID.Malformed": "this is no image id; check `cluster.image`",
         "InvalidAMIID.Unavailable": (
             "the image cannot be used (it is deregistered, or not ready); check `cluster.image`"
-        ),
-        "InvalidAMIName.NotFound": (
-            "there is no such image in this region; check `cluster.image` and `cluster.region`"
         ),
         "InvalidInstanceType": (
             "there is no such instance type in this region; check `cluster.instance_type`"
@@ -233,8 +203,8 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         ),
         "InvalidSubnet": "the subnet cannot be used; check `cluster.subnets`",
         "InvalidGroup.NotFound": (
-            "there is no such security group in the subnet's network; "
-            "check `cluster.security_groups`"
+            "there is no such security group in the subnet's network; check "
+            "`cluster.security_groups`"
         ),
         "InvalidSecurityGroupID.NotFound": (
             "there is no such security group in this region; check `cluster.security_groups`"
@@ -246,12 +216,12 @@ _CODES: dict[ErrorKind, dict[str, str]] = {
         "MissingInput": (
             "AWS misses a parameter; without `cluster.subnets` the region needs a default network"
         ),
-        "VPCIdNotSpecified": "there is no default network in this region; give `cluster.subnets`",
-        "DefaultVpcDoesNotExist": (
+        "VPCIdNotSpecified DefaultVpcDoesNotExist": (
             "there is no default network in this region; give `cluster.subnets`"
         ),
     },
 }
+"""For each kind, its codes with what to do about them; empty: the kind's own text."""
 
 MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
     (
@@ -284,8 +254,10 @@ MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
 )
 """Codes that mean something else when AWS's message has these words."""
 
-KIND_OF = {code: kind for kind, codes in _CODES.items() for code in codes}
-_TEXT_OF = {code: text for codes in _CODES.values() for code, text in codes.items()}
+KIND_OF = {code: kind for kind, rows in _CODES.items() for codes in rows for code in codes.split()}
+_TEXT_OF = {
+    code: text for rows in _CODES.values() for codes, text in rows.items() for code in codes.split()
+}
 
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
 _LOST = (
@@ -298,39 +270,22 @@ _LOST = (
     TimeoutError,
 )
 
-SETUP: tuple[tuple[type[Exception], ErrorKind, str], ...] = (
-    (
-        boto.NoCredentialsError,
-        ErrorKind.CREDENTIALS,
-        (
-            "there are no AWS credentials here; run `aws configure` or `aws sso login`, or set "
-            "AWS_PROFILE"
-        ),
+SETUP: dict[type[Exception], str] = {
+    boto.NoCredentialsError: (
+        "there are no AWS credentials here; run `aws configure` or `aws sso login`, or set "
+        "AWS_PROFILE"
     ),
-    (
-        boto.PartialCredentialsError,
-        ErrorKind.CREDENTIALS,
-        "the AWS credentials are incomplete; set both the access key and the secret key",
+    boto.PartialCredentialsError: (
+        "the AWS credentials are incomplete; set both the access key and the secret key"
     ),
-    (
-        boto.CredentialRetrievalError,
-        ErrorKind.CREDENTIALS,
-        f"the AWS credentials could not be had; {_LOG_IN}",
-    ),
-    (boto.TokenRetrievalError, ErrorKind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
-    (boto.SSOError, ErrorKind.CREDENTIALS, f"the SSO session has ended; {_LOG_IN}"),
-    (
-        boto.ProfileNotFound,
-        ErrorKind.CREDENTIALS,
-        "there is no such AWS profile; check AWS_PROFILE and ~/.aws/config",
-    ),
-    (
-        boto.NoRegionError,
-        ErrorKind.CREDENTIALS,
-        "no AWS region is named; set `cluster.region` or AWS_DEFAULT_REGION",
-    ),
-    (boto.ParamValidationError, ErrorKind.REFUSED, "a value in the spec does not fit"),
-)
+    boto.CredentialRetrievalError: f"the AWS credentials could not be had; {_LOG_IN}",
+    boto.TokenRetrievalError: f"the SSO session has ended; {_LOG_IN}",
+    boto.SSOError: f"the SSO session has ended; {_LOG_IN}",
+    boto.ProfileNotFound: "there is no such AWS profile; check AWS_PROFILE and ~/.aws/config",
+    boto.NoRegionError: "no AWS region is named; set `cluster.region` or AWS_DEFAULT_REGION",
+    boto.ParamValidationError: "a value in the spec does not fit",
+}
+"""What botocore finds wrong before AWS is asked."""
 
 
 def told(error: Exception, doing: str) -> AwsError:
@@ -339,22 +294,17 @@ def told(error: Exception, doing: str) -> AwsError:
     """
     if isinstance(error, boto.ClientError):
         return _answered(error, doing)
-    for kind_of_error, kind, text in SETUP:
-        if isinstance(error, kind_of_error):
-            return AwsError(f"{doing}: {text} ({_short(error)})", kind, type(error).__name__)
+    name, why = type(error).__name__, _short(error)
+    for setup, text in SETUP.items():
+        if isinstance(error, setup):
+            is_spec = setup is boto.ParamValidationError
+            kind = ErrorKind.REFUSED if is_spec else ErrorKind.CREDENTIALS
+            return AwsError(f"{doing}: {text} ({why})", kind, name)
     if isinstance(error, _NEVER_SENT):
-        return AwsError(
-            f"{doing}: AWS cannot be reached ({_short(error)})",
-            ErrorKind.THROTTLED,
-            type(error).__name__,
-        )
+        return AwsError(f"{doing}: AWS cannot be reached ({why})", ErrorKind.THROTTLED, name)
     if isinstance(error, _LOST):
-        return AwsError(
-            f"{doing}: no answer came from AWS ({_short(error)})",
-            ErrorKind.UNCLEAR,
-            type(error).__name__,
-        )
-    return AwsError(f"{doing}: {_short(error)}", ErrorKind.REFUSED, type(error).__name__)
+        return AwsError(f"{doing}: no answer came from AWS ({why})", ErrorKind.UNCLEAR, name)
+    return AwsError(f"{doing}: {why}", ErrorKind.REFUSED, name)
 
 
 def kind_of(code: str, status: int) -> ErrorKind:

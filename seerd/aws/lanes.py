@@ -9,10 +9,10 @@ use the account too.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 
 from seerd.aws.errors import ErrorKind
-from seerd.aws.retrying import Retries
 
 AT_ONCE = 8
 """The most calls of a lane that are under way at any time."""
@@ -33,6 +33,12 @@ LIMITS = {
 RunInstances has little to give away. Two tokens and a tenth are left, since calls do not arrive as
 evenly as they are sent.
 """
+
+
+FIRST_S, LONGEST_S = 0.2, 10.0
+BURST, PER_S = 40.0, 4.0
+
+_dice = random.SystemRandom()
 
 
 class Bucket:
@@ -73,6 +79,34 @@ class Bucket:
         since = now if self._at is None else self._at
         self._left = min(self._most, self._left + max(0.0, now - since) * self._per_s)
         self._at = now
+
+
+class Retries:
+    """The budget of repetitions of one lane. A first try is free; every repetition takes a token,
+    and waits for one when there is none: after a short burst AWS sees at most `PER_S` a second
+    (aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
+    """
+
+    def __init__(self, burst: float = BURST, per_s: float = PER_S) -> None:
+        self._tokens = self._burst = burst
+        self._per_s = per_s
+        self._at: float | None = None
+
+    async def pause(self, failures: int) -> None:
+        """Wait before the next try, after so many failures in a row (1 or more)."""
+        await asyncio.sleep(_dice.uniform(0.1, 1.0) * longest_wait_s(failures) + self._take(_now()))
+
+    def _take(self, now: float) -> float:
+        """Take one token; return the seconds until it is there."""
+        earned = 0.0 if self._at is None else (now - self._at) * self._per_s
+        self._at = now
+        self._tokens = min(self._burst, self._tokens + earned) - 1.0
+        return max(0.0, -self._tokens / self._per_s)
+
+
+def longest_wait_s(failures: int) -> float:
+    """Compute the longest wait in seconds after so many failures in a row."""
+    return min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 30))
 
 
 class Lane:

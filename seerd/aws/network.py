@@ -1,4 +1,4 @@
-"""What surrounds an instance: security groups, key pairs, and where types are offered.
+"""What surrounds an instance: subnets, security groups, key pairs, and where types are offered.
 
 The one rule: rules of a group are read as they are; the caller decides whether they suffice.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind
 
 PATIENCE_S = 15.0
 
@@ -46,6 +47,44 @@ class SecurityGroup:
     name: str
     vpc: str  # its network
     rules: tuple[Rule, ...]  # which traffic it lets in
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    """A subnet."""
+
+    subnet: str  # its id
+    zone: str  # its availability zone
+    vpc: str  # its network
+    free: int  # addresses left
+
+
+async def subnets(cloud: Cloud, named: Sequence[str]) -> list[Subnet]:
+    """Look up these subnets, in this order; if none is named, those of the default network.
+
+    Raises `AwsError`.
+    """
+    request: dict[str, Any] = (
+        {"SubnetIds": list(named)}
+        if named
+        else {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
+    )
+    rows = await cloud.pages("ec2", "describe_subnets", lambda a: a["Subnets"], **request)
+    found = [
+        Subnet(
+            r["SubnetId"], r["AvailabilityZone"], r["VpcId"], r.get("AvailableIpAddressCount", 0)
+        )
+        for r in rows
+    ]
+    if not found:
+        raise AwsError(
+            f"nothing was started: {cloud.region} has no default network in this account; "
+            "give `cluster.subnets`",
+            ErrorKind.REFUSED,
+            "Subnet",
+        )
+    order = {subnet: place for place, subnet in enumerate(named)}
+    return sorted(found, key=lambda s: (order.get(s.subnet, 0), s.zone))
 
 
 async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityGroup]:

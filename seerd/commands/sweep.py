@@ -20,7 +20,7 @@ import typer
 from seerd.aws import sweeping
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
-from seerd.aws.owner import caller
+from seerd.aws.identity import caller
 from seerd.aws.sweeping import Left
 from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from seerd.aws import owner, prices, quotas, types
+from seerd.aws import identity, prices, quotas, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.errors import CloudError, UsageError
@@ -41,7 +41,7 @@ def quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
 async def _ask(cluster: Ec2Cluster, cache: Path) -> Quote:
     async with Cloud(cluster.region) as cloud:
         whose, kinds = await asyncio.gather(
-            owner.caller(cloud), types.describe(cloud, cluster.types)
+            identity.caller(cloud), types.describe(cloud, cluster.types)
         )
         without = [kind.name for kind in kinds if kind.gpus == 0]
         if without:

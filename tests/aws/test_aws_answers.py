@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 from seerd.aws import (
-    clocks,
+    identity,
     images,
     imaging,
     instances,
+    lanes,
     network,
     prices,
     quotas,
-    retrying,
     rights,
-    subnets,
     sweeping,
     types,
 )
@@ -31,10 +30,9 @@ from seerd.aws.cloud import Cloud, Lifetime
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.imaging import MadeImage, Wanted
 from seerd.aws.instances import EndedInstance, SeenInstance, Volume
-from seerd.aws.network import Rule, SecurityGroup
+from seerd.aws.network import Rule, SecurityGroup, Subnet
 from seerd.aws.prices import Price
 from seerd.aws.quotas import Quota
-from seerd.aws.subnets import Subnet
 from seerd.aws.sweeping import Found, Left
 from seerd.aws.types import Ec2Type
 from tests.aws.scripted import cloud_of, played, raised
@@ -50,7 +48,7 @@ def dice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits before repetitions are as long as they can be."""
     longest = random.Random()
     longest.uniform = lambda least, most: most  # type: ignore[method-assign]
-    monkeypatch.setattr(retrying, "_dice", longest)
+    monkeypatch.setattr(lanes, "_dice", longest)
 
 
 # ------------------------------------------------------------ calls and their repetition
@@ -173,20 +171,20 @@ DATE = {
 def test_this_machine_s_clock_is_compared_with_the_middle_of_the_call() -> None:
     said = {"Arn": "arn:aws:iam::1:user/me", "Account": "1", "ResponseMetadata": DATE}
     cloud, script = cloud_of(get_caller_identity=[BUSY, said])
-    who, until = played(clocks.introduce(cloud))
+    who, until = played(identity.introduce(cloud))
     assert (who.arn, who.account, who.error) == ("arn:aws:iam::1:user/me", "1", None)
     assert until == pytest.approx(0.2)
     assert who.ahead_s == pytest.approx(100 - 0.5 + 0.1)
     cloud, script = cloud_of(get_caller_identity=BROKEN)
-    who, until = played(clocks.introduce(cloud))
+    who, until = played(identity.introduce(cloud))
     assert (who.arn, who.account, who.ahead_s) == ("", "", None)
     assert isinstance(who.error, AwsError)
     assert who.error.code == "InternalError"
-    assert script.times[-2] <= clocks.PATIENCE_S < until < 2 * clocks.PATIENCE_S
+    assert script.times[-2] <= identity.PATIENCE_S < until < 2 * identity.PATIENCE_S
     denied = refusal("AccessDenied", 403)
     denied.response["ResponseMetadata"]["HTTPHeaders"] = DATE["HTTPHeaders"]
     cloud, script = cloud_of(get_caller_identity=denied)
-    assert played(clocks.introduce(cloud))[0].ahead_s == pytest.approx(99.5)
+    assert played(identity.introduce(cloud))[0].ahead_s == pytest.approx(99.5)
 
 
 # ------------------------------------------------------------ instances, volumes, what was left
@@ -378,20 +376,20 @@ def test_subnets_come_in_the_order_in_which_they_are_named_or_by_zone() -> None:
     ]
     rows[0]["AvailableIpAddressCount"] = 250  # type: ignore[assignment]
     cloud, script = cloud_of(describe_subnets={"Subnets": rows})
-    found, _ = played(subnets.resolve(cloud, []))
+    found, _ = played(network.subnets(cloud, []))
     assert found == [
         Subnet("s-a", "us-east-1a", "vpc-1", 0),
         Subnet("s-b", "us-east-1b", "vpc-1", 0),
         Subnet("s-c", "us-east-1c", "vpc-1", 250),
     ]
-    found, _ = played(subnets.resolve(cloud, ["s-b", "s-c", "s-a"]))
+    found, _ = played(network.subnets(cloud, ["s-b", "s-c", "s-a"]))
     assert [one.subnet for one in found] == ["s-b", "s-c", "s-a"]
     assert [request for _, request in script.calls] == [
         {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]},
         {"SubnetIds": ["s-b", "s-c", "s-a"]},
     ]
     cloud, _ = cloud_of(describe_subnets={"Subnets": []})
-    error, _ = played(raised(subnets.resolve(cloud, [])))
+    error, _ = played(raised(network.subnets(cloud, [])))
     assert isinstance(error, AwsError)
     assert (error.kind, error.code) == (ErrorKind.REFUSED, "Subnet")
 

@@ -8,8 +8,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from seerd.aws.clocks import date_of, introduce
 from seerd.aws.cloud import Cloud
+from seerd.aws.identity import date_of, introduce
 from tests.aws.front import REGION, Fault, front
 
 MOMENT = datetime(2026, 11, 20, 8, 22, tzinfo=UTC)

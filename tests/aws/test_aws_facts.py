@@ -16,11 +16,11 @@ from botocore import exceptions as boto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.aws import images, owner, prices, quotas, sweeping, types
+from seerd.aws import identity, images, prices, quotas, sweeping, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind, kind_of, told
 from seerd.aws.images import Image
-from seerd.aws.retrying import LONGEST_S, Retries, longest_wait_s
+from seerd.aws.lanes import LONGEST_S, Retries, longest_wait_s
 from seerd.errors import CloudError
 from tests.aws.front import REGION, Fault, Front, front
 from tests.aws.kit import linux
@@ -42,7 +42,7 @@ def tags(**values: str) -> list[dict[str, str]]:
 
 def test_the_owner_is_who_the_credentials_are(moto: str) -> None:
     async def scenario(there: Front, cloud: Cloud) -> None:
-        assert (await owner.caller(cloud)).startswith("arn:aws:")
+        assert (await identity.caller(cloud)).startswith("arn:aws:")
 
     play(moto, scenario)
 

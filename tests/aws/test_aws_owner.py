@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seerd.aws.cloud import Cloud
-from seerd.aws.owner import caller, owner_of
+from seerd.aws.identity import caller, owner_of
 from seerd.commands import sweep
 from seerd.shell.home import Home
 from tests.aws.front import REGION, past

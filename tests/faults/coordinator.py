@@ -22,7 +22,7 @@ import msgspec
 
 from seerd import clock
 from seerd.agent.protocol import Expected, Job
-from seerd.aws import retrying
+from seerd.aws import lanes
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import Ec2Settings
 from seerd.core.commands import AnyCommand
@@ -189,7 +189,7 @@ class Coordinator:
         if self.left_at is not None:
             self._absent.append((self.left_at, now))
             self.left_at = None
-        retrying._dice = random.Random(f"{self._scenario.seed} retries {self._incarnation}")  # type: ignore[assignment]
+        lanes._dice = random.Random(f"{self._scenario.seed} retries {self._incarnation}")  # type: ignore[assignment]
         loop = self.loop = Loop(self.shared.timeline, self._before_step)
         self._loops.append(loop)
         with loop.running():

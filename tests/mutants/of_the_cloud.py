@@ -156,7 +156,7 @@ RENTING = (
     Mutant(
         "each process of a role is another owner",
         "sweep finds what any process of its owner has left",
-        "owner.owner_of",
+        "identity.owner_of",
         "match is None or match[2].startswith(SSO)",
         "True",
         ("tests/aws/test_aws_owner.py::test_an_owner_is_the_same_in_every_process",),

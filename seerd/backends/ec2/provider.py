@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from seerd.aws import images, instances, subnets
+from seerd.aws import images, instances, network
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.instances import RUN, tagged
@@ -73,7 +73,7 @@ class Ec2Provider:
         self._remote.lease_s = lease_s
         image = await images.resolve(self._cloud, self._settings.image)
         images.check(image, self._settings.instance_types)
-        found = await subnets.resolve(self._cloud, self._settings.subnets)
+        found = await network.subnets(self._cloud, self._settings.subnets)
         places = candidates(self._settings, found)
         self._fleet.places = places
         self._keys.client()

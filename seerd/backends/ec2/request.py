@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from seerd.aws.images import Image
 from seerd.aws.instances import COMMAND, HARD_END, NAME, OWNER, RUN
-from seerd.aws.subnets import Subnet
+from seerd.aws.network import Subnet
 
 TAG_LENGTH = 256
 

@@ -25,10 +25,9 @@ from typing import Any
 import typer
 
 from seerd.aws import images, prices
-from seerd.aws.clocks import introduce
 from seerd.aws.cloud import Cloud
+from seerd.aws.identity import introduce, owner_of
 from seerd.aws.images import Image
-from seerd.aws.owner import owner_of
 from seerd.aws.policy import canary_policy
 from seerd.commands import doctor
 from seerd.commands.canary.expedition import Flown, fly

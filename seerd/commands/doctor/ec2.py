@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from seerd.aws.clocks import Introduction, introduce
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
-from seerd.aws.owner import owner_of
+from seerd.aws.identity import Introduction, introduce, owner_of
 from seerd.aws.policy import Needs
 from seerd.commands.doctor import network, permissions, renting, store
 from seerd.commands.doctor.case import Case, Ec2Case

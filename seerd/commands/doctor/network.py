@@ -11,11 +11,10 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from seerd.aws import network, subnets
+from seerd.aws import network
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
-from seerd.aws.network import SecurityGroup
-from seerd.aws.subnets import Subnet
+from seerd.aws.network import SecurityGroup, Subnet
 from seerd.commands.doctor.case import Ec2Case
 from seerd.commands.doctor.finding import Finding
 from seerd.commands.doctor.notes import Notes
@@ -40,7 +39,7 @@ class Ground:
 async def look(notes: Notes, cloud: Cloud, case: Ec2Case, rented: Rented) -> Ground:
     """Check subnets, zones, security groups and key pair; return those that exist."""
     cluster = case.cluster
-    asked = subnets.resolve(cloud, cluster.subnets)
+    asked = network.subnets(cloud, cluster.subnets)
     places = await notes.ask("subnets", "ec2:DescribeSubnets", asked) or []
     if places:
         _subnets(notes, places, rented)

@@ -93,7 +93,7 @@ class S3Store:
 
     async def time(self) -> float | None:
         """Return the time that S3 names in its answers."""
-        from seerd.aws.clocks import date_of
+        from seerd.aws.identity import date_of
 
         with contextlib.suppress(SeerdError), plain(f"{self._at} does not answer"):
             client = await self._client()
