@@ -28,19 +28,19 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from seerd.core.events import RunFacts
 from seerd.core.state import State, new_state
 from seerd.core.step import follow
-from seerd.live.board import Board
-from seerd.live.life import Lives
-from seerd.live.look import LiveLook
-from seerd.live.run_view import RunView
-from seerd.live.trial_page import TrialLife
-from seerd.live.viewer import Viewer
-from seerd.live.watch import JournalView
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.space import Config, Parameter, Space
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim import world as simulated
 from seerd.sim.behaviour import Behaviour
+from seerd.telling.live.board import Board
+from seerd.telling.live.life import Lives
+from seerd.telling.live.look import LiveLook
+from seerd.telling.live.run_view import RunView
+from seerd.telling.live.trial_page import TrialLife
+from seerd.telling.live.viewer import Viewer
+from seerd.telling.live.watch import JournalView
 
 TRIALS, REPORTS_PER_S = 400, 1_000
 SECONDS = 20.0

@@ -22,10 +22,6 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console, Group
 
 from seerd.core.events import RunFacts
-from seerd.live.board import board_of
-from seerd.live.frame import frame
-from seerd.live.heard import Heard
-from seerd.live.look import LiveLook
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.parameter import Config, Parameter
 from seerd.planner.profile import Latency
@@ -33,6 +29,10 @@ from seerd.planner.space import Space
 from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
+from seerd.telling.live.board import board_of
+from seerd.telling.live.frame import frame
+from seerd.telling.live.heard import Heard
+from seerd.telling.live.look import LiveLook
 
 FOLDER = Path(__file__).with_name("pictures")
 SIZE = (120, 34)

@@ -24,11 +24,11 @@ from seerd.api.html import shown
 from seerd.api.spec_call import SpecCall
 from seerd.commands.report import read
 from seerd.errors import SpecError, UsageError
-from seerd.explanation.told import told
 from seerd.export import rows
 from seerd.extras import installing
 from seerd.spec.dicts import toml_of
 from seerd.spec.spec import load_spec, spec_of
+from seerd.telling.explanation.told import told
 from tests.test_report import METRIC, kept
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -21,8 +21,7 @@ from seerd.errors import NoModelError
 from seerd.shell.home import RunFolder
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.version import VERSION
-from seerd.view.logs import (
+from seerd.telling.logs import (
     PIECE,
     Growing,
     lines,
@@ -32,6 +31,7 @@ from seerd.view.logs import (
     plain,
     tail,
 )
+from seerd.version import VERSION
 from tests.conftest import small_facts
 from tests.test_cli import Seerd, seerd  # noqa: F401 - a fixture
 from tests.test_summary import told

@@ -30,9 +30,9 @@ from seerd.sim.setting import Faults, Setting
 from seerd.spec.clusters import CLUSTER_KEYS
 from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
-from seerd.view import run_json
-from seerd.view.plan_json import plan_json
-from seerd.view.study_table import study_view
+from seerd.telling import run_json
+from seerd.telling.plan_json import plan_json
+from seerd.telling.study_table import study_view
 from tests.sim.hand import IDEAL, curves, limits, play, profile
 from tests.sim.hand import planned as planned_by_hand
 

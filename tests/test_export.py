@@ -26,7 +26,6 @@ from seerd.commands.export import Destination, export
 from seerd.core.metrics import best_value, value_of
 from seerd.core.state import State
 from seerd.errors import ExportError, UsageError
-from seerd.explanation.told import told
 from seerd.export import following, rows, to_optuna, trackers
 from seerd.extras import installing
 from seerd.runs import clusters
@@ -35,7 +34,8 @@ from seerd.shell.journal import Entry, Journal
 from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
 from seerd.spec.targets import place_of
-from seerd.view.configs import scalar
+from seerd.telling.configs import scalar
+from seerd.telling.explanation.told import told
 from tests.test_cli import SPEC, Seerd, seerd  # noqa: F401 - a fixture
 from tests.test_report import METRIC, world
 

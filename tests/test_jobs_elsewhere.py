@@ -15,12 +15,12 @@ from seerd.api.handle import load
 from seerd.commands.export import Destination, export
 from seerd.commands.report import ReportOptions, read, report
 from seerd.errors import UsageError
-from seerd.explanation.told import told
 from seerd.export import rows
 from seerd.planner.trial_ids import job_of
-from seerd.report import tables
-from seerd.report.page import JobReport, RunReport
 from seerd.shell.home import RunFolder
+from seerd.telling.explanation.told import told
+from seerd.telling.page import tables
+from seerd.telling.page.run_page import JobReport, RunReport
 from tests.explanation.timelines import write_run
 from tests.groups import group_world
 

@@ -23,25 +23,25 @@ from seerd.commands.on_end import in_a_line
 from seerd.core.state import new_state
 from seerd.core.step import follow
 from seerd.errors import NoModelError, UsageError
-from seerd.explanation.as_json import moment_json
-from seerd.explanation.pages import moment_page
-from seerd.explanation.timeline import Timeline
-from seerd.live.board import Board, board_of
-from seerd.live.frame import frame
-from seerd.live.heard import Heard
-from seerd.live.look import LiveLook, listed, press
-from seerd.live.trial_page import TrialLife
 from seerd.planner.model import BillingKind
 from seerd.planner.trial_ids import job_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view import run_json
-from seerd.view.jobs import bill_of, jobs_of
-from seerd.view.plain import line_of
-from seerd.view.summary import summary
-from seerd.view.tables import ledger_table, runs_table
+from seerd.telling import run_json
+from seerd.telling.explanation.as_json import moment_json
+from seerd.telling.explanation.pages import moment_page
+from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.jobs import bill_of, jobs_of
+from seerd.telling.live.board import Board, board_of
+from seerd.telling.live.frame import frame
+from seerd.telling.live.heard import Heard
+from seerd.telling.live.look import LiveLook, listed, press
+from seerd.telling.live.trial_page import TrialLife
+from seerd.telling.plain import line_of
+from seerd.telling.summary import summary
+from seerd.telling.tables import ledger_table, runs_table
 from tests.conftest import small_facts
 from tests.explanation.timelines import write_run
 from tests.groups import NAMES, asked_world, group_world

@@ -16,20 +16,20 @@ from rich.console import Console, Group
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.metrics import names_of
-from seerd.live.board import Board, ShownInstance, board_of
-from seerd.live.frame import frame
-from seerd.live.heard import Heard
-from seerd.live.look import LiveLook, press
-from seerd.live.strip import strip
-from seerd.live.table import sparkline
-from seerd.live.trial_page import TrialLife, plot
-from seerd.live.weights import share
 from seerd.planner.model import ClusterFacts, Limits, MetricConstraint, PolicyParams, Problem
 from seerd.planner.space import Parameter, Space
 from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.summary import summary
+from seerd.telling.live.board import Board, ShownInstance, board_of
+from seerd.telling.live.frame import frame
+from seerd.telling.live.heard import Heard
+from seerd.telling.live.look import LiveLook, press
+from seerd.telling.live.strip import strip
+from seerd.telling.live.table import sparkline
+from seerd.telling.live.trial_page import TrialLife, plot
+from seerd.telling.live.weights import share
+from seerd.telling.summary import summary
 
 FIRST = LiveLook()
 MakeFacts = Callable[..., RunFacts]

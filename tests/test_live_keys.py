@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from seerd.live.board import Board, board_of
-from seerd.live.frame import frame
-from seerd.live.keys import decode, rest
-from seerd.live.look import Act, LiveLook, listed, press
-from seerd.live.player import Player
-from seerd.live.trial_page import TrialLife
-from seerd.live.watch import known, moved
 from seerd.shell.journal import Entry, Journal
+from seerd.telling.live.board import Board, board_of
+from seerd.telling.live.frame import frame
+from seerd.telling.live.keys import decode, rest
+from seerd.telling.live.look import Act, LiveLook, listed, press
+from seerd.telling.live.player import Player
+from seerd.telling.live.trial_page import TrialLife
+from seerd.telling.live.watch import known, moved
 from tests.conftest import small_facts
 from tests.test_live import asha, board, drawn, heard, world
 

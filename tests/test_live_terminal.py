@@ -170,7 +170,7 @@ def test_a_moment_is_shown_that_is_asked_for(home: Path) -> None:
 
 
 WORKING = """
-from seerd.view.working import working
+from seerd.telling.working import working
 with working("looking for what is left", 0.0):
     input()
 print("found")

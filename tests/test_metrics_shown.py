@@ -12,12 +12,12 @@ from seerd.core.diagnosis import diagnose
 from seerd.core.events import TrialReported
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import new_state
-from seerd.explanation.as_json import trial_json
-from seerd.explanation.pages import trial_page
-from seerd.explanation.timeline import Timeline
-from seerd.view import run_json
-from seerd.view.plain import line_of
-from seerd.view.summary import summary
+from seerd.telling import run_json
+from seerd.telling.explanation.as_json import trial_json
+from seerd.telling.explanation.pages import trial_page
+from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.plain import line_of
+from seerd.telling.summary import summary
 from tests.core.test_answers import Run
 from tests.core.test_metrics import FAST, report, run_of, save
 

@@ -23,11 +23,6 @@ from seerd.core.events import RunFacts, TrialExited, TrialReported
 from seerd.errors import SpecError
 from seerd.export.files import csv as as_csv
 from seerd.export.rows import Rows
-from seerd.live.board import board_of
-from seerd.live.frame import frame
-from seerd.live.heard import Heard
-from seerd.live.look import LiveLook
-from seerd.live.trial_page import TrialLife
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
 from seerd.planner.parameter import Parameter
 from seerd.planner.space import Space
@@ -38,7 +33,12 @@ from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.spec.dicts import toml_of
 from seerd.spec.spec import load_spec
-from seerd.view.harmless import Harmless
+from seerd.telling.harmless import Harmless
+from seerd.telling.live.board import board_of
+from seerd.telling.live.frame import frame
+from seerd.telling.live.heard import Heard
+from seerd.telling.live.look import LiveLook
+from seerd.telling.live.trial_page import TrialLife
 from tests.fuzz.kit import ESCAPES
 from tests.fuzz.test_fuzz_coordinator import setup
 

@@ -24,7 +24,7 @@ from seerd.core.state import State
 from seerd.shell.home import RunFolder
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view import run_json
+from seerd.telling import run_json
 from tests.conftest import small_facts
 from tests.test_cli import Seerd, seerd  # noqa: F401 - a fixture
 

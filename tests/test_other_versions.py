@@ -34,7 +34,7 @@ from seerd.planner.policy import POLICIES
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view import run_json
+from seerd.telling import run_json
 
 MakeFacts = Callable[..., RunFacts]
 Alter = Callable[[pytest.MonkeyPatch], Rules]

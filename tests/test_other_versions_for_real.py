@@ -53,7 +53,7 @@ gpus = 2
 """
 READER = """
 import os, sys
-import seerd.runs.reading, seerd.view.logs, seerd.view.run_json
+import seerd.runs.reading, seerd.telling.logs, seerd.telling.run_json
 from seerd import cli
 for line in sys.stdin:
     out, *sys.argv[1:] = line.split()

@@ -18,14 +18,14 @@ from seerd.commands.report import read
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
-from seerd.explanation.as_json import trial_json
-from seerd.explanation.pages import trial_page
-from seerd.report.page import RunReport
 from seerd.shell.home import RunFolder
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.outcomes import outcome_text
-from seerd.view.summary import summary
+from seerd.telling.explanation.as_json import trial_json
+from seerd.telling.explanation.pages import trial_page
+from seerd.telling.outcomes import outcome_text
+from seerd.telling.page.run_page import RunReport
+from seerd.telling.summary import summary
 from tests.conftest import small_facts
 from tests.explanation.timelines import write_run
 from tests.test_report import told_of

@@ -21,8 +21,8 @@ from seerd.planner.constraints import constraint
 from seerd.planner.parameter import Parameter, Value, plain, same
 from seerd.spec.doubts import doubts
 from seerd.spec.spec import Spec, load_spec, spec_of
+from seerd.telling.configs import config_text
 from seerd.training.by_hand import defaults
-from seerd.view.configs import config_text
 
 SPEC = """
 metric = { name = "accuracy", mode = "max" }

@@ -27,9 +27,9 @@ from seerd.core.step import follow
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
-from seerd.view.configs import config_text
-from seerd.view.harmless import printable
-from seerd.view.plain import gpus_text, line_of
+from seerd.telling.configs import config_text
+from seerd.telling.harmless import printable
+from seerd.telling.plain import gpus_text, line_of
 from tests.by_hand import handle
 
 MakeFacts = Callable[..., RunFacts]

@@ -28,8 +28,8 @@ from seerd.sim.setting import Setting
 from seerd.sim.synthetic import synthetic
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import load_spec
-from seerd.view.plan_json import plan_json
-from seerd.view.plan_table import plan_view
+from seerd.telling.plan_json import plan_json
+from seerd.telling.plan_table import plan_view
 from tests.planner.spaces import MIXED
 from tests.sim import hand
 

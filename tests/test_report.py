@@ -26,24 +26,24 @@ from seerd.core.ledger import Charge
 from seerd.core.outcomes import outcomes
 from seerd.core.state import State, Trial, new_state
 from seerd.errors import UsageError
-from seerd.explanation.timeline import Timeline
 from seerd.extras import installing
 from seerd.planner.model import BillingKind, ClusterFacts, Limits, Mode, PolicyParams, Problem
 from seerd.planner.parameter import Config, Parameter
 from seerd.planner.space import Space
-from seerd.report import tables
-from seerd.report.advice import advice
-from seerd.report.comparison import comparison
-from seerd.report.drawing import write
-from seerd.report.frame import beyond
-from seerd.report.importance import Importance, caption, importances
-from seerd.report.page import ReadRun, RunReport
-from seerd.report.tables import BilledPart, Ranked
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim import world as simulated
 from seerd.sim.behaviour import Behaviour
-from seerd.view.outcomes import outcome_text
+from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.outcomes import outcome_text
+from seerd.telling.page import tables
+from seerd.telling.page.advice import advice
+from seerd.telling.page.comparison import comparison
+from seerd.telling.page.drawing import write
+from seerd.telling.page.frame import beyond
+from seerd.telling.page.importance import Importance, caption, importances
+from seerd.telling.page.run_page import ReadRun, RunReport
+from seerd.telling.page.tables import BilledPart, Ranked
 
 SPACE = Space(
     (

@@ -11,14 +11,14 @@ import pytest
 
 from seerd.core.events import TrialStarted, TrialTraining
 from seerd.core.state import State, new_state
-from seerd.explanation.attempts import held_gpu_s
-from seerd.explanation.costs import costs
-from seerd.explanation.timeline import Timeline
-from seerd.explanation.told import ToldRun
 from seerd.export.rows import trials
 from seerd.planner.model import BillingKind
-from seerd.report import tables
 from seerd.sim import world as simulated
+from seerd.telling.explanation.attempts import held_gpu_s
+from seerd.telling.explanation.costs import costs
+from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.explanation.told import ToldRun
+from seerd.telling.page import tables
 from tests.conftest import small_facts
 from tests.explanation.timelines import timeline_of
 from tests.journals.reading import rows_of

@@ -14,7 +14,7 @@ from seerd.core.state import State
 from seerd.planner.space import Parameter
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.summary import MOST_ROWS, summary
+from seerd.telling.summary import MOST_ROWS, summary
 from tests.conftest import small_facts
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from seerd.errors import UsageError
-from seerd.report.page import ReadRun
+from seerd.telling.page.run_page import ReadRun
 from seerd.units import count
 
 Axis = Literal["time", "reports", "gpu_time"]
@@ -34,7 +34,7 @@ class Chart:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it black on white, as `.svg`, `.png` or `.pdf`; return the file."""
-        from seerd.report.drawing import write
+        from seerd.telling.page.drawing import write
 
         to = Path(path)
         write(self.spec, to)
@@ -44,7 +44,7 @@ class Chart:
         return f"a picture: {self.caption} Write it with .save('picture.svg')"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from seerd.report.drawing import on_paper, svg
+        from seerd.telling.page.drawing import on_paper, svg
 
         look = "margin:0;font-size:12px"
         inline = f'<figure style="{look}">{svg(self.spec)}<figcaption>{escape(self.caption)}'
@@ -58,8 +58,8 @@ class Chart:
 def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
     """Draw learning curves. Raises `UsageError` for a metric that was not reported."""
     from seerd.core.metrics import names_of
-    from seerd.report import run_charts, tables
-    from seerd.view.harmless import printable
+    from seerd.telling.harmless import printable
+    from seerd.telling.page import run_charts, tables
 
     if by not in get_args(Axis):
         raise UsageError(f"by={by!r}: one of {', '.join(get_args(Axis))} is needed")
@@ -80,7 +80,7 @@ def curves(read: ReadRun, metric: str | None, by: Axis) -> Chart:
 
 def gpus(read: ReadRun) -> Chart:
     """Draw GPUs over time."""
-    from seerd.report import run_charts, tables
+    from seerd.telling.page import run_charts, tables
 
     caption = "Each bar is an attempt of a trial on its GPUs; pale until it trained."
     return Chart(run_charts.gpus(_frame(read), tables.bars(read.timeline, read.state)), caption)
@@ -88,7 +88,7 @@ def gpus(read: ReadRun) -> Chart:
 
 def costs(read: ReadRun) -> Chart:
     """Draw what was billed."""
-    from seerd.report import run_charts
+    from seerd.telling.page import run_charts
 
     return Chart(
         run_charts.money(_frame(read)), "What was billed, beside the budget and the deadline."
@@ -97,8 +97,8 @@ def costs(read: ReadRun) -> Chart:
 
 def importance(read: ReadRun) -> Chart:
     """Draw which hyperparameters matter. Raises `UsageError` if that cannot be said."""
-    from seerd.report import space_charts, tables
-    from seerd.report.importance import FEWEST, caption, importances
+    from seerd.telling.page import space_charts, tables
+    from seerd.telling.page.importance import FEWEST, caption, importances
 
     frame = _frame(read)
     found = importances(frame.order, tables.varied(read.state))
@@ -109,7 +109,7 @@ def importance(read: ReadRun) -> Chart:
 
 def configurations(read: ReadRun) -> Chart:
     """Draw configurations. Raises `UsageError` if all trials have the same."""
-    from seerd.report import space_charts, tables
+    from seerd.telling.page import space_charts, tables
 
     varied = tables.varied(read.state)
     if not varied:
@@ -119,7 +119,7 @@ def configurations(read: ReadRun) -> Chart:
 
 
 def _frame(read: ReadRun) -> Any:
-    from seerd.report import tables
-    from seerd.report.frame import Frame
+    from seerd.telling.page import tables
+    from seerd.telling.page.frame import Frame
 
     return Frame(read.timeline, read.state, tables.ranked(read.state), WIDTH)

@@ -23,7 +23,7 @@ from seerd.core.state import State
 from seerd.errors import UsageError
 from seerd.export import rows
 from seerd.shell.home import Home, RunFolder, default_home
-from seerd.view import run_json
+from seerd.telling import run_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +168,7 @@ class Run:
 
     def report(self) -> Page:
         """Return the page of `seerd report`; a notebook shows it. Needs `seerd[report]`."""
-        from seerd.report.page import RunReport
+        from seerd.telling.page.run_page import RunReport
 
         return Page(RunReport(self._reading.read()).page())
 
@@ -211,7 +211,7 @@ class Run:
     def watch(self) -> None:
         """Show the run until it is over, as `seerd watch` does. Ctrl-C ends that, not the run."""
         from seerd.api.notebook import NotebookView, in_a_notebook
-        from seerd.view.watch import watch_run
+        from seerd.telling.watch import watch_run
 
         if in_a_notebook():
             NotebookView().watch(self._folder)
@@ -235,8 +235,8 @@ class Run:
     def __repr__(self) -> str:
         from rich.console import Console
 
-        from seerd.view.harmless import Harmless
-        from seerd.view.summary import summary
+        from seerd.telling.harmless import Harmless
+        from seerd.telling.summary import summary
 
         console = Console(
             width=100,

@@ -17,14 +17,14 @@ from seerd.core.metrics import last_value, names_of
 from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
 from seerd.errors import UsageError
-from seerd.report import tables
-from seerd.report.page import ReadRun
+from seerd.telling.configs import config_text, value_text
+from seerd.telling.harmless import printable
+from seerd.telling.outcomes import outcome_text
+from seerd.telling.page import tables
+from seerd.telling.page.run_page import ReadRun
+from seerd.telling.plain import ending
+from seerd.telling.run_json import best
 from seerd.units import count, format_duration, format_gpu_time, format_money
-from seerd.view.configs import config_text, value_text
-from seerd.view.harmless import printable
-from seerd.view.outcomes import outcome_text
-from seerd.view.plain import ending
-from seerd.view.run_json import best
 
 MOST_ROWS, MOST_METRICS, MOST_PARAMETERS = 10, 3, 8
 STYLE = """
@@ -169,7 +169,7 @@ def _cell(text: str, tag: str = "td", *, left: bool = False) -> str:
 
 
 def _curves(read: ReadRun) -> str:
-    from seerd.report.drawing import svg
+    from seerd.telling.page.drawing import svg
 
     if not any(trial.history for trial in read.state.trials.values()):
         return ""

@@ -15,7 +15,7 @@ from seerd.api.reading import ReadingOn
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import JournalError
 from seerd.shell.home import RunFolder
-from seerd.view.harmless import harmless
+from seerd.telling.harmless import harmless
 
 POLL_S = 0.5
 RENEW_S = 1.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 
 from seerd.commands.report import as_read
-from seerd.explanation.told import ToldRun, told
-from seerd.report.page import ReadRun
 from seerd.shell.home import RunFolder
+from seerd.telling.explanation.told import ToldRun, told
+from seerd.telling.page.run_page import ReadRun
 
 
 class ReadingOn:

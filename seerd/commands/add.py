@@ -22,7 +22,7 @@ from seerd.shell.home import RunFolder
 from seerd.shell.inbox import AddRequest
 from seerd.spec.guesses import why_not
 from seerd.spec.values import config
-from seerd.view.configs import config_text
+from seerd.telling.configs import config_text
 
 NEXT = re.compile(r",(?=[^\[\],='\"]+=)")
 """The comma before the next name: not one inside a list."""

@@ -13,7 +13,7 @@ from seerd.errors import UsageError
 from seerd.runs import reading
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, Reply, Request
-from seerd.view.working import working
+from seerd.telling.working import working
 
 PATIENCE_S = 30.0
 POLL_S = 0.1

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from seerd.telling.working import working
 from seerd.units import format_duration
-from seerd.view.working import working
 
 if TYPE_CHECKING:
     from seerd.commands.common import Minimize

@@ -19,9 +19,9 @@ from seerd.runs import reading
 from seerd.shell.home import RunFolder, copy_result
 from seerd.shell.model_card import Model, manifest_of, write_card
 from seerd.stores.base import Store
-from seerd.view import run_json
-from seerd.view.plan_json import Json
-from seerd.view.working import working
+from seerd.telling import run_json
+from seerd.telling.plan_json import Json
+from seerd.telling.working import working
 
 
 def best(folder: RunFolder, to: Path | None, *, json: bool, job: str | None = None) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 import typer
 
 from seerd.clock import process_began
-from seerd.view.harmless import Harmless, harmless
+from seerd.telling.harmless import Harmless, harmless
 
 if TYPE_CHECKING:
     from seerd.shell.home import Home, RunFolder

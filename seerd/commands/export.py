@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seerd.errors import UsageError
-from seerd.explanation.told import ToldRun, told
 from seerd.export import rows
 from seerd.export.following import alone
 from seerd.export.installed import check_installed
@@ -18,8 +17,9 @@ from seerd.export.rows import Rows
 from seerd.export.trackers import bring, opened
 from seerd.shell.home import RunFolder
 from seerd.spec.targets import without_password
-from seerd.view.harmless import harmless
-from seerd.view.working import working
+from seerd.telling.explanation.told import ToldRun, told
+from seerd.telling.harmless import harmless
+from seerd.telling.working import working
 
 TABLES: dict[str, Callable[[ToldRun], Rows]] = {
     "trials": rows.trials,

@@ -23,7 +23,7 @@ from seerd.export.installed import check_installed
 from seerd.runs import wiring
 from seerd.shell.home import RunFolder
 from seerd.spec.targets import anywhere, without_password
-from seerd.view.harmless import printable
+from seerd.telling.harmless import printable
 
 END_S = 5.0
 """Seconds that a process has once the run is over."""

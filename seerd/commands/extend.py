@@ -20,6 +20,7 @@ from seerd.planner.model import Limits
 from seerd.runs import edits, reading
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import ExtendRequest
+from seerd.telling.plan_json import Json
 from seerd.units import (
     format_duration,
     format_gpu_time,
@@ -28,7 +29,6 @@ from seerd.units import (
     parse_gpu_time,
     parse_money,
 )
-from seerd.view.plan_json import Json
 
 HOUR_S = 3600.0
 DENIED: dict[DenyCause, str] = {

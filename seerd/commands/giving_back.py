@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TextIO, TypeVar
 
-from seerd.view.harmless import harmless
+from seerd.telling.harmless import harmless
 
 T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

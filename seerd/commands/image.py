@@ -24,8 +24,8 @@ from seerd.planning.machine import this_machine
 from seerd.runs.clusters import to_rent
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
+from seerd.telling.working import working
 from seerd.units import format_duration, format_gpu_time, format_money
-from seerd.view.working import working
 
 _NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")
 """Names of images that EC2 takes

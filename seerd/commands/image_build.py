@@ -47,8 +47,8 @@ from seerd.shell.source_copy import CopyTerms, copy_source
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.stores.s3.store import S3Store
+from seerd.telling.summary import nothing_left
 from seerd.units import format_duration, format_money
-from seerd.view.summary import nothing_left
 
 HARD_END_S = 7200.0
 """Seconds after which an instance that is being installed powers itself off, whatever happens."""

@@ -34,7 +34,7 @@ from seerd.shell.source_copy import CopyTerms, outputs
 from seerd.spec.doubts import doubts
 from seerd.spec.group import JOB, GroupJob, job_of
 from seerd.spec.spec import require_report
-from seerd.view.working import working
+from seerd.telling.working import working
 
 DENIED: dict[DenyCause, str] = {
     "ending": "the run is ending",

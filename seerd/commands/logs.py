@@ -14,8 +14,8 @@ from pathlib import Path
 
 from seerd.errors import UsageError
 from seerd.shell.home import RunFolder
-from seerd.view.harmless import harmless, printable
-from seerd.view.logs import Growing, lines, log_files, newest_attempts, newest_last, tail
+from seerd.telling.harmless import harmless, printable
+from seerd.telling.logs import Growing, lines, log_files, newest_attempts, newest_last, tail
 
 POLL_S = 0.3
 

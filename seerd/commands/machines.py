@@ -15,8 +15,8 @@ from seerd.agent.gpu_report import report
 from seerd.commands.common import SpecOptions, tell
 from seerd.errors import SeerdError, UsageError
 from seerd.spec.clusters import Cluster, HostsCluster
-from seerd.view.machines_table import machines_table
-from seerd.view.plan_json import Json
+from seerd.telling.machines_table import machines_table
+from seerd.telling.plan_json import Json
 
 if TYPE_CHECKING:
     from seerd.backends.hosts.provider import SshHost

@@ -22,11 +22,11 @@ from seerd.core.state import State
 from seerd.errors import DamagedWarning, JournalError
 from seerd.runs import reading, wiring
 from seerd.shell.home import RunFolder
+from seerd.telling import run_json
+from seerd.telling.harmless import printable
+from seerd.telling.plain import ENDINGS
+from seerd.telling.plan_json import Json
 from seerd.units import format_duration, format_gpu_time
-from seerd.view import run_json
-from seerd.view.harmless import printable
-from seerd.view.plain import ENDINGS
-from seerd.view.plan_json import Json
 
 if TYPE_CHECKING:
     from seerd.runs.runs import Ended

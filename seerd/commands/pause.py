@@ -7,8 +7,8 @@ import time
 from seerd.commands.stop import stop
 from seerd.runs import reading
 from seerd.shell.home import RunFolder
+from seerd.telling.working import working
 from seerd.units import format_duration, format_gpu_time
-from seerd.view.working import working
 
 POLL_S = 0.2
 

@@ -10,8 +10,8 @@ from seerd.planning.planned import first_configs
 from seerd.runs import clusters, earlier
 from seerd.shell.home import Home
 from seerd.spec.group import JobGroup
-from seerd.view.plan_json import Json, plan_json
-from seerd.view.working import working
+from seerd.telling.plan_json import Json, plan_json
+from seerd.telling.working import working
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,6 +45,6 @@ def _plan_group(group: JobGroup, home: Home, *, json: bool) -> None:
 
 
 def _page(told: Json) -> RenderableType:
-    from seerd.view.plan_table import plan_view
+    from seerd.telling.plan_table import plan_view
 
     return plan_view(told)

@@ -22,11 +22,11 @@ from seerd.planning.profiles import Target, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.spec.spec import Spec
+from seerd.telling.harmless import printable
+from seerd.telling.plain import ENDINGS
+from seerd.telling.plan_json import Json
+from seerd.telling.run_json import status_of
 from seerd.units import format_duration
-from seerd.view.harmless import printable
-from seerd.view.plain import ENDINGS
-from seerd.view.plan_json import Json
-from seerd.view.run_json import status_of
 
 SUFFIX = "-profile"
 LONGEST_NAME = 64
@@ -94,7 +94,7 @@ def _missing(state: State, seen: set[int]) -> Iterator[str]:
 
 def _why_nothing(state: State) -> str:
     """Explain why nothing was measured, so that a person can correct it."""
-    from seerd.view.summary import failure_lines
+    from seerd.telling.summary import failure_lines
 
     failures = [line for trial in _failed(state) for line in failure_lines(state, [trial])]
     notes = [printable(note) for note in dict.fromkeys(state.result.notes)]

@@ -16,20 +16,20 @@ from seerd.commands.common import tell
 from seerd.core.again import DecidingAgain, Difference
 from seerd.core.state import State, Trial
 from seerd.errors import UsageError
-from seerd.explanation.as_json import moment_json, timeline_json, trial_json
-from seerd.explanation.pages import moment_page, timeline_page, trial_page, wrapped
-from seerd.explanation.timeline import Timeline
-from seerd.explanation.words import at
 from seerd.planner.trial_ids import same_trial
 from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
+from seerd.telling.explanation.as_json import moment_json, timeline_json, trial_json
+from seerd.telling.explanation.pages import moment_page, timeline_page, trial_page, wrapped
+from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.explanation.words import at
+from seerd.telling.harmless import printable
+from seerd.telling.plan_json import Json
+from seerd.telling.run_json import status_of
+from seerd.telling.working import working
 from seerd.units import count, parse_duration
 from seerd.version import VERSION
-from seerd.view.harmless import printable
-from seerd.view.plan_json import Json
-from seerd.view.run_json import status_of
-from seerd.view.working import working
 
 MOST_SHOWN = 500
 """The most characters of a decision that are shown."""

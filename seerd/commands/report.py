@@ -14,16 +14,16 @@ from pathlib import Path
 
 from seerd.core.state import State
 from seerd.errors import UsageError
-from seerd.explanation.told import ToldRun, told
 from seerd.planner.model import Limits
-from seerd.report.comparison import comparison
-from seerd.report.drawing import write
-from seerd.report.page import ReadRun, RunReport
 from seerd.shell.home import RunFolder
+from seerd.telling.explanation.told import ToldRun, told
+from seerd.telling.harmless import harmless
+from seerd.telling.page.comparison import comparison
+from seerd.telling.page.drawing import write
+from seerd.telling.page.run_page import ReadRun, RunReport
+from seerd.telling.run_json import status_of
+from seerd.telling.working import working
 from seerd.units import count
-from seerd.view.harmless import harmless
-from seerd.view.run_json import status_of
-from seerd.view.working import working
 
 AGAIN_S = 10.0
 

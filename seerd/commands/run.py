@@ -201,7 +201,7 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -
         say(line)
     if ended.leftovers is None:
         raise typer.Exit(code)
-    from seerd.view.summary import leftover_lines
+    from seerd.telling.summary import leftover_lines
 
     for line in leftover_lines(ended.leftovers):
         say(line)
@@ -211,13 +211,13 @@ def _follow(folder: RunFolder, shown: Shown, work: Callable[[Watcher], Ended]) -
 def _tell_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
     """Show what came of the run; return its exit code."""
     from seerd.commands import on_end
-    from seerd.view import run_json
+    from seerd.telling import run_json
 
     state = ended.state
     code = run_json.exit_code(state)
     if folder.target.is_file() and code != run_json.EXIT_INTERRUPTED:
         from seerd.commands import profiling
-        from seerd.view.profile_table import profile_view
+        from seerd.telling.profile_table import profile_view
 
         tell(profiling.finish(folder, state), profile_view, json=shown.json)
         return 0
@@ -226,7 +226,7 @@ def _tell_result(folder: RunFolder, ended: Ended, shown: Shown) -> int:
 
 
 def _summary(state: State) -> RenderableType:
-    from seerd.view.summary import summary
+    from seerd.telling.summary import summary
 
     return summary(state)
 
@@ -239,12 +239,14 @@ def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
     from seerd.commands.watch import drawable
 
     if shown.json or shown.plain or not drawable():
-        from seerd.view.watch import lines_to
+        from seerd.telling.watch import lines_to
 
         lines = lines_to(folder, sys.stderr if shown.json else sys.stdout)
         yield lines if shown.json else _ready_for_its_end(lines)
         return
-    from seerd.live.run_view import live_watcher  # rich costs more to import than lines need
+    from seerd.telling.live.run_view import (
+        live_watcher,  # rich costs more to import than lines need
+    )
 
     with live_watcher(folder) as watcher:
         yield watcher
@@ -258,7 +260,7 @@ def _ready_for_its_end(watcher: Watcher) -> Watcher:
         if state.phase is not RunPhase.RUNNING:
             import rich.console  # noqa: F401
 
-            import seerd.view.summary  # noqa: F401
+            import seerd.telling.summary  # noqa: F401
         watcher(state, now_s, entries)
 
     return watch

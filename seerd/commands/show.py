@@ -14,9 +14,9 @@ from seerd.core.state import State
 from seerd.errors import JournalError
 from seerd.runs import reading, unstored
 from seerd.shell.home import Home, RunFolder
-from seerd.view import run_json
-from seerd.view.plan_json import Json
-from seerd.view.working import working
+from seerd.telling import run_json
+from seerd.telling.plan_json import Json
+from seerd.telling.working import working
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -65,18 +65,18 @@ def ledger(folder: RunFolder, *, json: bool) -> None:
 
 
 def _runs(told: Json) -> RenderableType:
-    from seerd.view.tables import runs_table
+    from seerd.telling.tables import runs_table
 
     return runs_table(told["runs"])
 
 
 def _ledger(told: Json) -> RenderableType:
-    from seerd.view.tables import ledger_table
+    from seerd.telling.tables import ledger_table
 
     return ledger_table(told)
 
 
 def _summary(state: State, *, alive: bool, every: bool) -> RenderableType:
-    from seerd.view.summary import MOST_ROWS, summary
+    from seerd.telling.summary import MOST_ROWS, summary
 
     return summary(state, alive=alive, most=None if every else MOST_ROWS)

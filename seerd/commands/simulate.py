@@ -35,8 +35,8 @@ from seerd.sim.curves import Curves, load_curves
 from seerd.sim.setting import Faults, Setting
 from seerd.sim.synthetic import synthetic
 from seerd.spec.spec import Spec, SpecLimits
+from seerd.telling import study_table
 from seerd.units import count, parse_duration, parse_gpu_time, parse_money
-from seerd.view import study_table
 
 PAPER_P_MAX = {"seer": 4, "e-grid": 4}
 """Most GPUs per trial in SEER's evaluation (section 6.3); there the other policies have no such

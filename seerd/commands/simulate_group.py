@@ -38,7 +38,7 @@ from seerd.sim.group import (
 )
 from seerd.sim.setting import Setting, problem_of, run
 from seerd.spec.group import SHARING, GroupJob, JobGroup
-from seerd.view.tables import plain_table
+from seerd.telling.tables import plain_table
 
 AFTER, APART = "one by one", "apart"
 

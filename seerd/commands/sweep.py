@@ -28,8 +28,8 @@ from seerd.errors import BusyError, CloudError, SeerdError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.runs import reading
 from seerd.shell.home import Home, RunFolder
+from seerd.telling.working import working
 from seerd.units import format_duration, parse_duration
-from seerd.view.working import working
 
 QUIET_S = 300.0
 """If no process runs a run, and its journal has been silent for this many seconds, no agent of it

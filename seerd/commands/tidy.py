@@ -24,9 +24,9 @@ from seerd.runs.unstored import unstored
 from seerd.shell import disk
 from seerd.shell.home import Home, RunFolder
 from seerd.stores.by_address import by_address
+from seerd.telling.harmless import harmless
+from seerd.telling.working import working
 from seerd.units import format_duration, format_size
-from seerd.view.harmless import harmless
-from seerd.view.working import working
 
 QUIET_S = 300.0
 """If nobody has written a run's journal for this many seconds and no process runs it, none of its

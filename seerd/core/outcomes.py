@@ -1,6 +1,6 @@
 """What became of each trial: the answer that every table, file and page of a run renders.
 
-The one rule: it follows from the state alone. The words for people are in `seerd.view.outcomes`.
+The one rule: it follows from the state alone. The words for people are in `seerd.telling.outcomes`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from seerd.export.rows import Cell, Rows
-from seerd.view.harmless import printable
+from seerd.telling.harmless import printable
 
 FORMULA = tuple("=+-@")
 """How a cell begins that a spreadsheet computes

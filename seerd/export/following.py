@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from seerd.errors import SeerdError
-from seerd.explanation.told import ToldRun, told
 from seerd.export.trackers import Tracker, bring, opened
 from seerd.shell.home import RunFolder
 from seerd.spec.targets import place_of
+from seerd.telling.explanation.told import ToldRun, told
 
 EVERY_S = 2.0
 """Seconds between two looks at the journal."""

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from seerd.explanation.told import ToldRun
 from seerd.export.tracked import Became, Tracked, is_over, tracked, values_of
 from seerd.planner.trial_ids import job_of
-from seerd.view.configs import scalar
+from seerd.telling.configs import scalar
+from seerd.telling.explanation.told import ToldRun
 
 RUN, TRIAL, JOB = "seerd.run", "seerd.trial", "seerd.job"
 STATUS: dict[Became, str] = {

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from seerd.errors import UsageError
-from seerd.explanation.told import ToldRun
 from seerd.export import optuna_rows
 from seerd.export.tracked import Became, Tracked, tracked, values_of
 from seerd.planner.parameter import Parameter
 from seerd.planner.trial_ids import job_of
-from seerd.view.configs import scalar
+from seerd.telling.configs import scalar
+from seerd.telling.explanation.told import ToldRun
 
 TRIAL, STATE, WHY = "seerd:trial", "seerd:state", "seerd:why"
 MOST_AT_ONCE = 1000

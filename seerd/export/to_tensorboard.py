@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from seerd.errors import ExportError
-from seerd.explanation.told import ToldRun
 from seerd.export.tracked import Tracked, tracked, values_of
-from seerd.view.configs import scalar
+from seerd.telling.configs import scalar
+from seerd.telling.explanation.told import ToldRun
 
 NAME = "events.out.tfevents.seerd"
 """One file for each trial, whoever writes it; TensorBoard looks for `tfevents` in a name."""

@@ -12,9 +12,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from seerd.explanation.told import ToldRun
 from seerd.export.tracked import Tracked, tracked, values_of
 from seerd.planner.parameter import plain
+from seerd.telling.explanation.told import ToldRun
 
 SETTLED = "settled"
 

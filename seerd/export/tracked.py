@@ -15,9 +15,9 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import best_value, names_of, value_of
 from seerd.core.outcomes import outcomes
 from seerd.core.state import State, Trial
-from seerd.explanation.as_json import fates
-from seerd.explanation.told import ToldRun
 from seerd.planner.space import Config
+from seerd.telling.explanation.as_json import fates
+from seerd.telling.explanation.told import ToldRun
 
 Became = Literal["live", "complete", "pruned", "failed"]
 """What trackers tell apart. A trial of an interrupted run is live: the run can be resumed."""

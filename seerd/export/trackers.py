@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from seerd.errors import ExportError, SeerdError
-from seerd.explanation.told import ToldRun
 from seerd.export.installed import check_installed
 from seerd.spec.targets import without_password
+from seerd.telling.explanation.told import ToldRun
 
 
 class Tracker(Protocol):

@@ -22,8 +22,8 @@ from seerd.core.events import (
 from seerd.core.hangs import slow_rank
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.rules import RULES
-from seerd.view.plain import line_of
-from seerd.view.summary import summary
+from seerd.telling.plain import line_of
+from seerd.telling.summary import summary
 from tests.core.test_several_nodes import MakeFacts, Pair, stops
 
 WAITS = {"hung": False, "units": 8, "ticks": 0}

@@ -22,8 +22,8 @@ from seerd.core.events import (
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State
-from seerd.view.plain import line_of
-from seerd.view.run_json import EXIT_REFUSED, exit_code
+from seerd.telling.plain import line_of
+from seerd.telling.run_json import EXIT_REFUSED, exit_code
 from tests.by_hand import begun, handle, reconciled_again
 
 MakeFacts = Callable[..., RunFacts]

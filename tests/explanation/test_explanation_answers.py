@@ -24,11 +24,11 @@ from seerd.core.events import (
 from seerd.core.plans import New, Order, PlanChange, Put
 from seerd.core.state import State, new_state
 from seerd.core.step import follow, step
-from seerd.explanation.pages import lines_of, timeline_page
-from seerd.explanation.sentences import sentence
-from seerd.explanation.timeline import Timeline
 from seerd.planner.memory import Memory
 from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View
+from seerd.telling.explanation.pages import lines_of, timeline_page
+from seerd.telling.explanation.sentences import sentence
+from seerd.telling.explanation.timeline import Timeline
 from tests.explanation.timelines import MakeFacts, explanations_of, printed
 
 FIRST = PlanChange(

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from seerd.core.state import State
-from seerd.explanation.as_json import moment_json, timeline_json, trial_json
-from seerd.explanation.pages import moment_page, timeline_page, trial_page
-from seerd.explanation.sentences import metric_of, sentence
-from seerd.explanation.timeline import Timeline
 from seerd.planner.trial_ids import job_of, same_trial
-from seerd.view.plain import line_of
+from seerd.telling.explanation.as_json import moment_json, timeline_json, trial_json
+from seerd.telling.explanation.pages import moment_page, timeline_page, trial_page
+from seerd.telling.explanation.sentences import metric_of, sentence
+from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.plain import line_of
 from tests.explanation.timelines import explanations_of, printed, replayed
 from tests.groups import asked_world, group_world
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from seerd.core.events import RunFacts
-from seerd.explanation.as_json import fates
-from seerd.explanation.sentences import sentence
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
+from seerd.telling.explanation.as_json import fates
+from seerd.telling.explanation.sentences import sentence
 from tests.explanation.timelines import (
     MakeFacts,
     curve,

@@ -7,10 +7,10 @@ from typing import get_args
 import pytest
 
 from seerd.core import commands, events, verdicts
-from seerd.explanation.explanations import EndCause, Explanation, Judgement, Kind
-from seerd.explanation.pages import lines_of
-from seerd.explanation.sentences import REASONS, SAYS, sentence
-from seerd.explanation.words import fill
+from seerd.telling.explanation.explanations import EndCause, Explanation, Judgement, Kind
+from seerd.telling.explanation.pages import lines_of
+from seerd.telling.explanation.sentences import REASONS, SAYS, sentence
+from seerd.telling.explanation.words import fill
 
 CAUSES = {
     "planned": commands.AskCause,

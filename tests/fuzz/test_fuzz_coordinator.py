@@ -26,8 +26,8 @@ from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.logs import PIECE, lines
-from seerd.view.watch import lines_to
+from seerd.telling.logs import PIECE, lines
+from seerd.telling.watch import lines_to
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, TEXTS, VALUES, fuzzed, junk
 from tests.tampered import without_sums
@@ -221,7 +221,7 @@ def test_a_setup_that_is_damaged_is_told(good, tmp_path, data):
     with contextlib.suppress(JournalError):
         wiring.load(folder)
     with contextlib.suppress(SeerdError):
-        from seerd.view.logs import log_files
+        from seerd.telling.logs import log_files
 
         log_files(folder, None)
 

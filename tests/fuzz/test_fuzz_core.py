@@ -35,17 +35,17 @@ from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted,
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import step
-from seerd.live.board import board_of
-from seerd.live.frame import frame
-from seerd.live.heard import Heard
-from seerd.live.look import LiveLook
 from seerd.planner.policy import POLICIES
 from seerd.shell.translate import event_of
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
-from seerd.view.plain import line_of
-from seerd.view.run_json import details, ledger
-from seerd.view.summary import summary
+from seerd.telling.live.board import board_of
+from seerd.telling.live.frame import frame
+from seerd.telling.live.heard import Heard
+from seerd.telling.live.look import LiveLook
+from seerd.telling.plain import line_of
+from seerd.telling.run_json import details, ledger
+from seerd.telling.summary import summary
 from tests.by_hand import begun, handle
 from tests.conftest import small_facts
 from tests.fuzz.kit import ESCAPES, fuzzed

@@ -11,13 +11,13 @@ from rich.console import Console, Group
 
 from seerd.core.state import new_state
 from seerd.core.step import follow
-from seerd.live.board import board_of
-from seerd.live.frame import frame
-from seerd.live.heard import Heard
-from seerd.live.look import LiveLook
 from seerd.shell.journal import Entry
-from seerd.view.plain import line_of
-from seerd.view.summary import summary
+from seerd.telling.live.board import board_of
+from seerd.telling.live.frame import frame
+from seerd.telling.live.heard import Heard
+from seerd.telling.live.look import LiveLook
+from seerd.telling.plain import line_of
+from seerd.telling.summary import summary
 from tests.journals.reading import rows_of
 from tests.journals.test_journals import JOURNALS, a_name
 

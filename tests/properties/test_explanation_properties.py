@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from seerd.core.again import DecidingAgain
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import TrialPhase
-from seerd.explanation.as_json import fates, moment_json, timeline_json, trial_json
-from seerd.explanation.costs import costs
-from seerd.explanation.pages import moment_page, timeline_page, trial_page
 from seerd.planner.policy import POLICIES
+from seerd.telling.explanation.as_json import fates, moment_json, timeline_json, trial_json
+from seerd.telling.explanation.costs import costs
+from seerd.telling.explanation.pages import moment_page, timeline_page, trial_page
 from tests.conftest import small_facts
 from tests.explanation.timelines import explanations_of, printed, replayed, timeline_of
 from tests.properties.test_core_properties import ALL_BUT_BOHB, faulty_world

@@ -52,8 +52,8 @@ from seerd.runs.clusters import to_rent
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
 from seerd.stores.s3 import Address
+from seerd.telling.working import working
 from seerd.units import format_duration
-from seerd.view.working import working
 
 SMALL_TYPES = {"x86_64": "t3.small", "arm64": "t4g.small"}
 """What costs little and has the memory for an image that was made for larger ones, by

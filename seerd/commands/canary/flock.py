@@ -30,7 +30,7 @@ from seerd.shell.bundle import build_agent
 from seerd.shell.home import Home
 from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
-from seerd.view.summary import nothing_left
+from seerd.telling.summary import nothing_left
 
 PROVED, LEASE, REBOOT, GPU = "proved", "lease", "reboot", "gpu"
 """The launches: what is looked at and terminated, what is left alone, what is rebooted, and what

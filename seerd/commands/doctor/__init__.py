@@ -26,7 +26,7 @@ from seerd.planning.machine import this_machine
 from seerd.shell.home import Home
 from seerd.spec.reader import Override
 from seerd.spec.spec import Spec, load_spec
-from seerd.view.working import working
+from seerd.telling.working import working
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -110,7 +110,7 @@ async def needs_of(spec: Spec) -> Needs:
 
 
 def _page(told: dict[str, Any], spec: Path) -> RenderableType:
-    from seerd.view.findings import doctor_view
+    from seerd.telling.findings import doctor_view
 
     return doctor_view(told, str(spec))
 

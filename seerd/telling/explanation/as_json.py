@@ -1,0 +1,351 @@
+"""A run's explanation, a trial's life and a moment as values for JSON. Keys are documented in
+docs/json.md and only ever added to.
+
+The one rule: these are pure functions of what was read. Explanations are given as they are, with
+the sentence that people read beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import structs
+
+from seerd.core.commands import AnyCommand
+from seerd.core.events import Objective
+from seerd.core.incumbent import best_saved
+from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
+from seerd.core.metrics import last_value, names_of, value_of, violations_of
+from seerd.core.outcomes import outcomes
+from seerd.core.state import GONE, State, Trial
+from seerd.planner.model import Mode, Report
+from seerd.planner.parameter import plain
+from seerd.planner.ranking import standing
+from seerd.planner.trial_ids import job_of
+from seerd.telling.explanation.attempts import AttemptHistory
+from seerd.telling.explanation.costs import Cost, costs
+from seerd.telling.explanation.explanations import Explanation
+from seerd.telling.explanation.reasons import minutes, needed, wanted
+from seerd.telling.explanation.sentences import metric_of, predicate, reason, sentence
+from seerd.telling.explanation.timeline import Chapter, Timeline
+from seerd.telling.explanation.words import fill
+from seerd.telling.outcomes import why_text
+from seerd.telling.plan_json import Json
+from seerd.telling.run_json import best, result, shared
+from seerd.units import count
+
+UNDER_WAY = {
+    "set-timer": "look again at {due:at}",
+    "ask-policy": "the policy is asked",
+    "launch": "an instance with {gpus:GPU}",
+    "terminate": "{instance} is being given back",
+    "start-trial": "{trial} is being started on {nodes:names}",
+    "stop-trial": "{trial} [{checkpoint:if}saves within {grace_s:at}|is being killed]",
+    "publish": "the model of {trial} is being fetched",
+    "finish": "the end",
+}
+"""Kind of a command -> template of what is said while it is under way."""
+
+
+def explanations_json(explanations: Iterable[Explanation], state: State) -> list[Json]:
+    """Return what happened, each with its sentence."""
+    return [
+        {
+            "kind": one.kind,
+            "event": one.event,
+            "at_s": one.at_s,
+            **msgspec.to_builtins(one.facts),
+            "text": sentence(one, metric_of(one, state.facts)),
+        }
+        for one in explanations
+    ]
+
+
+def _metric(goal: Objective) -> Json:
+    return {"name": goal.metric, "mode": goal.mode}
+
+
+# ------------------------------------------------------------ a run
+
+
+def timeline_json(timeline: Timeline, state: State, status: str) -> Json:
+    """Return what `replay --json` prints, without what the replay itself has found.
+
+    status  how the run ended or stands
+    """
+    divided = zip(timeline.chapters, costs(timeline, state, state.now), strict=True)
+    return {
+        **result(state, status),
+        "metric": _metric(state.facts),
+        "policy": state.facts.problem.params.name,
+        "cost_usd": state.facts.problem.limits.cost_usd,
+        "adjusted": list(state.outline.adjusted),
+        "chapters": [_chapter(chapter, cost, state) for chapter, cost in divided],
+    }
+
+
+def _chapter(chapter: Chapter, cost: Cost, state: State) -> Json:
+    return {
+        "stage": None if chapter.stage is None else chapter.stage + 1,
+        "end": chapter.end,
+        "times": chapter.times,
+        "start_s": chapter.start_s,
+        "until_s": state.now if chapter.until_s is None else chapter.until_s,
+        "planned_end_s": chapter.planned_end_s,
+        "groups": msgspec.to_builtins(chapter.groups),
+        **_cost(cost, state),
+        "instances": [
+            {"instance": one.instance, "gpus": one.gpus, **_cost(one, state)}
+            for one in cost.instances
+        ],
+        "beats": explanations_json(chapter.explanations, state),
+    }
+
+
+def _cost(cost: Cost, state: State) -> Json:
+    gpu_s = float(cost.billed)
+    return {
+        "gpu_min": minutes(gpu_s),
+        "usd": round(state.ledger.usd(gpu_s), 4),
+        "idle_gpu_min": minutes(cost.idle),
+        "starting_gpu_min": minutes(cost.starting),
+    }
+
+
+# ------------------------------------------------------------ a trial
+
+
+def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
+    """Return what `replay --trial --json` prints, without what the replay itself has found."""
+    told = timeline.of_trial(trial.id)
+    fate, why = _fate(trial, told, timeline, state)
+    outcome = outcomes(state)[trial.id]
+    attempts, goal = timeline.attempts.of(trial.id), state.facts.goal_of(trial.id)
+    return {
+        "run": state.facts.run,
+        "metric": _metric(goal),
+        "trial": trial.id,
+        **({"job": job_of(trial.id)} if state.facts.jobs else {}),
+        "config": plain(trial.config),
+        "phase": str(trial.phase),
+        "fate": fate,
+        "outcome": outcome.word,
+        "outcome_why": why_text(trial, outcome),
+        "why": why,
+        "handed_back": is_handed_back(state, trial),
+        "reports": trial.reports,
+        "best_saved": best_saved(state, trial),
+        "last_metric": last_value(state, trial, goal.metric),
+        "violates": violations_of(state, trial),
+        "other_metrics": {
+            name: _span(state, trial, name) for name in names_of(state) if name != goal.metric
+        },
+        "held_gpu_min": minutes(sum(one.gpu_s(state.now) for one in attempts)),
+        "attempts": [_attempt(attempt, state) for attempt in attempts],
+        "beats": explanations_json(told, state),
+    }
+
+
+def is_handed_back(state: State, trial: Trial) -> bool:
+    """Tell whether the trial's model is the result of the run, or of its job."""
+    published = state.result.of_jobs.get(job_of(trial.id))
+    return published is not None and published.incumbent.trial == trial.id
+
+
+def _span(state: State, trial: Trial, name: str) -> Json | None:
+    """Return the first, last, lowest and highest finite value of a metric; None if it has none."""
+    every = (value_of(state, trial, report, name) for report in trial.history)
+    values = [value for value in every if value is not None]
+    if not values:
+        return None
+    ends = {"first": values[0], "last": values[-1]}
+    return {**ends, "lowest": min(values), "highest": max(values)}
+
+
+def _attempt(attempt: AttemptHistory, state: State) -> Json:
+    made, ended, mode = attempt.made, attempt.ended, _mode(attempt, state)
+    finite = (one for one in made if one.metric is not None)
+    top = min(finite, key=lambda one: standing("", one.metric, mode), default=None)
+    return {
+        "attempt": attempt.started.attempt,
+        "on": msgspec.to_builtins(attempt.started.on),
+        "gpus": attempt.gpus,
+        "start_s": attempt.started.at_s,
+        "training_s": attempt.training_s,
+        "ended_s": attempt.ended_s,
+        "checkpoint": attempt.started.checkpoint,
+        "after_reports": attempt.after_reports,
+        "reports": len(made),
+        "first": _report(made[0]) if made else None,
+        "last": _report(made[-1]) if made else None,
+        "best": None if top is None else _report(top),
+        "how": None if ended is None else ended.how,
+        "kept": None if ended is None else ended.kept,
+        "held_gpu_min": minutes(attempt.gpu_s(state.now)),
+    }
+
+
+def _mode(attempt: AttemptHistory, state: State) -> Mode:
+    return state.facts.goal_of(attempt.started.trial).mode
+
+
+def _report(report: Report) -> Json:
+    return {"at_s": report.at_s, "report": report.reports, "metric": report.metric}
+
+
+def fates(timeline: Timeline, state: State) -> dict[str, tuple[str, str]]:
+    """Return in one word what became of each trial, and in one sentence why; docs/json.md has the
+    words.
+    """
+    told = timeline.by_trial()
+    return {
+        trial.id: _fate(trial, told.get(trial.id, ()), timeline, state)
+        for trial in state.trials.values()
+    }
+
+
+def _fate(
+    trial: Trial, told: Iterable[Explanation], timeline: Timeline, state: State
+) -> tuple[str, str]:
+    """What ended the trial is the last of its explanations, `told`, that could have."""
+    newest = {one.kind: one for one in told}
+    judged, stopped = newest.get("judged"), newest.get("stopped")
+    attempt = timeline.attempts.newest.get(trial.id)
+    name, reports = state.facts.goal_of(trial.id).metric, count(trial.reports, "report")
+    how = predicate(attempt.ended, name) if attempt and attempt.ended else trial.why
+    stood = predicate(judged, name) if judged is not None else ""
+    if trial.phase is TrialPhase.FINISHED:
+        return "finished", f"its script came to its end by itself, after {reports}"
+    if trial.phase is TrialPhase.FAILED:
+        return "failed", how
+    if trial.phase is TrialPhase.ELIMINATED or trial.out:
+        return "eliminated", stood or trial.why
+    if state.phase is not RunPhase.OVER:
+        return _present(trial, stopped)
+    if attempt is None:
+        return "never-started", "there were never GPUs for it"
+    if attempt.stopped is not None and attempt.stopped.why in ("closing", "hard"):
+        if not trial.history:
+            return "no-report", "it ran until the run ended, and has not reported"
+        return "survived", f"it trained until the run ended, {reports} in all"
+    if judged is not None and judged.verdict in ("paused", "complete"):
+        return "paused", stood
+    return "paused", f"when the run ended it was waiting; its last attempt: {how}"
+
+
+def _present(trial: Trial, stopped: Explanation | None) -> tuple[str, str]:
+    if trial.held is not None:
+        return "running", f"it is {trial.phase}, with {count(trial.reports, 'report')} so far"
+    if trial.gpus:
+        return "waiting", f"it waits for {count(trial.gpus, 'GPU')}"
+    if stopped is None:
+        return "paused", "it has not been started yet"
+    return "paused", f"it was stopped{reason(stopped)}"
+
+
+# ------------------------------------------------------------ a moment
+
+
+def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
+    """Return what `replay --at --json` prints, without what the replay itself has found.
+
+    at_s   the moment, in seconds since the run began
+    state  the state after the last event before that moment
+    """
+    stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
+    waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
+    decided = [one for one in timeline.explanations if one.decided]
+    return {
+        "run": state.facts.run,
+        "metric": _metric(state.facts),
+        "at_s": at_s,
+        "event": state.clock.seq,
+        "phase": str(state.phase),
+        "stage": stage + 1,
+        "stages": len(stages),
+        "stage_end_s": stages[stage].end_s,
+        "wanted": msgspec.to_builtins(wanted(state)),
+        "instances_needed": needed(state),
+        "instances_live": state.fleet.live,
+        "running": [_running(trial) for trial in trials.values() if trial.held is not None],
+        "waiting": [{"trial": trial.id, "gpus": trial.gpus} for trial in waiting],
+        "instances": [
+            {
+                "instance": instance.id,
+                "phase": str(instance.phase),
+                "gpus": instance.gpus,
+                "busy": len(instance.busy),
+                "ready_s": instance.ready_at,
+                "by_s": instance.by,
+            }
+            for instance in state.fleet.instances.values()
+            if instance.phase not in GONE
+        ],
+        **_money(at_s, state),
+        "next": _next(state),
+        "under_way": [_under_way(command) for command in state.under_way.values()],
+        "best": best(state),
+        **shared(state, at_s),
+        "decided": explanations_json(
+            (one for one in decided if one.event == decided[-1].event), state
+        ),
+    }
+
+
+def _running(trial: Trial) -> Json:
+    held = trial.held or ()
+    loading = trial.phase is TrialPhase.RUNNING and not trial.training
+    return {
+        "trial": trial.id,
+        "phase": "loading" if loading else str(trial.phase),
+        "attempt": trial.attempt,
+        "gpus": sum(len(slots.gpus) for slots in held),
+        "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in held],
+        "reports": trial.reports,
+        "metric": trial.metric,
+    }
+
+
+def _money(at_s: float, state: State) -> Json:
+    """Return what is spent and what is left of the budget, in GPU-minutes and USD.
+
+    What is committed is what would be spent if everything were given back at `at_s`.
+    """
+    book, budget = state.ledger, budget_gpu_s(state)
+    spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, release_s(state))
+    return {
+        "spent_gpu_min": minutes(spent),
+        "committed_gpu_min": minutes(committed),
+        "left_gpu_min": minutes(budget - committed),
+        "budget_gpu_min": minutes(budget),
+        "spent_usd": round(book.usd(spent), 4),
+        "committed_usd": round(book.usd(committed), 4),
+        "gpus_billed": sum(charge.gpus for charge in book.open.values()),
+    }
+
+
+def _next(state: State) -> list[Json]:
+    """Return what is due, soonest first. Once the run is closed, the limits are due no more."""
+    plan, fleet = state.plan, state.fleet
+    due: list[tuple[float | None, str]] = []
+    if state.phase is RunPhase.CLOSING:
+        due = [(state.end.close_by, "closed")]
+    elif state.phase is RunPhase.RUNNING:
+        due = [(close_at(state), "deadline"), (exhausted_at(state), "budget")]
+        if plan.question is None:
+            due += [(plan.again_s, "again") if plan.failures else (plan.last.ask_at_s, "plan")]
+        if state.now < fleet.launch_at and fleet.live < needed(state):
+            due += [(fleet.launch_at, "launch")]
+    known = sorted((when, what) for when, what in due if when is not None and math.isfinite(when))
+    return [{"what": what, "at_s": round(seconds, 3)} for seconds, what in known]
+
+
+def _under_way(command: AnyCommand) -> Json:
+    kind = str(type(command).__struct_config__.tag)
+    event = int(command.id.partition(".")[0])
+    facts = {**structs.asdict(command), "nodes": getattr(command, "nodes", ())}
+    text = fill(UNDER_WAY[kind], facts)
+    return {"command": command.id, "event": event, "kind": kind, "text": text}

@@ -1,0 +1,171 @@
+"""Attempts of trials: where each was and for how long, what it reported, and how it ended.
+
+The one rule: an attempt holds its GPUs on an instance for as long as the ledger charges it for
+them. Where an instance is charged as a whole, that is from the order to start until its processes
+there are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from seerd.core.events import (
+    AnyEvent,
+    RunResumed,
+    TrialExited,
+    TrialReported,
+    TrialStarted,
+    TrialTraining,
+)
+from seerd.core.ledger import Charge
+from seerd.core.state import State
+from seerd.planner.model import Report
+from seerd.telling.explanation.explanations import Explanation
+
+CHARGED = (TrialStarted, RunResumed)
+HEARD = (TrialTraining, TrialReported, *CHARGED)
+
+
+@dataclass(slots=True)
+class AttemptHistory:
+    """What is known of one attempt."""
+
+    started: Explanation  # the order to start it
+    held: list[Charge]  # since when and until when it held GPUs, by instance, node 0 first
+    stopped: Explanation | None = None  # the last order to end it, None if there was none
+    # when it reached its training loop, in seconds since the run began; None if it did not
+    training_s: float | None = None
+    after_reports: int = 0  # how many reports its checkpoint restored
+    made: list[Report] = field(default_factory=list)  # its reports
+    ended: Explanation | None = None  # how it ended, None if it has not
+
+    @property
+    def ended_s(self) -> float | None:
+        """When it was gone from all its instances, in seconds since the run began.
+
+        None if it is not.
+        """
+        return None if self.ended is None else max(held.until_s or 0.0 for held in self.held)
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has, on all its instances together."""
+        return sum(held.gpus for held in self.held)
+
+    def key_on(self, place: int) -> str:
+        """Return its name in the ledger on the instance at this place of `held`."""
+        key = f"{self.started.trial}/{self.started.attempt}"
+        return f"{key}@{self.held[place].instance}" if place else key
+
+    def gpu_s(self, now_s: float) -> float:
+        """Return the GPU-seconds for which it has held its GPUs up to `now_s`."""
+        return sum(held.gpu_s(now_s) for held in self.held)
+
+
+def held_gpu_s(attempts: Iterable[AttemptHistory], at_s: float) -> float:
+    """Return the GPU-seconds for which these attempts had held their GPUs at some moment."""
+    charges = (held for attempt in attempts for held in attempt.held if held.since_s < at_s)
+    return sum(
+        one.gpus * ((at_s if one.until_s is None else min(at_s, one.until_s)) - one.since_s)
+        for one in charges
+    )
+
+
+@dataclass(slots=True)
+class Attempts:
+    """All attempts of a run."""
+
+    # every attempt, in the order in which they were ordered
+    all: list[AttemptHistory] = field(default_factory=list)
+    # trial -> its attempt that has not ended
+    open: dict[str, AttemptHistory] = field(default_factory=dict)
+    newest: dict[str, AttemptHistory] = field(default_factory=dict)  # trial -> its newest attempt
+
+    def of(self, trial: str) -> list[AttemptHistory]:
+        """Return the attempts of one trial."""
+        return [attempt for attempt in self.all if attempt.started.trial == trial]
+
+    def by_trial(self) -> dict[str, list[AttemptHistory]]:
+        """Return the attempts of every trial that had one."""
+        found: dict[str, list[AttemptHistory]] = {}
+        for attempt in self.all:
+            found.setdefault(attempt.started.trial, []).append(attempt)
+        return found
+
+    def start(self, started: Explanation) -> None:
+        """Add the attempt that was just ordered."""
+        at_s, trial = started.at_s, started.trial
+        held = [Charge(trial, on.instance, len(on.gpus), at_s) for on in started.on]
+        self.open[trial] = self.newest[trial] = AttemptHistory(started, held)
+        self.all.append(self.open[trial])
+
+    def hear(self, event: AnyEvent, state: State) -> None:
+        """Note what an attempt tells of itself. What came too late or twice does not count."""
+        if not isinstance(event, HEARD):
+            return
+        if isinstance(event, CHARGED):
+            self._as_charged(event, state)
+            return
+        attempt, trial = self.open.get(event.trial), state.trials.get(event.trial)
+        if attempt is None or trial is None or trial.held is None or trial.attempt != event.attempt:
+            return
+        if isinstance(event, TrialTraining):
+            attempt.training_s = attempt.training_s or event.happened
+            attempt.after_reports = event.reports
+            return
+        history, made = trial.history, attempt.made
+        if not history or history[-1].reports != event.reports:
+            return
+        if not made or made[-1] is not history[-1]:
+            made.append(history[-1])
+
+    def _as_charged(self, event: TrialStarted | RunResumed, state: State) -> None:
+        """Take over since when the ledger charges for attempts, which these events correct."""
+        names = [event.trial] if isinstance(event, TrialStarted) else list(self.open)
+        for attempt in [self.open[name] for name in names if name in self.open]:
+            for place, held in enumerate(attempt.held):
+                charge = state.ledger.open.get(attempt.key_on(place))
+                if charge is not None and held.until_s is None:
+                    attempt.held[place] = charge
+
+    def on(self, instance: str) -> tuple[str, ...]:
+        """Return the trials that hold GPUs of an instance."""
+        held = ((trial, held) for trial, attempt in self.open.items() for held in attempt.held)
+        return tuple(t for t, h in held if h.instance == instance and h.until_s is None)
+
+    def leave(self, event: AnyEvent, state: State) -> list[AttemptHistory]:
+        """Free the GPUs of processes that an event has ended.
+
+        Return the attempts that have no process left. `state` is the one after the event.
+        """
+        some = self.open.keys() & {event.trial} if isinstance(event, TrialExited) else self.open
+        gone = []
+        for attempt in [self.open[name] for name in some]:
+            trial = state.trials[attempt.started.trial]
+            ended = trial.held is None or trial.attempt != attempt.started.attempt
+            left = () if ended else [slots.node for slots in trial.left]
+            for place, held in enumerate(attempt.held):
+                if held.until_s is None and held.instance not in left:
+                    charge = _last_charge(attempt.key_on(place), state)
+                    left_s = getattr(event, "happened", gone_s(held.instance, state))
+                    if charge is None:
+                        charge = replace(held, until_s=max(held.since_s, left_s))
+                    attempt.held[place] = charge
+            gone += [attempt] if ended else []
+        return gone
+
+
+def _last_charge(key: str, state: State) -> Charge | None:
+    """Return what the ledger has charged for an attempt on an instance, which just ended there;
+    None where instances are charged as a whole.
+    """
+    if state.facts.cluster.per_instance:
+        return None
+    return next((one for one in reversed(state.ledger.closed) if one.what == key), None)
+
+
+def gone_s(name: str, state: State) -> float:
+    """Return when an instance ended, in seconds since the run began; now, if that is not known."""
+    instance = state.fleet.instances.get(name)
+    return state.now if instance is None or instance.ended_at is None else instance.ended_at

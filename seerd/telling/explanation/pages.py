@@ -1,0 +1,429 @@
+"""A run's explanation, a trial's life and a moment, as pages for a terminal.
+
+The one rule: nothing is said here that `--json` does not say too. No line is wider than the
+terminal, and nothing is cut without saying by how much. Things of one kind that happened together
+are one line. What a table already says is not repeated, but nothing that went wrong is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from seerd.core.commands import StopCause
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State
+from seerd.planner.ranking import standing
+from seerd.planner.trial_ids import job_of
+from seerd.telling.configs import config_text
+from seerd.telling.explanation.costs import Cost, costs
+from seerd.telling.explanation.explanations import Explanation
+from seerd.telling.explanation.sentences import (
+    metric_of,
+    moved,
+    predicate,
+    sentence,
+    subject,
+    waits_for_room,
+)
+from seerd.telling.explanation.timeline import Chapter, Timeline
+from seerd.telling.explanation.words import at, fill, names, sizes, value
+from seerd.telling.outcomes import in_words
+from seerd.telling.plain import ENDINGS, gpus_text
+from seerd.telling.plan_json import Json
+from seerd.units import count, format_duration, format_gpu_time, format_money, ordinal
+
+MOST_LINES = 30
+MOST_JUDGED = 16
+MOST_INSTANCES = 8
+
+STOPS: dict[StopCause, str] = {
+    "out": "out",
+    "resized": "moved to another number of GPUs",
+    "moved": "moved",
+    "displaced": "made to wait",
+    "shared": "ended for another run on their machine",
+    "reached": "stopped to be compared",
+    "paused": "paused",
+    "leaving": "moved off what the cloud takes away",
+    "node": "ended with another of their instances",
+    "hung": "killed since they hung",
+    "closing": "asked to save at the end",
+    "hard": "killed at the end",
+}
+"""Cause of a stop -> what is said when the stops of a stage are counted."""
+QUIET = {"out", "resized", "reached", "paused", "closing", "hard", "saved", "killed"}
+"""Causes of stops and ends that need no line: the table of compared trials, or the end of the run,
+explains them.
+"""
+NEXT = {
+    "deadline": "everything must be asked to stop, to keep the deadline",
+    "budget": "everything must be asked to stop, to keep the budget",
+    "plan": "the stage is over, the policy is asked",
+    "again": "the policy is asked again, since its last answer was of no use",
+    "launch": "instances are asked for again",
+    "closed": "what has not saved by then is given back as it is",
+}
+
+STAGE = ", stage {stage} of {stages} (planned until {stage_end_s:at})"
+MOMENT = "{run} at {at_s:at} (after event {event}): {phase}[" + STAGE + "]"
+SPENT = (
+    "spent {spent_gpu_min:.2f} GPU-min{price}, {committed_gpu_min:.2f} if everything were given "
+    "back now, left {left_gpu_min:.2f} of {budget_gpu_min:.2f}; {gpus_billed:GPU} billed"
+)
+BEST = "best so far[ of {job}]: {trial}, {name} {metric:value} after {epoch:report}"
+
+Parts = Iterator[RenderableType]
+Rows = Sequence[tuple[str, str]]
+
+
+def wrapped(text: str, style: str = "") -> Table:
+    """Break text between words where the terminal ends."""
+    table = Table.grid()
+    table.add_column()
+    table.add_row(Text(text, style=style))
+    return table
+
+
+def grid(rows: Rows) -> Table:
+    """Show when things happened, and what they were.
+
+    The text keeps to its column however narrow the terminal is. Of more than `MOST_LINES` rows only
+    the first and the last are shown.
+    """
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True, min_width=9)
+    table.add_column()
+    left_out = len(rows) - MOST_LINES
+    if left_out > 0:
+        note = ("", f"... {count(left_out, 'line')} left out; --json has them all")
+        rows = [*rows[: MOST_LINES - 10], note, *rows[-10:]]
+    for when, text in rows:
+        table.add_row(Text(when), Text(text))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    """Make an empty table. Columns whose name begins with `>` are for numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        name, number = column.removeprefix(">"), column.startswith(">")
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+# ------------------------------------------------------------ a run
+
+
+def timeline_page(timeline: Timeline, state: State) -> RenderableType:
+    """Show the whole run, stage by stage."""
+    parts: list[RenderableType] = [_head(state)]
+    parts += [wrapped(f"note: {told}") for told in state.outline.adjusted]
+    paid = costs(timeline, state, state.now)
+    for chapter, cost in zip(timeline.chapters, paid, strict=True):
+        parts += [Text(), *_chapter(chapter, state), *_cost(cost, state)]
+    return Group(*parts, Text())
+
+
+def _head(state: State) -> Text:
+    limits, book = state.facts.problem.limits, state.ledger
+    spent = book.spent_gpu_s(state.now)
+    price = f", {format_money(book.usd(spent))}" if book.usd_per_gpu_h else ""
+    over = state.end.status if state.phase is RunPhase.OVER else None
+    how = "not over" if over is None else ENDINGS[over]
+    trials = count(len(state.trials), "trial")
+    jobs, problem = state.facts.jobs, state.facts.problem
+    who = f"{count(len(jobs), 'job')} ({problem.sharing})" if jobs else problem.params.name
+    return Text(
+        f"{state.facts.run}: {who}, {trials}; {how}\n"
+        f"{at(state.now)} of {format_duration(limits.deadline_s)}, "
+        f"{format_gpu_time(spent)} of {format_gpu_time(limits.budget_gpu_s)}{price}"
+    )
+
+
+def _chapter(chapter: Chapter, state: State) -> Parts:
+    named, told = partial(metric_of, facts=state.facts), chapter.explanations
+    yield wrapped(_title(chapter, state), "bold")
+    first = next((one for one in told if one.kind == "planned"), None)
+    if first is not None:
+        yield grid([(at(first.at_s), sentence(first, named(first)))])
+    judged = [one for one in told if one.kind == "judged"]
+    for job in state.jobs:
+        yield from _compared([one for one in judged if job_of(one.trial) == job], state)
+    rest = [one for one in told if one is not first]
+    yield grid(list(lines_of(rest, named)))
+    yield grid([("", text) for text in [_attempts(rest)] if text])
+
+
+def _compared(judged: Sequence[Explanation], state: State) -> Parts:
+    """Show how trials of one job were compared."""
+    if len(judged) > MOST_JUDGED:
+        yield grid([("", line) for line in _cuts(judged, state)])
+    elif judged:
+        yield _judged(judged, metric_of(judged[0], state.facts))
+    if _best_get_most(judged, state):
+        yield grid([("", "of those that go on, the best have the most GPUs")])
+
+
+def _title(chapter: Chapter, state: State) -> str:
+    until = state.now if chapter.until_s is None else chapter.until_s
+    when = f"{at(chapter.start_s)} to {at(until)}"
+    if chapter.stage is None:
+        return f"the {'end' if chapter.end else 'run'}, {when}"
+    last, stages = chapter.planned_end_s, len(state.outline.stages)
+    planned = f" (planned until {at(last)})" if last is not None and abs(until - last) >= 1 else ""
+    again = f" ({ordinal(chapter.times)} time)" if chapter.times > 1 else ""
+    stage = f"stage {chapter.stage + 1} of {stages}{again}, {when}{planned}"
+    return f"{stage}: {sizes(chapter.groups)}"
+
+
+def _judged(judged: Sequence[Explanation], name: str) -> Table:
+    """Show each of the trials that were compared, in a table. `name` is the name of the metric."""
+    several = len({one.bracket for one in judged}) > 1
+    columns = ("  trial", "", f">{name}", ">reports", "place", "GPUs")
+    table = _table(*columns, *["bracket"] * several)
+    for one in judged:
+        metric = "-" if one.metric is None else value(one.metric)
+        place = fill("[{place:th} of {of}]", one.facts)
+        if place and 0 < one.best < one.of and not waits_for_room(one):
+            place += f", {one.best} go{'es' * (one.best == 1)} on"
+        before = f"{one.gpus_before} -> " if moved(one) else ""
+        gpus = f"{before}{one.gpus}" if one.gpus else ""
+        row = (f"  {one.trial}", one.verdict.replace("-", " "), metric, str(one.reports))
+        table.add_row(*row, place, gpus, *[str(one.bracket)] * several)
+    return table
+
+
+def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
+    """Return whether numbers of GPUs have changed because the best trials get the most."""
+    on = [one for one in _ordered(judged, state) if one.verdict == "goes-on" and one.gpus]
+    gpus = [one.gpus for one in on]
+    return any(map(moved, on)) and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
+
+
+def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
+    """Say of many trials how many went on, by bracket, and which just did or did not.
+
+    If trials were compared as they came, they are told by number of reports too, each as it was
+    told last.
+    """
+    as_they_came = len({one.event for one in judged}) > 1
+    rounds: dict[tuple[int, int], dict[str, Explanation]] = {}
+    for one in judged:
+        reports = one.reports if as_they_came else 0
+        rounds.setdefault((one.bracket, reports), {})[one.trial] = one
+    for (bracket, reports), told in sorted(rounds.items()):
+        counts = Counter(one.verdict.replace("-", " ") for one in told.values())
+        ordered = _ordered(told.values(), state)
+        on = [one for one in ordered if one.verdict == "goes-on"]
+        off = [one for one in ordered if one.verdict != "goes-on"]
+        named = [("best", one) for one in ordered[:1]]
+        if on and not as_they_came:
+            named += [("last that goes on", on[-1])]
+            named += [("first that does not", one) for one in off[:1]]
+        after = f", report {reports}" if reports else ""
+        whose = f"{job_of(ordered[0].trial)}: " if state.facts.jobs and ordered else ""
+        stood = [f"{verdict}: {number}" for verdict, number in counts.items()]
+        stood += [f"{what}: {one.trial} with {value(one.metric)}" for what, one in named]
+        yield f"{whose}bracket {bracket}{after}: {', '.join(stood)}"
+
+
+def _ordered(judged: Iterable[Explanation], state: State) -> list[Explanation]:
+    """Order the trials of one job with a finite metric, best first."""
+    finite = [one for one in judged if one.metric is not None]
+    mode = state.facts.goal_of(finite[0].trial).mode if finite else state.facts.mode
+    return sorted(finite, key=lambda one: standing(one.trial, one.metric, mode))
+
+
+def lines_of(
+    explanations: Sequence[Explanation], named: Callable[[Explanation], str]
+) -> Iterator[tuple[str, str]]:
+    """Yield when things happened, and what they were. `named` gives the metric of each."""
+    taken = {(b.event, t) for b in explanations if b.kind in ("lost", "noticed") for t in b.trials}
+    groups: dict[tuple[object, ...], list[Explanation]] = {}
+    for one in explanations:
+        if _shown(one, taken):
+            refused = one.kind == "refused"
+            when = one.instance.partition(".")[0] if refused else round(one.at_s)
+            groups.setdefault((one.kind, when, predicate(one, named(one))), []).append(one)
+    for (_, _, text), together in groups.items():
+        who = names([subject(one) for one in together if subject(one)])
+        times = f" ({len(together)} times)" if len(together) > 1 and not who else ""
+        yield at(together[0].at_s), f"{who}: {text}" if who else f"{text}{times}"
+
+
+def _shown(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
+    """Return whether an explanation has a line of its own.
+
+    taken  (event, trial) of what the line of an instance already tells
+    """
+    one, told = explanation, (explanation.event, explanation.facts.get("trial")) in taken
+    if one.kind == "planned":
+        return bool(one.dropped or one.note)
+    if one.kind == "stopped":
+        return one.why not in QUIET and not (one.why == "leaving" and told)
+    if one.kind == "ended":
+        return one.how not in QUIET and not (one.how == "lost" and one.then != "failed" and told)
+    return one.kind not in ("judged", "started")
+
+
+def _attempts(explanations: Sequence[Explanation]) -> str:
+    """Count the attempts that were started and stopped, by cause."""
+    started = [one.attempt for one in explanations if one.kind == "started"]
+    first = started.count(1)
+    stops = Counter(one.why for one in explanations if one.kind == "stopped")
+    parts = [f"{count(first, 'trial')} started"] if first else []
+    parts += [f"{len(started) - first} started again"] if len(started) > first else []
+    parts += [f"{number} {STOPS[why]}" for why, number in stops.items()]
+    return ", ".join(parts)
+
+
+def _cost(cost: Cost, state: State) -> Parts:
+    if not cost.billed:
+        return
+    per_instance = state.facts.cluster.per_instance
+
+    def share(part: float, of: float) -> str:
+        # A tenth of a cent is exact enough for the parts to add up.
+        usd = f", ${state.ledger.usd(of):.3f}" if state.ledger.usd_per_gpu_h else ""
+        idle = f", {part / of:.0%} idle" if per_instance and of else ""
+        return f"{of / 60:.2f} GPU-min{usd}{idle}"
+
+    billed = float(cost.billed)
+    boot = " (boot included)" if per_instance else ""
+    lines = [f"cost {share(cost.idle, billed)}{boot}, {cost.starting / billed:.0%} starting trials"]
+    if len(cost.instances) > 1:
+        shown = sorted(cost.instances, key=lambda one: -one.billed)
+        some, rest = shown[:MOST_INSTANCES], shown[MOST_INSTANCES:]
+        lines += [f"  {one.instance}: {share(one.idle, float(one.billed))}" for one in some]
+        minutes = sum(float(one.billed) for one in rest) / 60
+        lines += [f"  {count(len(rest), 'more instance')}: {minutes:.2f} GPU-min"] if rest else []
+    yield grid([("", line) for line in lines])
+
+
+# ------------------------------------------------------------ a trial
+
+
+def trial_page(told: Json) -> RenderableType:
+    """Show what `replay --trial --json` prints."""
+    result = "; its model is the result" if told["handed_back"] else ""
+    became = in_words(told["outcome"], told["outcome_why"])
+    return Group(
+        wrapped(f"{told['trial']} of {told['run']}: {became}{result}", "bold"),
+        grid([("why", told["why"]), ("config", config_text(told["config"]))]),
+        Text(),
+        *trial_history(told),
+    )
+
+
+def trial_history(told: Json) -> list[RenderableType]:
+    """Show where a trial was, and what happened to it and why."""
+    name, trial = told["metric"]["name"], told["trial"]
+    attempts = [(at(one["start_s"]), _attempt(one, name)) for one in told["attempts"]]
+    beats = [
+        (at(one["at_s"]), one["text"].removeprefix(f"{trial}: "))
+        for one in told["beats"]
+        if one["kind"] != "started"
+    ]
+    held = f"attempts: {len(attempts)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
+    return [
+        *_titled(held, attempts),
+        *_titled("other metrics", _others(told)),
+        *_titled("what happened to it, and why", beats),
+    ]
+
+
+def _others(told: Json) -> Rows:
+    """Write how each other metric went, and what it must keep to and does not."""
+    said = "{first:value} to {last:value}, from {lowest:value} to {highest:value}"
+    spans = told["other_metrics"].items()
+    rows = [(name, fill(said, span)) for name, span in spans if span is not None]
+    return rows + [("not met", constraint) for constraint in told["violates"]]
+
+
+def _titled(title: str, rows: Rows) -> list[RenderableType]:
+    return [Text(title, style="bold"), grid(rows), Text()] if rows else []
+
+
+def _attempt(attempt: Json, name: str) -> str:
+    on = " and ".join(f"{o['instance']} GPU {gpus_text(o['gpus'])}" for o in attempt["on"])
+    since = f", from report {attempt['after_reports']}" if attempt["after_reports"] else ""
+    told = f"on {on}: never trained"
+    if attempt["training_s"] is not None:
+        after_s = attempt["training_s"] - attempt["start_s"]
+        told = f"on {on}{since}: trained after {at(after_s)}"
+    first, last, best = attempt["first"], attempt["last"], attempt["best"]
+    if first is not None:
+        reports = count(attempt["reports"], "report")
+        told += f", {reports}: {name} {value(first['metric'])} to {value(last['metric'])}"
+    if best is not None and best["report"] not in (first["report"], last["report"]):
+        told += f", best {value(best['metric'])} at report {best['report']}"
+    how = attempt["how"]
+    if how == "saved" and (attempt["kept"] or 0) <= attempt["after_reports"]:
+        how = "nothing new saved" if attempt["kept"] else "nothing saved"
+    return told + fill("; [ended at {ended_s:at} ({how})|still there]", {**attempt, "how": how})
+
+
+# ------------------------------------------------------------ a moment
+
+
+def moment_page(told: Json, state: State) -> RenderableType:
+    """Show what `replay --at --json` prints."""
+    return Group(*_moment(told, state))
+
+
+def _moment(told: Json, state: State) -> Parts:
+    yield from (wrapped(fill(MOMENT, told)), Text(), *_money(told, state), Text())
+    wanted = [f"{g['trials']} x {count(g['gpus_per_trial'], 'GPU')}" for g in told["wanted"]]
+    needed, live = told["instances_needed"], f"{told['instances_live']} there or on the way"
+    plan = f"wanted: {' and '.join(wanted) or 'nobody'}; {count(needed, 'instance')} needed, "
+    yield from (wrapped(plan + live), _where(told), Text())
+    if told["waiting"]:
+        waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])
+        yield wrapped(f"waiting for GPUs: {waiting}")
+    under_way = [("", one["text"]) for one in told["under_way"] if one["kind"] != "set-timer"]
+    yield from _titled("under way", under_way)
+    if told["decided"]:
+        last = told["decided"][0]
+        title = f"decided last, at {at(last['at_s'])} (event {last['event']})"
+        yield from _titled(title, [("", one["text"]) for one in told["decided"]])
+
+
+def _money(told: Json, state: State) -> Parts:
+    price = f" ({format_money(told['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
+    yield wrapped(fill(SPENT, {**told, "price": price}))
+    for job, name, best in _models(told):
+        yield wrapped(fill(BEST, {**best, "job": job, "name": name}))
+    due = [(at(one["at_s"]), NEXT[one["what"]]) for one in told["next"]]
+    if due:
+        first = (due[0][0], f"{due[0][1]} (comes first)")
+        yield from (Text("next", style="bold"), grid([first, *due[1:]]))
+
+
+def _models(told: Json) -> Iterator[tuple[str, str, Json]]:
+    """Yield the best models: whose (empty if the run is one job), the metric's name, the model."""
+    rows = [("", told["metric"]["name"], told["best"])]
+    if "jobs" in told:
+        rows = [(row["job"], row["metric"], row["best"]) for row in told["jobs"]]
+    yield from (row for row in rows if row[2] is not None)
+
+
+def _where(told: Json) -> RenderableType:
+    table = _table("  instance", "state", "GPUs", "what runs there")
+    table.columns[-1].no_wrap = False
+    for instance in told["instances"]:
+        here = [
+            fill("{trial} ({phase}, {reports:report}) on ", one) + str(len(on["gpus"]))
+            for one in told["running"]
+            for on in one["on"]
+            if on["instance"] == instance["instance"]
+        ]
+        cells = ("  {instance}", "{phase}[ by {by_s:at}]", "{busy} of {gpus}")
+        row = [fill(cell, instance) for cell in cells]
+        table.add_row(*row, ", ".join(here) or "nothing")
+    return table if told["instances"] else Text("  no instance")

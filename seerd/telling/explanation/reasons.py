@@ -1,0 +1,490 @@
+"""What an entry of the journal says, as explanations: who came, went and ended, and what was
+decided, with the reason that was recorded.
+
+The one rule: nothing is concluded here. The numbers that stand beside a reason are read from the
+state after the event. Of the state before, only what the event is about is looked at, so that
+explaining costs the same with one trial as with ten thousand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+from seerd.core import commands, events, verdicts
+from seerd.core.aiming import instances_needed
+from seerd.core.commands import AnyCommand
+from seerd.core.enact import AnyDecision
+from seerd.core.events import AnyEvent
+from seerd.core.incumbent import averaged, best_checkpoint, better_report
+from seerd.core.lifecycle import RunPhase, TrialPhase
+from seerd.core.limits import budget_gpu_s
+from seerd.core.plans import PlanChange
+from seerd.core.state import GONE, THERE, Incumbent, State, Trial
+from seerd.core.step import QUIET
+from seerd.planner.model import Compared
+from seerd.planner.parameter import plain
+from seerd.planner.ranking import standing
+from seerd.planner.trial_ids import job_of
+from seerd.telling.configs import config_text
+from seerd.telling.explanation.attempts import AttemptHistory, Attempts, gone_s
+from seerd.telling.explanation.explanations import (
+    EndCause,
+    Explanation,
+    JobModel,
+    Judgement,
+    Kind,
+    On,
+    Sized,
+    Then,
+)
+
+Explanations = Iterator[Explanation]
+
+SILENT = (*QUIET, events.TrialStarted)
+"""Events that say nothing by themselves."""
+UNTOLD = (verdicts.Kept, commands.AskPolicy, commands.SetTimer)
+"""The most frequent decisions of which nothing is told."""
+ABOUT_INSTANCES = (commands.Launch, commands.Terminate, verdicts.HeldBack)
+THENS: dict[TrialPhase, Then] = {
+    TrialPhase.FINISHED: "finished",
+    TrialPhase.ELIMINATED: "eliminated",
+    TrialPhase.FAILED: "failed",
+}
+
+
+@dataclass(slots=True)
+class KnownBefore:
+    """What was told before, and is needed to tell what follows."""
+
+    attempts: Attempts = field(default_factory=Attempts)  # all attempts so far
+    # id of a launch -> when it was asked for, in seconds since the run began
+    asked_s: dict[str, float] = field(default_factory=dict)
+    planned: bool = False  # True: the policy has given a plan that stands
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of the journal, with the state after it and what was known before."""
+
+    event: AnyEvent
+    decided: Sequence[AnyDecision]  # the decisions that followed
+    known: KnownBefore  # what earlier entries have shown
+    state: State  # the state, which moves on from before the entry to after it
+    asked: AnyCommand | None  # command or question whose outcome the event is; None: none
+    phase: RunPhase  # where the run was in its life before
+    there: bool  # True: the run had the instance that the event names before
+    live: int  # how many instances were asked for or ready before
+    # trial -> GPUs that were wanted for it before, for trials that an answer of the policy judges
+    gpus: Mapping[str, int]
+
+    @classmethod
+    def before(
+        cls, event: AnyEvent, decided: Sequence[AnyDecision], known: KnownBefore, state: State
+    ) -> Step:
+        """Note what the event is about, before the event is read."""
+        instance = state.fleet.instances.get(getattr(event, "instance", ""))
+        there = instance is not None and instance.phase in THERE
+        gpus, wanted = {}, state.plan.wanted
+        if isinstance(event, events.PolicyAnswered):
+            judged = [*(one.trial for one in event.plan.compared), *event.plan.eliminated]
+            gpus = {name: wanted[name].gpus for name in judged if name in wanted}
+        answers = getattr(event, "question", getattr(event, "command", ""))
+        asked = state.under_way.get(answers)
+        return cls(event, decided, known, state, asked, state.phase, there, state.fleet.live, gpus)
+
+    def tell(
+        self, kind: Kind, source: object = None, keys: str = "", /, **beside: Any
+    ) -> Explanation:
+        """Make an explanation: of the `keys` of `source`, separated by spaces, and of `beside`."""
+        recorded = {key: getattr(source, key) for key in keys.split()}
+        return Explanation(kind, self.state.clock.seq, self.state.now, {**recorded, **beside})
+
+
+def says(event: AnyEvent, decided: Sequence[AnyDecision]) -> bool:
+    """Return whether there may be something to tell of an entry. Of most there is nothing, and
+    whoever reads a long run is spared looking.
+    """
+    return not isinstance(event, SILENT) or not all(isinstance(one, UNTOLD) for one in decided)
+
+
+def explanations_of(step: Step) -> Explanations:
+    """Yield what an entry says: first what happened, then what was decided.
+
+    `step.state` must be the state after the entry. `step.known` is kept up to date.
+    """
+    yield from _happened(step)
+    for one in step.decided:
+        yield from _decided(one, step)
+        yield from _asked_for(one, step)
+    yield from _instances(step)
+
+
+def wanted(state: State) -> tuple[Sized, ...]:
+    """Count how many trials are wanted with each number of GPUs, largest number first."""
+    counted = sorted(_sizes(state).items(), reverse=True)
+    return tuple(Sized(trials=trials, gpus_per_trial=gpus) for gpus, trials in counted)
+
+
+def minutes(seconds: float) -> float:
+    """Return minutes, or GPU-minutes, as they are told."""
+    return round(seconds / 60, 4)
+
+
+def needed(state: State) -> int:
+    """Return how many instances the wanted trials need."""
+    return instances_needed(_sizes(state), state.facts.cluster)
+
+
+def _sizes(state: State) -> Counter[int]:
+    return Counter(map(attrgetter("gpus"), state.plan.wanted.values()))
+
+
+# ------------------------------------------------------------ what happened
+
+
+def _happened(step: Step) -> Explanations:
+    event, state = step.event, step.state
+    match event:
+        case events.RunResumed():
+            yield _resumed(event, step)
+            yield from _ends(step)
+        case (
+            events.TrialExited()
+            | events.OrderRefused()
+            | events.InstanceLost()
+            | events.InstanceTerminated()
+        ):
+            yield from _ends(step)
+        case events.StopAsked():
+            yield step.tell("stop-wanted", event, "hard")
+        case events.InstanceReady() if event.instance in state.fleet.instances:
+            after_s = round(state.now - step.known.asked_s.get(event.command, state.now), 3)
+            yield step.tell("came", event, "instance gpus", asked=event.command, after_s=after_s)
+        case events.LaunchRefused() if event.command in state.fleet.instances:
+            again_s, running = state.fleet.launch_at, state.phase is RunPhase.RUNNING
+            again = round(again_s, 3) if running and state.now < again_s < math.inf else None
+            yield step.tell("refused", instance=event.command, detail=event.why, again_s=again)
+        case events.InstanceNoticed():
+            yield from _noticed(event, step)
+        case events.InstanceShared() if event.instance in state.fleet.instances:
+            yield step.tell("shared", event, "instance gpus", detail=event.why)
+        case events.PublishFailed() if isinstance(step.asked, commands.Publish):
+            about = {"trial": step.asked.trial, "detail": event.why}
+            yield step.tell("not-usable", event, "damaged", **about)
+        case events.Remarked():
+            yield step.tell("remark", event, "text")
+
+
+def _resumed(event: events.RunResumed, step: Step) -> Explanation:
+    state = step.state
+    reopened = step.phase is not RunPhase.RUNNING and state.phase is RunPhase.RUNNING
+    gone = tuple(one.instance for one in step.decided if isinstance(one, verdicts.Gone))
+    silent_s = round(state.now - state.clock.heard_at, 3)
+    return step.tell("resumed", event, "alive", gone=gone, silent_s=silent_s, reopened=reopened)
+
+
+def _noticed(event: events.InstanceNoticed, step: Step) -> Explanations:
+    instance = step.state.fleet.instances.get(event.instance)
+    if instance is not None and instance.phase in GONE:
+        return
+    hinted = event.what == "rebalance" and not step.state.facts.cluster.hints_move
+    stays = hinted or event.what == "cold"
+    leave = instance is not None and not stays
+    trials = tuple(dict.fromkeys(instance.busy.values())) if instance and leave else ()
+    about = {"notice": event.what, "detail": event.why, "by_s": event.by}
+    sure = event.what == "interruption"
+    yield step.tell("noticed", event, "instance", sure=sure, trials=trials, **about)
+
+
+def _ends(step: Step) -> Explanations:
+    """Tell of instances and attempts that are gone."""
+    event, attempts = step.event, step.known.attempts
+    lost = [one.instance for one in step.decided if isinstance(one, verdicts.Gone)]
+    for name in [event.instance] if isinstance(event, events.InstanceLost) and step.there else lost:
+        ended_s, why = gone_s(name, step.state), step.state.fleet.instances[name].why
+        about = {"instance": name, "detail": why, "ended_s": ended_s}
+        yield step.tell("lost", trials=attempts.on(name), **about)
+    for attempt in attempts.leave(event, step.state):
+        attempt.ended = _ended(attempt, step)
+        del attempts.open[attempt.started.trial]
+        yield attempt.ended
+
+
+def _ended(attempt: AttemptHistory, step: Step) -> Explanation:
+    trial = step.state.trials[attempt.started.trial]
+    how = _end_cause(attempt, trial, step.event)
+    told = how in ("crashed", "blocked", "refused", "lost", "silent")
+    return step.tell(
+        "ended",
+        attempt.started,
+        "trial attempt",
+        how=how,
+        then=_then(attempt, trial),
+        detail=trial.why if told and trial.phase is not TrialPhase.ELIMINATED else "",
+        failures=trial.crashes,
+        in_vain=trial.in_vain,
+        most_failures=step.state.rules.max_crashes,
+        losses=trial.losses,
+        reports=trial.reports,
+        kept=trial.checkpoints[0].reports if trial.checkpoints else None,
+    )
+
+
+def _end_cause(attempt: AttemptHistory, trial: Trial, event: AnyEvent) -> EndCause:
+    if trial.fault is not None:
+        refused = trial.fault == "crashed" and isinstance(event, events.OrderRefused)
+        return "refused" if refused else trial.fault
+    if trial.phase is TrialPhase.FINISHED:
+        return "finished"
+    if trial.phase is TrialPhase.FAILED:
+        return "silent"
+    cause = event.cause if isinstance(event, events.TrialExited) else "lost"
+    if cause in ("lease", "lost"):
+        return "lease" if cause == "lease" else "lost"
+    return "saved" if attempt.stopped is not None and attempt.stopped.saves else "killed"
+
+
+def _then(attempt: AttemptHistory, trial: Trial) -> Then:
+    goes_on = trial.gpus > 0 or trial.attempt > attempt.started.attempt
+    return THENS.get(trial.phase, "restarts" if goes_on and trial.fault is not None else "waits")
+
+
+# ------------------------------------------------------------ what was decided
+
+
+def _decided(one: AnyDecision, step: Step) -> Explanations:
+    """Tell of one decision. Instances that come or go together are told of in `_instances`."""
+    event, known = step.event, step.known
+    match one:
+        case verdicts.Adopted() if isinstance(event, events.PolicyAnswered):
+            known.planned = True
+            yield _planned(one, event.plan, step)
+            yield from _judgements(event.plan, step)
+        case verdicts.Declined():
+            keys, stands = "failures again_s", known.planned
+            yield step.tell("declined", one, keys, detail=one.why, stands=stands)
+        case verdicts.Slow():
+            yield step.tell("slow", one, "trial rank detail")
+        case verdicts.Warned():
+            yield step.tell("warned", one, "what detail")
+        case verdicts.Closing():
+            known.planned = False
+            yield _closing(one, step)
+        case commands.StopTrial():
+            stopped = _stopped(one, step)
+            known.attempts.open[one.trial].stopped = stopped
+            yield stopped
+        case commands.StartTrial():
+            started = _started(one, step)
+            known.attempts.start(started)
+            yield started
+        case commands.Publish():
+            yield _chosen(one, step)
+        case commands.Finish():
+            yield _over(one, step)
+
+
+def _asked_for(one: AnyDecision, step: Step) -> Explanations:
+    """Tell of what follows from what the person has asked for, now or for one of the jobs."""
+    match one:
+        case verdicts.JobOver():
+            yield step.tell("job-over", one, "job why detail")
+        case verdicts.Granted() if isinstance(step.event, events.ExtendAsked):
+            yield _extended(step.event, step)
+        case verdicts.Granted() if isinstance(step.event, events.AddAsked):
+            about = {"config": plain(step.event.config), "text": config_text(step.event.config)}
+            yield step.tell("added", **about)
+        case verdicts.Granted():
+            yield from _of_jobs(step)
+        case verdicts.Denied():
+            yield step.tell("denied", one, "why")
+        case verdicts.Retired():
+            yield step.tell("retired", one, "instance by_s")
+
+
+def _of_jobs(step: Step) -> Explanations:
+    """Tell of what was granted about the jobs that share the run."""
+    match event := step.event:
+        case events.JobAdded():
+            about = {"job": event.job.id, "policy": event.job.problem.params.name}
+            yield step.tell(
+                "job-added", event.job, "weight metric", owner=event.facts.owner, **about
+            )
+        case events.JobStopAsked():
+            yield step.tell("job-over", event, "job", why="person", detail="")
+        case events.JobWeighed():
+            yield step.tell("job-weighed", event, "job weight")
+
+
+def _extended(event: events.ExtendAsked, step: Step) -> Explanation:
+    limits = event.problem.limits
+    return step.tell(
+        "extended",
+        limits,
+        "deadline_s cost_usd",
+        budget_gpu_min=minutes(limits.budget_gpu_s),
+        replanned=event.outline is not None,
+    )
+
+
+def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explanation:
+    asked = step.asked
+    assert isinstance(asked, commands.AskPolicy)
+    about = {"groups": wanted(step.state), "stage": plan.stage + 1, "new": len(plan.new)}
+    why = {"because": asked.why, "trial": asked.trial, "note": plan.note}
+    return step.tell("planned", verdict, "dropped", **about, **why)
+
+
+def _judgements(plan: PlanChange, step: Step) -> Explanations:
+    """Tell of every trial that the plan has compared, and of those that are out without that."""
+    compared = [one.compared() for one in plan.compared]
+    cuts = {_with(one): one for one in compared if one.place == one.best}
+    for one in compared:
+        yield _judged(one, cuts.get(_with(one)), step)
+    known = {one.trial for one in compared}
+    for trial in (step.state.trials[name] for name in plan.eliminated if name not in known):
+        alone = Compared(trial.id, trial.metric, trial.reports, 0, 0, 0, trial.bracket)
+        yield _judged(alone, None, step)
+
+
+def _with(one: Compared) -> tuple[str, int, int]:
+    """Return what those have in common who were compared with each other."""
+    return job_of(one.trial), one.bracket, one.of
+
+
+def _judged(one: Compared, cut: Compared | None, step: Step) -> Explanation:
+    return step.tell(
+        "judged",
+        one,
+        "trial metric reports of best",
+        verdict=_judgement(one, step.state),
+        place=one.place or None,
+        bracket=one.bracket + 1,
+        cut=cut and cut.trial,
+        cut_metric=cut and cut.metric,
+        gpus_before=step.gpus.get(one.trial, 0),
+        gpus=step.state.trials[one.trial].gpus,
+    )
+
+
+def _judgement(one: Compared, state: State) -> Judgement:
+    trial = state.trials[one.trial]
+    if trial.phase is TrialPhase.FAILED:
+        return "failed"
+    if trial.out:
+        return "out"
+    if one.trial in state.plan.order:
+        return "goes-on"
+    if trial.phase is TrialPhase.FINISHED:
+        return "finished"
+    return "complete" if one.final else "paused"
+
+
+def _started(command: commands.StartTrial, step: Step) -> Explanation:
+    kept = step.state.trials[command.trial].checkpoints
+    where = ((command.instance, command.gpus), *command.beside)
+    on = tuple(On(instance=instance, gpus=tuple(gpus)) for instance, gpus in where)
+    newest = command.checkpoints[0] if command.checkpoints else None
+    since = {"checkpoint": newest, "after_reports": kept[0].reports if kept else 0}
+    return step.tell("started", command, "trial attempt why", on=on, **since)
+
+
+def _stopped(command: commands.StopTrial, step: Step) -> Explanation:
+    trial = step.state.trials[command.trial]
+    return step.tell(
+        "stopped",
+        command,
+        "trial attempt why others",
+        saves=command.checkpoint,
+        grace_s=round(command.grace_s, 3),
+        gpus_before=trial.had,
+        gpus=trial.gpus,
+        until=trial.reached if command.why == "reached" else None,
+    )
+
+
+def _instances(step: Step) -> Explanations:
+    """Tell of instances asked for together, of those given back for the same reason, and of what is
+    held back.
+    """
+    if not any(isinstance(one, ABOUT_INSTANCES) for one in step.decided):
+        return
+    state = step.state
+    launches = [one for one in step.decided if isinstance(one, commands.Launch)]
+    if launches:
+        ids, had = tuple(one.id for one in launches), state.fleet.live - len(launches)
+        step.known.asked_s.update(dict.fromkeys(ids, state.now))
+        about = {"why": launches[0].why, "gpus_each": launches[0].gpus, "had": had}
+        yield step.tell("asked", instances=ids, **about, wanted=wanted(state), needed=needed(state))
+    ended = [one for one in step.decided if isinstance(one, commands.Terminate)]
+    for why in dict.fromkeys(one.why for one in ended):
+        ids = tuple(one.instance for one in ended if one.why == why)
+        left = 0 if why == "end" else needed(state)
+        yield step.tell("given-back", why=why, instances=ids, needed=left, had=step.live)
+    for one in step.decided:
+        if isinstance(one, verdicts.HeldBack) and one.why is not None:
+            trials = (one.trial,) if one.trial else ()
+            yield step.tell("held-back", one, "why needed had", trials=trials)
+
+
+def _closing(verdict: verdicts.Closing, step: Step) -> Explanation:
+    book, now_s = step.state.ledger, step.state.now
+    keys = "status why detail close_at_s exhausted_at_s release_s"
+    return step.tell(
+        "closing",
+        verdict,
+        keys,
+        spent_gpu_min=minutes(book.spent_gpu_s(now_s)),
+        committed_gpu_min=minutes(book.committed_gpu_s(now_s, verdict.release_s)),
+        budget_gpu_min=minutes(budget_gpu_s(step.state)),
+    )
+
+
+def _chosen(command: commands.Publish, step: Step) -> Explanation:
+    """Tell of the model that is handed back, beside what else there was."""
+    state, mode = step.state, step.state.facts.goal_of(command.trial).mode
+    own = (t for t in state.trials.values() if job_of(t.id) == job_of(command.trial))
+    best = ((trial.id, best_checkpoint(state, trial)) for trial in own)
+    usable = [(name, one) for name, one in best if one is not None]
+    others = (one for one in usable if one[0] != command.trial)
+    second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
+    kept = state.trials[command.trial].checkpoints
+    saved = next(one for one in kept if one.name == command.checkpoint)
+    unsaved = better_report(state, Incumbent(command.trial, saved, command.metric))
+    return step.tell(
+        "chosen",
+        command,
+        "why trial metric checkpoint",
+        reports=saved.reports,
+        mean_of=averaged(state, saved),
+        among=len(usable),
+        runner_up=second and second[0],
+        runner_up_metric=second and second[1].metric,
+        better_unsaved=unsaved and unsaved[0],
+        better_unsaved_metric=unsaved and unsaved[1],
+    )
+
+
+def _over(command: commands.Finish, step: Step) -> Explanation:
+    published = step.state.result.published
+    best = published and published.incumbent
+    about: dict[str, Any] = {
+        "path": published and published.path,
+        "trial": best and best.trial,
+    }
+    if step.state.facts.jobs:
+        about["models"] = tuple(_models(step.state))
+    return step.tell("over", command, "status", metric=best and best.metric, **about)
+
+
+def _models(state: State) -> Iterator[JobModel]:
+    """Yield the models of the jobs that share the run, in the order of the jobs."""
+    of_jobs = state.result.of_jobs
+    for name, one in ((name, of_jobs[name]) for name in state.jobs if name in of_jobs):
+        best = one.incumbent
+        yield JobModel(job=name, trial=best.trial, metric=best.metric, path=one.path)

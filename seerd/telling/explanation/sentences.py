@@ -1,0 +1,267 @@
+"""What happened, and why, in sentences for people who have never read this code.
+
+The one rule: a sentence says only what its explanation says, with the numbers that were compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from seerd.core.events import RunFacts
+from seerd.telling.explanation.explanations import Explanation, Kind
+from seerd.telling.explanation.words import fill
+from seerd.telling.harmless import printable
+
+NEED = "[{wanted:sizes} need {needed}, ]{had} there"
+LATE = (
+    "it takes up to {release_s:at} until everything has saved and been given back, "
+    "and the deadline allows no later beginning than {close_at_s:at}"
+)
+SAYS: dict[Kind, str] = {
+    "planned": "{because:reason}{groups:sizes} wanted[, {new:new configuration}]"
+    "[; {dropped:names} had ended meanwhile, left out][; {note}]",
+    "declined": "the policy gave no plan that can be used{times}: {detail}; "
+    "[{stands:if}the last plan stands|there is no plan yet], asked again at {again_s:at}",
+    "judged": "{trial}: [{reports:if}{name} {metric:value} after {reports:report}|no report]"
+    "[ was {place:th} of {of}]{cuts}: {verdict:reason}",
+    "started": "{trial}: started on {on:places}[ from its checkpoint of report {after_reports}]",
+    "stopped": "{trial}: [{saves:if}asked to save and exit within {grace_s:at}|killed]{why:reason}",
+    "ended": "{trial}: {how:reason}{after}",
+    "asked": "{instances:instance} of {gpus_each:GPU} asked for{why:reason}: " + NEED,
+    "held-back": "[{trials:names} not started|only {had} of {needed} instances]: {why:reason}",
+    "came": "{instance}: ready with {gpus:GPU}, asked for {after_s:about} before",
+    "refused": "no instance: {detail}[; asked again at {again_s:at}]",
+    "noticed": "{notice:reason}[; {trials:names} must save and go on elsewhere]",
+    "shared": "{gpus:GPU} of {instance} may be used from now on: {detail}",
+    "lost": "{instance} is lost: {detail}{since}[; with it {trials:names}]",
+    "given-back": "{instances:names} given back{why:reason}",
+    "closing": "the end{why:reason}",
+    "extended": "the person extends the limits: {deadline_s:at}, {budget_gpu_min} GPU-min"
+    "[, {cost_usd} USD]; [{replanned:if}what is left is planned anew|the plan stands]",
+    "added": "the person adds a configuration, to be tried next: {text}",
+    "denied": "what the person asks for cannot be: {why:reason}",
+    "job-over": "job {job} is over{why:reason}; others get its share",
+    "job-added": "the person adds job {job}[ of {owner}], weight {weight:g}: {metric} by {policy}",
+    "job-weighed": "the person gives job {job} the weight {weight:g}",
+    "retired": "{instance}: not used any more: it was rented for the limits before, and ends "
+    "itself at {by_s:at}",
+    "stop-wanted": "the person asks for the end[{hard:if} at once]",
+    "resumed": "[{reopened:if}the interrupted run|after {silent_s:at} without a word, the run]"
+    " is taken up again; [still there: {alive:names}|no instance was there any more]"
+    "[, gone: {gone:names}]",
+    "chosen": "the model: {trial}, {name}{mean} {metric:value} after {reports:report}: "
+    "[{runner_up:if}the best of {among}|the only one] with a confirmed checkpoint"
+    "[ (next: {runner_up} with {runner_up_metric:value})][; {better_unsaved} had reported "
+    "{better_unsaved_metric:value}, which is in no checkpoint that was kept]",
+    "not-usable": "the checkpoint of {trial} could not be fetched: {detail}; "
+    "[{damaged:if}the next best is taken|it stays in the store]",
+    "over": "over ({status:ending}): {model}",
+    "slow": "{detail}",
+    "warned": "{detail}",
+    "remark": "{text}",
+}
+"""Kind -> template of its sentences. `{key:reason}` stands for what `REASONS` says of the cause
+under that key. A trial or instance before a colon is the subject of the sentence.
+"""
+REASONS: dict[str, dict[str, str]] = {
+    "planned": {
+        "began": "the run begins: ",
+        "clock": "the stage before was over by the clock: ",
+        "reports": "{trial} had made the reports after which trials are compared: ",
+        "ended": "[{trial}|a trial] had ended: ",
+        "resumed": "the run goes on: ",
+        "untrue": "the plan before was in part about trials that had ended: ",
+        "again": "the answer before was of no use: ",
+        "extended": "the limits were extended: ",
+        "added": "a configuration was added: ",
+        "jobs": "what the jobs share was to be divided anew: ",
+    },
+    "denied": {
+        "ending": "the run is ending",
+        "lower": "a limit would be lower than it is",
+        "same": "no limit would be higher than it is",
+        "space": "the configuration is not in the search space",
+        "no-more": "the policy begins no more trials",
+        "no-job": "there is no such job that goes on, or there is one of this name already",
+        "unready": "an instance could not be made ready for its trials",
+    },
+    "job-over": {
+        "target": ": its target was reached[: {detail}]",
+        "person": ": the person asked for it",
+        "deadline": ": its own deadline is near",
+        "budget": ": its own budget is used up",
+        "alike": ": all its trials fail in the same way[: {detail}]",
+    },
+    "judged": {
+        "goes-on": "it goes on{luck}[, with {gpus:GPU}]{gpus_change}",
+        "out": "it is out",
+        "paused": "it waits{wait}",
+        "complete": "its training is complete",
+        "finished": "its script had come to its end, its model counts",
+        "failed": "it had failed",
+    },
+    "stopped": {
+        "out": " since it is out",
+        "resized": " to go on with {gpus:GPU} instead of {gpus_before}",
+        "moved": " to go on elsewhere[: its GPUs are for {others:names}|: fewer instances will do]",
+        "displaced": " to wait: [its GPUs are for {others:names}|there is no room for it any more]",
+        "shared": ": its GPUs are for another run on that machine",
+        "reached": " after report {until}, where it is compared with others",
+        "paused": " to wait: the plan does not want it to train on now",
+        "leaving": " to go on elsewhere: the cloud takes its instance away",
+        "node": " since it has ended on another of its instances",
+        "hung": " since some of its ranks do nothing, and the others wait for them",
+        "closing": " since the run ends",
+        "hard": " since the run was to end at once",
+    },
+    "ended": {
+        "saved": "exited, {kept_text}",
+        "killed": "killed, {kept_text}",
+        "finished": "came to the end of its script, {kept_text}",
+        "crashed": "crashed[: {detail}]",
+        "blocked": "crashed since something was in its way[: {detail}]",
+        "refused": "could not be started[: {detail}]",
+        "lost": "lost[: {detail}| with its instance]",
+        "lease": "stopped by its agent, which had not heard from seerd for too long; {kept_text}",
+        "silent": "failed[: {detail}]",
+    },
+    "asked": {
+        "replacement": " in place of what is gone or leaving",
+        "again": " again, after a refusal",
+        "resumed": ", as the run goes on",
+    },
+    "held-back": {
+        "budget": "the budget could not pay for it and for giving everything back",
+        "late": "it would come too late to be of use before the end",
+        "most": "no more may be there at once, and what the cloud takes away counts until then",
+    },
+    "noticed": {
+        "interruption": "the cloud takes {instance} away[ at {by_s:at}]",
+        "rebalance": "the cloud will probably take {instance} away[ at {by_s:at}]",
+        "unhealthy": "{instance} is not used any more[: {detail}]",
+        "cold": "on {instance} {detail}",
+    },
+    "given-back": {
+        "idle": ": {needed} needed, {had} there",
+        "leaving": ": the cloud takes it away, and nothing runs there any more",
+        "end": ": the run ends",
+    },
+    "closing": {
+        "plan": ": the plan is carried out, its policy wants nothing more",
+        "last-stage": f" of the last stage: {LATE}",
+        "target": ": the target was reached[: {detail}]",
+        "deadline": f": {LATE}",
+        "late": ": nothing runs, and the deadline is too near to start anything",
+        "budget": ": {spent_gpu_min:.2f} of {budget_gpu_min:.2f} GPU-min spent, "
+        "{committed_gpu_min:.2f} when everything has been given back: "
+        "it takes up to {release_s:at} until everything has saved and been given back",
+        "person": ": the person asked for it",
+        "no-instance": ": no instance can be had[: {detail}]",
+        "no-trial": ": no trial is left that has reported",
+        "alike": ": every trial fails in the same way[: {detail}]",
+        "policy": ": again and again the policy gave no plan that can be used",
+    },
+}
+"""Kind -> cause -> text. For a cause that is not listed, nothing is said."""
+SUBJECT = re.compile(r"^\{(trial|instance)\}: ")
+REASON = re.compile(r"\{(\w+):reason\}")
+
+
+def subject(explanation: Explanation) -> str:
+    """Return the trial or instance with which the sentence begins; empty if there is none."""
+    found = SUBJECT.match(SAYS[explanation.kind])
+    return str(explanation.facts[found[1]]) if found else ""
+
+
+def metric_of(explanation: Explanation, facts: RunFacts) -> str:
+    """Return the name of the metric in a sentence: that of its trial, if it is about one."""
+    trial = explanation.facts.get("trial")
+    return facts.metric if trial is None else facts.goal_of(trial).metric
+
+
+def sentence(explanation: Explanation, name: str) -> str:
+    """Write what happened and why. `name` is the name of the metric."""
+    who, text = subject(explanation), predicate(explanation, name)
+    return f"{who}: {text}" if who else text
+
+
+def predicate(explanation: Explanation, name: str) -> str:
+    """Write what happened to the subject, without naming it. `name` is the name of the metric."""
+    kind, facts = explanation.kind, {**explanation.facts, "name": name}
+    said = REASONS.get(kind, {})
+    template = SUBJECT.sub("", SAYS[kind])
+    template = REASON.sub(lambda found: said.get(str(facts[found[1]]), ""), template)
+    for key, text in PARTS[kind](explanation).items() if kind in PARTS else ():
+        template = template.replace(f"{{{key}}}", text)
+    return printable(fill(template, facts))
+
+
+def reason(explanation: Explanation) -> str:
+    """Write only why it happened."""
+    return printable(fill(REASONS[explanation.kind].get(explanation.why, ""), explanation.facts))
+
+
+def moved(judged: Explanation) -> bool:
+    """Return whether a trial that has GPUs had another number of them before."""
+    return bool(judged.gpus) and judged.gpus_before not in (0, judged.gpus)
+
+
+def waits_for_room(judged: Explanation) -> bool:
+    """Return whether a trial is among the best that go on, and no GPUs are free for it yet."""
+    placed = judged.place is not None and judged.place <= judged.best
+    return placed and judged.verdict == "paused"
+
+
+def _judged(explanation: Explanation) -> dict[str, str]:
+    """Choose what to say of the trials that go on, and of the last of them to those behind it."""
+    late = explanation.place is None or explanation.place > explanation.best
+    cut = "{cut} with {cut_metric:value}" if late and explanation.cut_metric is not None else ""
+    cuts = "; nobody goes on yet" if explanation.verdict != "complete" else ""
+    if explanation.best == 1:
+        cuts = "; the best one goes on" + f" ({cut})" * bool(cut)
+    elif 0 < explanation.of <= explanation.best:
+        cuts = "; all of them go on" * (explanation.of > 1)
+    elif explanation.best:
+        cuts = "; the {best} best go on" + f" (the last of them {cut})" * bool(cut)
+    better = " all the same, since no better one could"
+    behind = ", to go on if it is among the best when more have come there"
+    return {
+        "cuts": "" if explanation.place is None or waits_for_room(explanation) else cuts,
+        "luck": better if late and explanation.best else "",
+        "wait": behind if late else " for a free place",
+        "gpus_change": " instead of {gpus_before}" if moved(explanation) else "",
+    }
+
+
+def _over(explanation: Explanation) -> dict[str, str]:
+    """Choose what to say of the model, or of those of the jobs that share the run."""
+    if "models" in explanation.facts:
+        return {"model": "[the models: {models:models}|without a model]"}
+    return {"model": "[the model is in {path}|without a model]"}
+
+
+def _ended(explanation: Explanation) -> dict[str, str]:
+    """Choose what to say of what was saved, and of what the end meant for the trial."""
+    newest = "the beginning" if explanation.kept is None else "its checkpoint of report {kept}"
+    after = f"; it goes on from {newest}" if explanation.then == "restarts" else ""
+    if explanation.how in ("crashed", "refused"):
+        after += " (end number {failures} by its own fault, {in_vain} in a row without coming "
+        after += "further, {most_failures} are forgiven)"
+    if explanation.then == "failed" and explanation.how != "silent":
+        after += "; it has failed"
+    saved = "saved up to report {kept} of {reports}"
+    return {"kept_text": "nothing saved" if explanation.kept is None else saved, "after": after}
+
+
+PARTS: dict[Kind, Callable[[Explanation], dict[str, str]]] = {
+    "declined": lambda one: {"times": " ({failures:th} time in a row)" * (one.failures > 1)},
+    "judged": _judged,
+    "chosen": lambda one: {
+        "mean": f" (mean of the last {one.mean_of} reports)" * (one.mean_of > 1)
+    },
+    "ended": _ended,
+    "over": _over,
+    "lost": lambda one: {"since": " (since {ended_s:at})" * (one.at_s - one.ended_s > 1)},
+}
+"""Kind -> function that chooses parts of its sentences, where a template cannot."""

@@ -1,0 +1,123 @@
+"""A run in chapters, read entry by entry: one for each stage, and one for the end.
+
+The one rule: a stage begins when the plan says so, and the end begins when the run is closed. What
+happens belongs to the chapter of its moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from seerd.core.enact import AnyDecision
+from seerd.core.events import AnyEvent, PolicyAnswered
+from seerd.core.lifecycle import RunPhase
+from seerd.core.state import State
+from seerd.core.step import commands_of, follow
+from seerd.telling.explanation.attempts import Attempts
+from seerd.telling.explanation.explanations import Explanation, Sized
+from seerd.telling.explanation.reasons import KnownBefore, Step, explanations_of, says, wanted
+
+Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
+"""Leads a state on by one event and its decisions."""
+
+
+@dataclass(slots=True)
+class Chapter:
+    """One stage as it went, or the end of the run. Times are in seconds since the run began."""
+
+    start_s: float  # when it began
+    end: bool  # True: the end of the run
+    stage: int | None = None  # index of the stage, from 0; None: the end, or there is no plan yet
+    # when the stage was planned to end; None if the stage began more than once
+    planned_end_s: float | None = None
+    groups: tuple[Sized, ...] = ()  # which trials were wanted when it began
+    explanations: list[Explanation] = field(default_factory=list)  # what happened in it, in order
+    until_s: float | None = None  # when the next chapter began; None: it is the last
+    # how many times this stage has begun: brackets that follow each other have the same stages, and
+    # an interrupted stage begins again
+    times: int = 1
+
+
+@dataclass(slots=True)
+class Timeline:
+    """What has happened so far."""
+
+    # leads the state from one event to the next; a caller may pass a function that also decides
+    # again, but only what was recorded is shown
+    go: Follow = follow
+    chapters: list[Chapter] = field(default_factory=list)  # in order
+    # what earlier entries have shown, needed to explain what follows
+    known: KnownBefore = field(default_factory=KnownBefore)
+    commands: int = 0  # how many commands were read
+
+    @property
+    def attempts(self) -> Attempts:
+        """All attempts of the run."""
+        return self.known.attempts
+
+    @property
+    def explanations(self) -> Iterator[Explanation]:
+        """All explanations, in order."""
+        return (explanation for chapter in self.chapters for explanation in chapter.explanations)
+
+    def of_trial(self, trial: str) -> list[Explanation]:
+        """Return what has happened to a trial. Plans do not count, since they are about all."""
+        return self.by_trial().get(trial, [])
+
+    def by_trial(self) -> dict[str, list[Explanation]]:
+        """Return what has happened to every trial of which something is told, as `of_trial`."""
+        found: dict[str, list[Explanation]] = {}
+        for one in self.explanations:
+            if one.kind != "planned" and (trial := one.facts.get("trial")) is not None:
+                found.setdefault(trial, []).append(one)
+        return found
+
+    def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
+        """Lead the state on by one entry of the journal, and note what happened."""
+        step = Step.before(event, decided, self.known, state) if says(event, decided) else None
+        self.go(state, event, decided)
+        self.attempts.hear(event, state)
+        if decided:
+            self.commands += len(commands_of(decided))
+        if step is not None:
+            self._write(list(explanations_of(step)), event, state)
+
+    def _write(self, explanations: list[Explanation], event: AnyEvent, state: State) -> None:
+        kinds = {one.kind for one in explanations}
+        planned = "planned" in kinds
+        if not self.chapters or "closing" in kinds or self._turns(planned, event, state):
+            self._begin(state)
+        chapter = self.chapters[-1]
+        if planned and chapter.stage is None and not chapter.end:
+            self._plan(chapter, state)
+        chapter.explanations += explanations
+
+    def _turns(self, planned: bool, event: AnyEvent, state: State) -> bool:
+        """Return whether another stage begins, or a run that had ended goes on."""
+        last = self.chapters[-1]
+        if last.end:
+            return state.phase is RunPhase.RUNNING
+        if not planned or last.stage is None:
+            return False
+        new = {one.trial for one in event.plan.new} if isinstance(event, PolicyAnswered) else set()
+        fresh = len(state.outline.stages) > 1 and bool(new) and state.plan.wanted.keys() <= new
+        return state.plan.stage != last.stage or fresh
+
+    def _begin(self, state: State) -> None:
+        if self.chapters:
+            self.chapters[-1].until_s = state.now
+        self.chapters.append(Chapter(state.now, end=state.phase is not RunPhase.RUNNING))
+        self._count()
+
+    def _count(self) -> None:
+        """Count how many times what the last chapter is has begun."""
+        last, same = self.chapters[-1], [(one.stage, one.end) for one in self.chapters]
+        last.times = same.count((last.stage, last.end))
+
+    def _plan(self, chapter: Chapter, state: State) -> None:
+        """Note which stage the last chapter is."""
+        chapter.stage, chapter.groups = state.plan.stage, wanted(state)
+        self._count()
+        if chapter.times == 1:
+            chapter.planned_end_s = state.outline.stages[chapter.stage].end_s

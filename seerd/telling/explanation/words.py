@@ -1,0 +1,91 @@
+"""How numbers, names and missing values are written in sentences.
+
+The one rule: a template names what is known as `{key:how}`. Text in `[...]` is written only if
+there is what it names; otherwise what follows a `|` in it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from string import Formatter
+from typing import Any
+
+from seerd.telling.explanation.explanations import JobModel, On, Sized
+from seerd.telling.plain import ENDINGS, gpus_text
+from seerd.units import count, format_duration, ordinal
+
+MOST_NAMES = 6
+
+
+def at(seconds: float) -> str:
+    """Write a moment or a duration, given in seconds, to a tenth of a second."""
+    return format_duration(round(seconds, 1))
+
+
+def names(many: Sequence[str]) -> str:
+    """Write the first names of many, and how many more there are."""
+    more = len(many) - MOST_NAMES
+    return ", ".join(many) if more <= 1 else f"{', '.join(many[:MOST_NAMES])} and {more} more"
+
+
+def places(on: Sequence[On]) -> str:
+    """Write which GPUs: m2.0 GPU 0-3 and m2.1 GPU 2."""
+    return " and ".join(f"{one.instance} GPU {gpus_text(one.gpus)}" for one in on)
+
+
+def sizes(groups: Sequence[Sized]) -> str:
+    """Write how many trials on how many GPUs: 2 trials x 2 GPUs and 5 trials x 1 GPU."""
+    each = [f"{count(g.trials, 'trial')} x {count(g.gpus_per_trial, 'GPU')}" for g in groups]
+    return " and ".join(each) or "nobody"
+
+
+def models(many: Sequence[JobModel]) -> str:
+    """Write whose models are where."""
+    return ", ".join(f"{one.job} in {one.path}" for one in many)
+
+
+def value(metric: float | None) -> str:
+    """Write what was reported; None: it was missing or not finite."""
+    return "missing or not finite" if metric is None else f"{metric:.6g}"
+
+
+WRITERS: dict[str, Callable[[Any], str]] = {
+    "about": lambda seconds: at(round(seconds) or seconds),
+    "at": at,
+    "ending": ENDINGS.__getitem__,
+    "if": lambda _: "",
+    "models": models,
+    "names": names,
+    "places": places,
+    "sizes": sizes,
+    "th": ordinal,
+    "value": value,
+}
+COUNTED = ("GPU", "report", "instance", "new configuration")
+
+
+class _Words(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec in WRITERS:
+            return WRITERS[format_spec](value)
+        if format_spec in COUNTED:
+            return count(value if isinstance(value, int) else len(value), format_spec)
+        return format(value, format_spec)
+
+
+WORDS = _Words()
+CHOICE = re.compile(r"\[([^|\]]*)\|?([^\]]*)\]")
+
+
+def fill(template: str, facts: dict[str, Any]) -> str:
+    """Write a template with what is known. Raises `KeyError` if it names what is not in `facts`."""
+
+    def there(key: str) -> bool:
+        return bool(facts[key]) or isinstance(facts[key], float)
+
+    def choose(found: re.Match[str]) -> str:
+        fields = ((key, spec) for _, key, spec, _ in WORDS.parse(found[1]) if key)
+        return found[1 if all(there(key) for key, spec in fields if spec != "value") else 2]
+
+    return WORDS.vformat(CHOICE.sub(choose, template), (), facts)

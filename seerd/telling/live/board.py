@@ -1,0 +1,283 @@
+"""What the live view knows of a run at one moment.
+
+The one rule: a snapshot. It holds no part of the state that changes, so a frame can be drawn from
+it as long as the person wants to look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from seerd.core.incumbent import best_saved, chosen, metric_name
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.limits import release_s
+from seerd.core.metrics import names_of, value_of
+from seerd.core.outcomes import TrialOutcome, outcomes
+from seerd.core.state import LIVE, THERE, Incumbent, Instance, State, Trial
+from seerd.planner.model import Mode, Report, Stage
+from seerd.planner.space import Config
+from seerd.planner.trial_ids import job_of
+from seerd.telling.configs import config_text
+from seerd.telling.jobs import ShownJob, jobs_of, one_metric, ranked_by_job
+from seerd.telling.live.heard import Heard
+from seerd.telling.live.why import end_of, why_of, word_of
+from seerd.telling.plain import ending, gpus_text
+from seerd.units import format_duration
+
+OWN = "own metric"
+"""What the metric is called by which trials are compared, where jobs have several."""
+MOST_POINTS = 200
+"""How many reports of a trial are kept for its curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """One trial."""
+
+    id: str
+    config: Config
+    place: int  # its place by the last report, from 0, those that are out at the end
+    word: str  # what it does, in one word
+    why: str  # why it is not training, or how it stands, in a few words; may be empty
+    out: bool  # True: eliminated or failed
+    gpus: int  # how many GPUs it holds
+    on: str  # which GPUs these are
+    bracket: int  # in which bracket it is compared, from 1
+    reports: int
+    points: tuple[Report, ...]  # some of its reports, oldest first, the last one always
+    # metric -> what these reports had, None where it was not finite
+    values: Mapping[str, Sequence[float | None]]
+    saved: float | None  # metric of its best saved checkpoint, None if there is none
+    metric: str  # name of what it is compared by
+    mode: Mode  # whether more or less of that is better
+    job: str = ""  # its job, where jobs share the run; else empty
+    turn: int = 0  # place of its job among the jobs, from 0
+
+    def last(self, metric: str) -> float | None:
+        """Return what the last report had; None if it had nothing finite."""
+        values = self.values.get(metric)
+        return values[-1] if values else None
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One limit."""
+
+    name: str  # which limit
+    used: float  # share of it that is used
+    committed: float  # share of it that is committed
+    told: str  # both in words
+    more: str = ""  # what is committed, in words; may be empty
+
+
+@dataclass(frozen=True, slots=True)
+class ShownInstance:
+    """One instance."""
+
+    id: str
+    phase: InstancePhase
+    gpus: int
+    lent: Mapping[int, str]  # GPU -> trial that holds it
+    next: Mapping[int, str]  # GPU -> trial that is to get it
+    # recent share of the time in which each GPU computed; None: not known; empty: no GPU's is
+    busy: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BestSaved:
+    """The model that would be handed back now: that of the best saved checkpoint."""
+
+    trial: str
+    name: str  # name of its metric
+    metric: float
+    reports: int  # after how many reports it was saved
+    config: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """One of the jobs that share the run."""
+
+    id: str
+    owner: str
+    stands: str  # how it stands, in words
+    best: BestSaved | None  # its best saved model, None if it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A run at one moment."""
+
+    run: str
+    now_s: float  # the moment, in seconds since the run began
+    doing: str  # what it does, in words
+    running: bool  # True: trials may train
+    mode: Mode | None  # whether more or less of a trial's metric is better; None: jobs differ
+    # names of all metrics; first that by which trials are compared, `OWN` where jobs have several
+    metrics: tuple[str, ...]
+    gauges: tuple[Gauge, ...]
+    deadline_s: float
+    stage: int  # index of the present stage, from 0
+    stages: tuple[Stage, ...]  # all stages, empty if they were not recorded
+    best: BestSaved | None
+    rows: tuple[TrialRow, ...]
+    machines: tuple[ShownInstance, ...]
+    coming: int
+    rate: float  # reports per second of late
+    told: tuple[str, ...]  # the latest events in words, oldest first
+    weighty: tuple[str, ...]  # hyperparameters, those first that vary and matter most
+    jobs: tuple[JobLine, ...] = ()  # the jobs that share the run, empty if it is one job
+
+    @property
+    def brackets(self) -> bool:
+        """Whether there is more than one bracket."""
+        return any(row.bracket > 1 for row in self.rows)
+
+    def row(self, trial: str) -> TrialRow | None:
+        """Return the row of a trial; None if there is none."""
+        return next((row for row in self.rows if row.id == trial), None)
+
+
+def board_of(state: State, now_s: float, heard: Heard) -> Board:
+    """Take a snapshot of a run; a moment after its end is its end."""
+    now_s = min(now_s, state.now) if state.finished else now_s
+    names, modes = _names(state), {goal.mode for goal in state.facts.goals.values()}
+    by_job = (sorted(its, key=_gone) for its in ranked_by_job(state))
+    ordered = [(turn, trial) for turn, its in enumerate(by_job) for trial in its]
+    fleet = state.fleet.instances.values()
+    became = outcomes(state) if state.finished else {}
+    return Board(
+        run=state.facts.run,
+        now_s=now_s,
+        doing=_doing(state, now_s),
+        running=state.phase is RunPhase.RUNNING,
+        mode=state.facts.mode if len(modes) == 1 else None,
+        metrics=names,
+        gauges=tuple(_gauges(state, now_s)),
+        deadline_s=state.facts.problem.limits.deadline_s,
+        stage=state.plan.stage,
+        stages=state.outline.stages,
+        best=_best(state),
+        rows=tuple(
+            replace(_row(state, one, became.get(one.id), place, names), turn=turn)
+            for place, (turn, one) in enumerate(ordered)
+        ),
+        machines=tuple(_machine(one) for one in fleet if one.phase in (*THERE, *LIVE)),
+        coming=sum(one.phase is InstancePhase.REQUESTED for one in fleet),
+        rate=heard.rate(now_s) if state.phase is RunPhase.RUNNING else 0.0,
+        told=tuple(heard.told),
+        weighty=heard.weighty(state),
+        jobs=tuple(_job(state, job) for job in jobs_of(state, now_s)),
+    )
+
+
+def _names(state: State) -> tuple[str, ...]:
+    own = {goal.metric for goal in state.facts.goals.values()}
+    return (one_metric(state) or OWN, *(name for name in names_of(state) if name not in own))
+
+
+def _job(state: State, job: ShownJob) -> JobLine:
+    best = None if job.best is None else _saved(state, job.best)
+    return JobLine(job.facts.id, job.facts.owner, job.stands, best)
+
+
+def _gone(trial: Trial) -> bool:
+    return trial.out or trial.phase is TrialPhase.FAILED
+
+
+def _row(
+    state: State, trial: Trial, outcome: TrialOutcome | None, place: int, names: Sequence[str]
+) -> TrialRow:
+    points = tuple(trial.history[:: 1 + len(trial.history) // MOST_POINTS])
+    if points and points[-1] is not trial.history[-1]:
+        points = (*points, trial.history[-1])
+    goal = state.facts.goal_of(trial.id)
+    return TrialRow(
+        id=trial.id,
+        config=trial.config,
+        place=place,
+        word=word_of(trial) if outcome is None else outcome.word.replace("-", " "),
+        why=why_of(state, trial) if outcome is None else end_of(trial, outcome),
+        out=_gone(trial),
+        gpus=sum(len(slots.gpus) for slots in trial.held or ()),
+        on=_on(trial),
+        bracket=trial.bracket + 1,
+        reports=trial.reports,
+        points=points,
+        values=_values(state, trial, points, names),
+        saved=best_saved(state, trial),
+        metric=goal.metric,
+        mode=goal.mode,
+        job=job_of(trial.id),
+    )
+
+
+def _values(
+    state: State, trial: Trial, points: Sequence[Report], names: Sequence[str]
+) -> dict[str, Sequence[float | None]]:
+    if not trial.others:  # as it mostly is, and 400 trials are looked at each second
+        return {names[0]: [point.metric for point in points]}
+    own = state.facts.goal_of(trial.id).metric
+    keys = {name: own if name == names[0] else name for name in names}
+    return {
+        name: [value_of(state, trial, point, key) for point in points] for name, key in keys.items()
+    }
+
+
+def _on(trial: Trial) -> str:
+    held = trial.held or ()
+    if len(held) == 1:
+        return gpus_text(held[0].gpus)
+    return f"{sum(len(slots.gpus) for slots in held)} GPUs" if held else "-"
+
+
+def _machine(instance: Instance) -> ShownInstance:
+    ids = (instance.id, instance.phase, instance.gpus)
+    return ShownInstance(*ids, dict(instance.busy), dict(instance.claims), instance.computed)
+
+
+def _doing(state: State, now_s: float) -> str:
+    how = ending(state)
+    left = format_duration(max(0, round((state.end.close_by or now_s) - now_s)))
+    return {
+        RunPhase.RUNNING: "running",
+        RunPhase.CLOSING: f"{how}: trials save and exit, at most {left} more",
+        RunPhase.RELEASING: f"{how}: keeping the best model",
+        RunPhase.OVER: f"over: {how}",
+    }[state.phase]
+
+
+def _gauges(state: State, now_s: float) -> list[Gauge]:
+    """Return deadline, GPU time, and money if it costs any."""
+    limits, book = state.facts.problem.limits, state.ledger
+    spent = book.spent_gpu_s(now_s)
+    committed = book.committed_gpu_s(now_s, release_s(state)) if book.open else spent
+    gpu_min = f"{spent / 60:.1f} of {limits.budget_gpu_s / 60:g} GPU-min"
+    clock = f"{format_duration(round(now_s))} of {format_duration(limits.deadline_s)}"
+    gauges = [
+        Gauge("deadline", now_s / limits.deadline_s, 0.0, clock),
+        Gauge(
+            "budget",
+            spent / limits.budget_gpu_s,
+            committed / limits.budget_gpu_s,
+            gpu_min,
+            f", {committed / 60:.1f} committed",
+        ),
+    ]
+    if limits.cost_usd is not None and book.usd_per_gpu_h:
+        used, bound = book.usd(spent) / limits.cost_usd, book.usd(committed) / limits.cost_usd
+        told = f"${book.usd(spent):.2f} of ${limits.cost_usd:g}"
+        gauges.append(Gauge("cost", used, bound, told))
+    return gauges
+
+
+def _best(state: State) -> BestSaved | None:
+    best = chosen(state)
+    return None if best is None else _saved(state, best)
+
+
+def _saved(state: State, best: Incumbent) -> BestSaved:
+    config = config_text(state.trials[best.trial].config)
+    name = metric_name(state, best)
+    return BestSaved(best.trial, name, best.metric, best.checkpoint.reports, config)

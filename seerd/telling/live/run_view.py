@@ -1,0 +1,76 @@
+"""The live view of the run of this process, `seerd run` in a terminal.
+
+The one rule: showing never changes a run, and a screen that cannot be written to never ends one.
+What would take long is done by another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from seerd.core.state import State
+from seerd.shell.home import RunFolder
+from seerd.shell.journal import Entry
+from seerd.telling.live.board import board_of
+from seerd.telling.live.heard import Heard
+from seerd.telling.live.life import Lives
+from seerd.telling.live.look import LiveLook
+from seerd.telling.live.terminal import WAIT_S
+from seerd.telling.live.viewer import Viewer
+
+if TYPE_CHECKING:
+    from seerd.shell.daemon import Watcher
+
+
+@contextlib.contextmanager
+def live_watcher(folder: RunFolder) -> Iterator[Watcher]:
+    """Show the live view of this process's run while the context lasts; yield its watcher."""
+    lives = Lives(folder)
+    with contextlib.closing(lives), Viewer(LiveLook(owner=True), lives.of) as viewer:
+        yield RunView(viewer).watch
+
+
+class RunView:
+    """Shows the run of this process."""
+
+    def __init__(self, viewer: Viewer) -> None:
+        self._viewer = viewer
+        self._heard = Heard()
+        self._listening = False
+
+    def watch(self, state: State, now_s: float, entries: list[Entry]) -> None:
+        """Take what was just committed, and draw when it is time."""
+        self._heard.hear(entries, state)
+        self._listen()
+        self._keys()
+        paused = self._viewer.look.paused and self._viewer.board is not None
+        if self._viewer.due and not paused:
+            self._viewer.show(lambda: board_of(state, now_s, self._heard))
+
+    def _keys(self) -> None:
+        if "stop" in self._viewer.acts():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def _listen(self) -> None:
+        """Have the run's loop tell of keys as they are pressed, from the first time on."""
+        if self._listening or self._viewer.terminal.input is None:
+            return
+        self._listening = True
+        import asyncio
+
+        with contextlib.suppress(RuntimeError, OSError):  # without it, keys are heard once a second
+            loop = asyncio.get_running_loop()
+
+            def pressed() -> None:
+                self._keys()
+                if self._viewer.terminal.input is None:
+                    loop.remove_reader(number)
+                elif self._viewer.terminal.pending:
+                    loop.call_later(WAIT_S, self._keys)
+
+            number = self._viewer.terminal.input
+            loop.add_reader(number, pressed)

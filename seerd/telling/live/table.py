@@ -1,0 +1,225 @@
+"""The table of trials.
+
+The one rule: what matters most has its place also where there is little room: trial, state, metric,
+the hyperparameters that tell trials apart, and why.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from seerd.planner.trial_ids import own_id
+from seerd.telling.configs import value_text
+from seerd.telling.harmless import printable
+from seerd.telling.live.board import Board, TrialRow
+from seerd.telling.live.look import LiveLook, at_cursor, listed, top_of
+
+BARS = "▁▂▃▄▅▆▇█"
+COLOURS = {
+    "waiting": "dim",
+    "starting": "yellow",
+    "loading": "green",
+    "running": "green",
+    "saving": "yellow",
+    "finished": "cyan",
+    "out": "dim",
+    "failed": "red",
+}
+MARK = "›"
+REPORT = re.compile(r"\breport(?= \d)")
+WIDEST, WIDEST_METRIC = 12, 16
+WANTED = {"max": "more is better", "min": "less is better"}
+LEAST_WHY, ENOUGH_WHY, MOST_WHY = 20, 26, 34
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column."""
+
+    head: str
+    key: str  # what it is called where trials are sorted by it; empty: they cannot be
+    cell: Callable[[TrialRow], str]
+    right: bool = False  # True: aligned to the right
+    most: int = WIDEST
+
+
+def table(board: Board, look: LiveLook, width: int, height: int) -> list[Text]:
+    """Draw a caption, the heads, and at most `height` less two trials."""
+    rows = listed(board, look)
+    shown = max(1, height - 2)
+    place = at_cursor(rows, look)
+    top = top_of(place, look, len(rows), shown)
+    part = rows[top : top + shown]
+    caption = _caption(board, look, rows, top, len(part), width)
+    if not part:
+        return [caption, Text("no trial has that in its row" if look.filter else "")]
+    columns, wide = _fitting(board, look, part, width)
+    lines = [_line([column.head for column in columns], columns, wide, " ")]
+    lines[0].stylize("bold")
+    for at, row in enumerate(part, top):
+        mark = MARK if at == place else " "
+        line = _line([column.cell(row) for column in columns], columns, wide, mark)
+        coloured = None if row.out else wide[0] + wide[1] + 3
+        line.stylize("dim" if row.out else COLOURS.get(row.word, "dim"), 1, coloured)
+        if at == place:
+            line.stylize("bold")
+        lines.append(line)
+    return [caption, *lines]
+
+
+def _caption(
+    board: Board, look: LiveLook, rows: Sequence[TrialRow], top: int, shown: int, width: int
+) -> Text:
+    """Say which trials these are, what they are sorted by, and what the others do."""
+    name = look.metric_of(board)
+    wanted = WANTED.get(board.mode or "", "each job's best first")
+    of = f"of {len(rows)}" + (f" (of {len(board.rows)} in all)" if look.filter else "")
+    text = Text(f"trials {top + 1 if rows else 0}-{top + shown} {of}", style="bold")
+    by = f"last {name}" if look.sort == "last" else look.sort
+    text.append(f", by {printable(by)}{', reversed' if look.reverse else ''}", style="bold")
+    if look.sort in ("last", "saved") and name == board.metrics[0] and width >= 100:
+        text.append(f" ({wanted})", style="dim")
+    if look.filter and not look.typing:
+        text.append(f", with {look.filter!r}", style="yellow")
+    if shown < len(board.rows):
+        words = Counter(row.word for row in board.rows)
+        told = ", ".join(f"{number} {word}" for word, number in words.most_common())
+        text.append(f": {told}", style="dim")
+    return text
+
+
+def _fitting(
+    board: Board, look: LiveLook, part: Sequence[TrialRow], width: int
+) -> tuple[list[Column], list[int]]:
+    """Choose as many columns as fit, the weightiest first, and their widths."""
+    fixed = _fixed(board, look, width)
+    why = Column("why", "", lambda row: row.why, most=MOST_WHY)
+    if width < 100:
+        why = Column("why", "", lambda row: REPORT.sub("rep", row.why), most=24)
+    params = [_parameter(name) for name in board.weighty]
+    room = width - 1 - sum(_width(column, part, look) + 2 for column in fixed)
+    least = 0 if width < 60 else LEAST_WHY if width < 100 else ENOUGH_WHY
+    for_why = min(_width(why, part, look), least)
+    chosen: list[Column] = []
+    for column in params:
+        wanted = _width(column, part, look) + 2
+        # Those that matter most come before why, the others after it.
+        if room - wanted < (for_why if len(chosen) >= (1 if width < 100 else 2) else 0):
+            break
+        chosen.append(column)
+        room -= wanted
+    columns = [*fixed, *chosen, *([why] if room > 6 else [])]
+    wide = [_width(column, part, look) for column in columns]
+    if columns[-1] is why:
+        wide[-1] = min(wide[-1], room)
+    return [_headed(column, look, size) for column, size in zip(columns, wide, strict=True)], wide
+
+
+def _fixed(board: Board, look: LiveLook, width: int) -> list[Column]:
+    name = look.metric_of(board)
+    columns = [
+        *([Column("job", "job", lambda row: row.job)] if board.jobs else []),
+        Column("trial", "trial", lambda row: own_id(row.id)),
+        Column("state", "state", lambda row: row.word),
+        Column("GPU", "GPUs", lambda row: row.on, most=7),
+        Column("reports" if width >= 100 else "rep", "reports", lambda row: str(row.reports), True),
+        Column(
+            f"last {printable(name)}"[: 8 if width < 100 else WIDEST_METRIC],
+            "last",
+            lambda row: number(row.last(name)),
+            True,
+            WIDEST_METRIC + 1,
+        ),
+    ]
+    if width >= 120 and name == board.metrics[0]:
+        columns.append(Column("best saved", "saved", lambda row: number(row.saved), True))
+    if width >= 70:
+        curve = 6 if width < 120 else 8 if width < 150 else 16
+        columns.append(Column("curve", "", lambda row: _curve(row, name, curve), most=curve))
+    if board.brackets:
+        columns.insert(
+            2 + bool(board.jobs),
+            Column("bracket" if width >= 150 else "br", "", lambda r: str(r.bracket)),
+        )
+    return columns
+
+
+def _parameter(name: str) -> Column:
+    return Column(
+        printable(name),
+        name,
+        lambda row: value_text(row.config[name]) if name in row.config else "-",
+    )
+
+
+def _width(column: Column, part: Sequence[TrialRow], look: LiveLook) -> int:
+    longest = max(len(column.cell(row)) for row in part)
+    head = min(len(column.head), column.most) + (column.key == look.sort)
+    return min(max(longest, head), column.most)
+
+
+def _headed(column: Column, look: LiveLook, size: int) -> Column:
+    """Mark the column that trials are sorted by, and cut its head where it is too long."""
+    arrow = ("▲" if look.reverse else "▼") if column.key and column.key == look.sort else ""
+    head = column.head[: size - len(arrow)] + arrow
+    return Column(head, column.key, column.cell, column.right, column.most)
+
+
+def _line(cells: Sequence[str], columns: Sequence[Column], wide: Sequence[int], mark: str) -> Text:
+    padded = [
+        cell[:size].rjust(size) if column.right else _left(cell, size)
+        for cell, column, size in zip(cells, columns, wide, strict=True)
+    ]
+    return Text(mark + "  ".join(padded).rstrip())
+
+
+def _left(cell: str, size: int) -> str:
+    return cell.ljust(size) if len(cell) <= size else cell[: size - 1] + "…"
+
+
+def number(value: float | None) -> str:
+    """Write a metric; None: not finite, or there is none."""
+    return "-" if value is None else f"{value:.5g}"
+
+
+def _curve(row: TrialRow, metric: str, width: int) -> str:
+    return sparkline(row.values.get(metric, ()), width)
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """Draw values as bars in `width` characters, from the lowest to the highest.
+
+    There is a gap where a value is not finite.
+    """
+    picked = sampled(values, width)
+    finite = [value for value in picked if value is not None and math.isfinite(value)]
+    if not finite:
+        return " " * len(picked)
+    low, high = min(finite), max(finite)
+    return "".join(_level(value, low, high) for value in picked)
+
+
+def sampled(values: Sequence[float | None], most: int) -> list[float | None]:
+    """Pick at most `most` values, evenly, the last one always."""
+    if most <= 0 or not values:
+        return []
+    wanted = min(most, len(values))
+    return [*(values[i * len(values) // wanted] for i in range(wanted - 1)), values[-1]]
+
+
+def height_of(value: float, low: float, high: float) -> float:
+    """Return where a value is between the lowest (0) and the highest (1)."""
+    span = high / 2 - low / 2  # halves, since the distance of two finite numbers need not be finite
+    return (value / 2 - low / 2) / span if span else 0.0
+
+
+def _level(value: float | None, low: float, high: float) -> str:
+    if value is None or not math.isfinite(value):
+        return " "
+    return BARS[min(len(BARS) - 1, int(height_of(value, low, high) * len(BARS)))]

@@ -1,0 +1,219 @@
+"""The terminal of the live view: a screen of its own, and keys as they are pressed.
+
+The one rule: a terminal is left as it was found, whatever ends the process but SIGKILL; a process
+in the background never touches it, and one that cannot write does not wait.
+
+A library with keys (textual) takes 0.25 to 0.5 s longer to import than rich and 17 MiB more, in
+every run's daemon; what is needed of it is this page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Sequence
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from seerd.telling.live.keys import decode, rest
+
+OPEN = b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"
+"""The alternate screen, without a cursor, empty (xterm's control sequences)."""
+CLOSE = b"\x1b[?25h\x1b[?1049l"
+MOST = 4096
+"""The most bytes that are read at once."""
+PIECE = 512
+"""The most bytes that are written at once: a terminal that has room for some has room for these."""
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+WAIT_S = 0.05
+"""How long a terminal may keep a frame waiting; and what follows an escape later than that is not
+of one key.
+"""
+
+
+class Terminal:
+    """The terminal of standard output, and of standard input if that is one, while the context
+    lasts.
+    """
+
+    def __init__(self) -> None:
+        self._out = _number(sys.stdout)
+        self._in: int | None = _number(sys.stdin)
+        self._before: list[Any] | None = None
+        self._open = False
+        self._pending = ""
+        self._wanted: list[str] = []
+        self._lines: list[str] = []
+        self._turns = 0  # how often it was opened and closed
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if self._in is not None and not os.isatty(self._in):
+            self._in = None
+        wanted = {signal.SIGTSTP: self._stopped, signal.SIGCONT: self._continued}
+        for number, handler in {**dict.fromkeys(ENDING, self._ended), **wanted}.items():
+            if signal.getsignal(number) is signal.SIG_DFL:
+                self._handlers[number] = signal.signal(number, handler)
+        self.attend()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers.clear()
+
+    @property
+    def keyed(self) -> bool:
+        """Whether there are keys: standard input is a terminal."""
+        return self._in is not None
+
+    @property
+    def input(self) -> int | None:
+        """The descriptor from which keys come; None: there are none."""
+        return self._in
+
+    @property
+    def pending(self) -> bool:
+        """Whether the beginning of a key was read, and not its end."""
+        return bool(self._pending)
+
+    def attend(self) -> bool:
+        """Open the screen if this process is in the foreground; tell whether it is open."""
+        front = _in_front(self._out)
+        if front and not self._open:
+            self._open_it()
+        elif not front:
+            self._open = False  # whoever is in front has the terminal
+        return self._open
+
+    def size(self) -> tuple[int, int]:
+        """Return columns and rows; 80 and 24 where that is not known."""
+        with contextlib.suppress(OSError):
+            found = os.get_terminal_size(self._out)
+            if found.columns and found.lines:
+                return found.columns, found.lines
+        return 80, 24
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Show these lines; only what has changed is sent."""
+        self._wanted = list(lines)
+        if not self.attend():
+            return
+        turns = self._turns
+        parts = [
+            f"\x1b[{number};1H{line}\x1b[0m\x1b[K"
+            for number, line in enumerate(lines, 1)
+            if number > len(self._lines) or self._lines[number - 1] != line
+        ]
+        if not parts:
+            return
+        # A frame that could not be sent whole, or was interrupted by Ctrl-Z, is sent anew.
+        sent = self._write("".join(parts).encode(sys.stdout.encoding or "utf-8", "replace"))
+        self._lines = list(lines) if sent and turns == self._turns else []
+
+    def clear(self) -> None:
+        """Send all of the next frame, since the size has changed."""
+        self._lines = []
+        if self._open:
+            self._write(b"\x1b[H\x1b[2J")
+
+    def pressed(self) -> list[str]:
+        """Return the keys that were pressed since the last time; never wait for one."""
+        if self._in is None or not self._open:
+            return []
+        text = self._pending
+        with contextlib.suppress(OSError, ValueError):
+            while _in_front(self._in) and select.select([self._in], [], [], 0)[0]:
+                read = os.read(self._in, MOST)
+                if not read:  # the terminal is gone
+                    self._in = None
+                    break
+                text += read.decode(errors="replace")
+        keys, pending = decode(text)
+        if pending and pending == self._pending:
+            keys, pending = rest(pending), ""
+        self._pending = pending
+        return keys
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for a key, at most so long."""
+        seconds = WAIT_S if self._pending else timeout_s
+        with contextlib.suppress(OSError, ValueError):
+            select.select([] if self._in is None else [self._in], [], [], seconds)
+
+    def close(self) -> None:
+        """Give the terminal back as it was. May be called from a handler of a signal."""
+        if not self._open or not _in_front(self._out):
+            return
+        self._open = False
+        self._turns += 1
+        if self._in is not None and self._before is not None:
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._in, termios.TCSANOW, self._before)
+        self._write(CLOSE)  # last: whoever sees it may have the view open the screen again at once
+
+    def _open_it(self) -> None:
+        if self._in is not None:
+            with contextlib.suppress(OSError, termios.error):
+                found = termios.tcgetattr(self._in)
+                if found[3] & termios.ICANON:  # else it is as this process has left it
+                    self._before = found
+                tty.setcbreak(self._in, termios.TCSANOW)
+        self._open, self._lines = True, []
+        self._turns += 1
+        self._write(OPEN)
+
+    def _write(self, data: bytes) -> bool:
+        """Write what the terminal takes soon; tell whether that was all."""
+        turns = self._turns
+        with contextlib.suppress(OSError, ValueError):
+            while data and turns == self._turns and select.select([], [self._out], [], WAIT_S)[1]:
+                data = data[os.write(self._out, data[:PIECE]) :]
+        return not data
+
+    def _stopped(self, number: int, _frame: FrameType | None) -> None:
+        """Give the terminal back for Ctrl-Z, stop, and take it again."""
+        self.close()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, self._stopped)
+
+    def _continued(self, _number: int, _frame: FrameType | None) -> None:
+        """Take the terminal again: whoever had it meanwhile has changed it."""
+        self._open = False
+        self.draw(self._wanted)
+
+    def _ended(self, number: int, _frame: FrameType | None) -> None:
+        """Give the terminal back, and end as this signal ends a process."""
+        self.close()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def _number(stream: object) -> int:
+    """Return the descriptor of a stream; -1 if it has none."""
+    try:
+        return int(stream.fileno())  # type: ignore[attr-defined]
+    except (OSError, ValueError, AttributeError):
+        return -1
+
+
+def _in_front(terminal: int) -> bool:
+    """Tell whether this process may use the terminal: one in the background would be stopped
+    (termios(3), SIGTTIN and SIGTTOU). One that is not of this session is used by nobody else.
+    """
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return os.isatty(terminal) if terminal >= 0 else False

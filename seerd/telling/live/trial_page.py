@@ -1,0 +1,125 @@
+"""The page of one trial: its curve, where it was and why, and the end of its log.
+
+The one rule: what is said of its history is what `seerd replay --trial` says.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, Group
+from rich.text import Text
+
+from seerd.telling.configs import config_text
+from seerd.telling.harmless import harmless, printable
+from seerd.telling.live.board import Board, TrialRow
+from seerd.telling.live.look import LiveLook
+from seerd.telling.live.table import BARS, height_of, number, sampled
+from seerd.telling.plan_json import Json
+from seerd.units import count
+
+PLOT_ROWS = 8
+AXIS = 11
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLife:
+    """What is known of a trial beside its reports."""
+
+    told: Json | None = None  # what `seerd replay --trial --json` says, None while it is being read
+    # the last lines of its log, empty if there are none here; None: not read
+    log: tuple[str, ...] | None = None
+    failed: str = ""  # why the trial could not be read, or not read again; may be empty
+
+
+def trial_lines(
+    board: Board, look: LiveLook, row: TrialRow, width: int, life: TrialLife
+) -> list[Text]:
+    """Draw the page."""
+    key = look.metric_of(board)
+    name = row.metric if key == board.metrics[0] else key
+    head = Text(f"{row.id}  {row.word}", style="bold")
+    head.append(f"  {row.why}" if row.why else "")
+    where = f"{count(row.reports, 'report')}, last {printable(name)} {number(row.last(key))}"
+    where += f", best saved {number(row.saved)}" + (f", on GPU {row.on}" if row.gpus else "")
+    return [
+        head,
+        *_wrapped(where, width),
+        *_wrapped(config_text(row.config), width),
+        Text(),
+        *plot([point.reports for point in row.points], row.values.get(key, ()), name, width),
+        Text(),
+        *_failed(board.run, row.id, life.failed, width),
+        *_history(life, width),
+        *_log(board.run, row.id, life.log),
+    ]
+
+
+def plot(at: Sequence[int], values: Sequence[float | None], name: str, width: int) -> list[Text]:
+    """Draw a metric over reports, in `PLOT_ROWS` lines with an axis and a title."""
+    title = Text(f"{printable(name)} by report", style="bold")
+    room = max(8, width - AXIS - 1)
+    picked = sampled(values, room)
+    finite = [value for value in picked if value is not None and math.isfinite(value)]
+    if not finite:
+        return [title, Text("  no report yet" if not values else "  nothing finite", style="dim")]
+    low, high = min(finite), max(finite)
+    wide = max(1, min(4, room // len(picked)))  # few reports get wide bars
+    lines = [title]
+    for line in range(PLOT_ROWS - 1, -1, -1):
+        axis = {PLOT_ROWS - 1: number(high), 0: number(low)}.get(line, "")
+        text = Text(f"{axis:>{AXIS - 2}} ┤", style="dim")
+        bars = "".join(_bar(value, low, high, line) * wide for value in picked)
+        lines.append(text.append(bars, style="cyan"))
+    last = f"{at[-1]}"
+    under = f"{at[0]}".ljust(max(1, len(picked) * wide - len(last)))
+    return [*lines, Text(" " * AXIS + under + (last if len(picked) > 1 else ""), style="dim")]
+
+
+def _bar(value: float | None, low: float, high: float, line: int) -> str:
+    """Draw the part of a bar that is in a line, 0 the lowest."""
+    if value is None or not math.isfinite(value):
+        return " "
+    eighths = 1 + round(height_of(value, low, high) * (PLOT_ROWS * len(BARS) - 1))
+    part = eighths - line * len(BARS)
+    return " " if part <= 0 else BARS[min(part, len(BARS)) - 1]
+
+
+def _wrapped(text: str, width: int) -> list[Text]:
+    return list(Text(text).wrap(Console(width=width, file=io.StringIO()), width))
+
+
+def _failed(run: str, trial: str, why: str, width: int) -> list[Text]:
+    if not why:
+        return []
+    told = f"its history could not be read: {printable(why)}; try seerd replay {printable(run)}"
+    return [*_wrapped(f"{told} --trial {trial}", width), Text()]
+
+
+def _history(life: TrialLife, width: int) -> list[Text]:
+    told = life.told
+    if told is None:
+        return [] if life.failed else [Text("its history is being read", style="dim"), Text()]
+    from seerd.telling.explanation.pages import (
+        trial_history,  # no run needs it before a page is opened
+    )
+
+    console = Console(width=width, file=io.StringIO(), color_system=None, legacy_windows=False)
+    lines = console.render_lines(Group(*trial_history(told)), pad=False)
+    parts = ["".join(segment.text for segment in line).rstrip() for line in lines]
+    return [*_wrapped(f"why: {told['why']}", width), Text(), *map(Text, parts)]
+
+
+def _log(run: str, trial: str, log: Sequence[str] | None) -> list[Text]:
+    if log is None:
+        return []
+    if not log:
+        told = f"nothing printed yet that is here: seerd logs {printable(run)} {trial}"
+        return [Text(told, style="dim")]
+    return [
+        Text("the end of its log", style="bold"),
+        *(Text(f"  {harmless(line)}") for line in log),
+    ]

@@ -1,0 +1,98 @@
+"""What the live views of this process's run and of a journal have in common: keys change the look,
+and boards are drawn as often as that is cheap.
+
+The one rule: drawing takes at most a twentieth of the time; a key is answered at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+
+from seerd.telling.harmless import Harmless
+from seerd.telling.live.board import Board
+from seerd.telling.live.frame import frame
+from seerd.telling.live.look import Act, LiveLook, press
+from seerd.telling.live.terminal import Terminal
+from seerd.telling.live.trial_page import TrialLife
+
+EVERY_S = 1.0
+SHARE = 20
+"""Boards are taken and drawn at most for one in so many parts of the time."""
+
+
+class Viewer:
+    """Shows boards on the whole terminal while its context lasts. `look` is what the person has
+    chosen to see.
+    """
+
+    def __init__(self, look: LiveLook, life: Callable[[str], TrialLife]) -> None:
+        self.look = look
+        self.board: Board | None = None  # what was drawn last, None before that
+        self.terminal = Terminal()  # where it is drawn
+        self._life = life
+        self._height = 1
+        self._console = Console()
+        self._size = (0, 0)
+        self._drawn_at = -EVERY_S
+        self._every_s = EVERY_S
+        self._note = ""
+
+    def __enter__(self) -> Self:
+        self.terminal.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.terminal.__exit__(kind, error, trace)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another board."""
+        return time.monotonic() - self._drawn_at >= self._every_s
+
+    def acts(self) -> list[Act]:
+        """Change the look by the keys that were pressed, and draw it; return what else they ask
+        for.
+        """
+        found: list[Act] = []
+        keys = self.terminal.pressed()
+        if self.board is None:
+            return ["leave"] if "q" in keys and not self.look.owner else []
+        for key in keys:
+            self.look, act = press(self.look, key, self.board, self._height)
+            found += [act] if act else []
+        if keys:
+            self._draw(self.board, self._note)
+        return found
+
+    def show(self, take: Callable[[], Board], note: str = "") -> None:
+        """Take a board and draw it. `note`: said in place of the keys."""
+        began = time.thread_time()  # what others take meanwhile is no reason to draw less
+        self.board = take()
+        self._draw(self.board, note)
+        took_s = time.thread_time() - began
+        self._drawn_at, self._every_s = time.monotonic(), max(EVERY_S, SHARE * took_s)
+
+    def _draw(self, board: Board, note: str) -> None:
+        self._note = note
+        size = self.terminal.size()
+        if size != self._size:
+            self._size = size
+            self._console.size = size
+            self.terminal.clear()
+        made = frame(board, self.look, size, self._life, note)
+        self._height = made.height
+        self.look = replace(self.look, down=made.down)
+        with self._console.capture() as captured:
+            self._console.print(Harmless(Group(*made.lines)), no_wrap=True, crop=True, end="")
+        self.terminal.draw(captured.get().split("\n")[: size[1]])

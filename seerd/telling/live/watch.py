@@ -1,0 +1,114 @@
+"""The live view of a run that is read from its journal, `seerd watch` in a terminal.
+
+The one rule: what is shown is the run as it stood at one moment; the present is one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from seerd.clock import RunClock
+from seerd.shell.home import RunFolder
+from seerd.shell.journal import Journal
+from seerd.telling.live.board import Board, board_of
+from seerd.telling.live.life import log_tail
+from seerd.telling.live.look import Act, LiveLook
+from seerd.telling.live.player import Player
+from seerd.telling.live.trial_page import TrialLife
+from seerd.telling.live.viewer import Viewer
+
+POLL_S = 0.5
+STEPS = 60
+"""A run is gone through in about so many steps."""
+NICE_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)
+
+
+def watch_live(folder: RunFolder, at_s: float | None) -> None:
+    """Show a run from its journal on this terminal, until the person leaves the view.
+
+    Without keys, until the run is over or no process runs it. `at_s`: the moment to begin with, in
+    seconds since the run began; None: the present. Raises `JournalError`.
+    """
+    with Journal.open(folder.journal, read_only=True) as journal:
+        shown = JournalView(folder, journal)
+        with Viewer(LiveLook(journeys=True, at_s=at_s), shown.life) as viewer:
+            while shown.turn(viewer):
+                pass
+
+
+class JournalView:
+    """Shows a run that is read from its journal."""
+
+    def __init__(self, folder: RunFolder, journal: Journal) -> None:
+        self._folder, self._journal = folder, journal
+        self._clock = RunClock(journal.origin)
+        self._player = Player(journal)
+        self._at_s: float | None = None
+        self.arrived = False  # True: what is shown is the moment that the person wants to see
+        self._alive = False
+
+    def turn(self, viewer: Viewer) -> bool:
+        """Read on, draw and hear keys once; return False when the view is left."""
+        self._alive = self._folder.owner() is not None
+        at_s = known(viewer.look.at_s, self._end_s())
+        viewer.look = replace(viewer.look, at_s=at_s)
+        still = viewer.look.paused and at_s is None and self.arrived
+        there = still or self._player.advance(at_s)
+        came = there and not (self.arrived and at_s == self._at_s)
+        self._at_s, self.arrived = at_s, there
+        if came or (viewer.due and not still):
+            viewer.show(lambda: self._board(at_s), "" if there else self._reading())
+        acts = viewer.acts()
+        for act in acts:
+            viewer.look = replace(viewer.look, at_s=moved(viewer.look.at_s, act, self._end_s()))
+        done = there and at_s is None and (self._player.state.finished or not self._alive)
+        if "leave" in acts or (done and not viewer.terminal.keyed):
+            return False
+        if there and not acts:
+            viewer.terminal.wait(POLL_S)
+        return True
+
+    def life(self, trial: str) -> TrialLife:
+        """Return what is told of a trial; its log only in the present, for it says nothing of
+        when.
+        """
+        log = log_tail(self._folder, trial) if self._at_s is None else None
+        return TrialLife(self._player.life(trial), log)
+
+    def _end_s(self) -> float:
+        """Return the present, in seconds since the run began; at most the end of the run."""
+        over = self._player.state.finished or not self._alive
+        return self._journal.last_s if over else self._clock.now()
+
+    def _board(self, at_s: float | None) -> Board:
+        state = self._player.state
+        now_s = self._end_s() if at_s is None else at_s
+        board = board_of(state, now_s if self.arrived else state.now, self._player.heard)
+        if at_s is None and self.arrived and not self._alive and not state.finished:
+            gone = f"no process runs it: seerd resume {state.facts.run}"
+            return replace(board, doing=gone, running=False)
+        return board
+
+    def _reading(self) -> str:
+        until = self._end_s() if self._at_s is None else self._at_s
+        share = self._player.state.now / until if until else 1.0
+        return f"the journal is being read: {min(1.0, share):.0%}"
+
+
+def known(at_s: float | None, end_s: float) -> float | None:
+    """Return the moment that is shown; None: the present, if it is not before that, `end_s`."""
+    return None if at_s is None or at_s >= end_s else at_s
+
+
+def moved(at_s: float | None, act: Act, end_s: float) -> float | None:
+    """Return the moment that is shown after a key; None: the present, which is at `end_s`."""
+    step = next((s for s in NICE_S if s >= end_s / STEPS), NICE_S[-1])
+    if act == "back":
+        now_s = end_s if at_s is None else at_s
+        before = math.ceil(now_s / step - 1e-6) - 1  # of two steps the earlier, on round figures
+        return max(0.0, before * step)
+    if act == "forth" and at_s is not None:
+        after = (math.floor(at_s / step + 1e-6) + 1) * step
+        return None if after >= end_s else float(after)
+    return None if act == "live" else at_s

@@ -1,0 +1,148 @@
+"""Finds and reads the output of trials in a run's folder.
+
+The one rule: only names that exist are used; a trial that a person asks for never becomes part of a
+path. What a trial has written is shown as plain text, however long it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from seerd.errors import UsageError
+from seerd.planner.trial_ids import same_trial
+from seerd.shell.home import RunFolder
+from seerd.telling.harmless import printable
+
+PIECE = 1 << 16
+LONGEST_TAIL = 1 << 20
+
+
+def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
+    """List log files of one trial, or of all, by trial, attempt and rank.
+
+    Raises `UsageError` if the trial has none.
+    """
+    trials = [
+        path
+        for path in folder.instances.glob("*/trials/*")
+        if trial is None or same_trial(path.name, trial)
+    ]
+    if not trials and _elsewhere(folder):
+        raise UsageError(
+            f"{folder.run} has no logs here: what its trials print on other machines is brought "
+            "every half minute and when an attempt ends. "
+            f"On one that is still there it is in ~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs"
+        )
+    if trial is not None and not trials:
+        known = (
+            ", ".join(sorted({path.name for path in folder.instances.glob("*/trials/*")})) or "none"
+        )
+        raise UsageError(f"{folder.run} has no logs of {trial!r}; trials with logs: {known}")
+    found = (path for root in trials for path in root.rglob("*.log") if _is_ours(path, folder))
+    return sorted(found, key=lambda path: path.relative_to(folder.instances).parts[1:])
+
+
+def newest_attempts(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
+    """Return those of these logs that are of the newest attempt of each trial."""
+    newest: dict[str, int] = {}
+    for trial, attempt in (_origin(path, folder) for path in paths):
+        newest[trial] = max(newest.get(trial, 0), attempt)
+    of = {path: _origin(path, folder) for path in paths}
+    return [path for path in paths if newest[of[path][0]] == of[path][1]]
+
+
+def newest_last(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
+    """Sort logs by trial, the one last whose newest log was written to last; the logs of a trial
+    keep their order.
+    """
+    of = {path: _origin(path, folder)[0] for path in paths}
+    written: dict[str, float] = {}
+    for path, trial in of.items():
+        written[trial] = max(written.get(trial, 0.0), path.stat().st_mtime)
+    return sorted(paths, key=lambda path: (written[of[path]], of[path]))
+
+
+def _origin(path: Path, folder: RunFolder) -> tuple[str, int]:
+    """Return the trial of a log, and the number of its attempt."""
+    _, _, trial, attempt, *_ = path.relative_to(folder.instances).parts
+    return trial, int(attempt) if attempt.isdecimal() else 0
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Read a log in pieces of bounded size, without what a terminal could obey.
+
+    The steps of a progress bar become lines.
+    """
+    with path.open(encoding="utf-8", errors="replace") as log:
+        while piece := log.read(PIECE):
+            yield plain(piece)
+
+
+def tail(path: Path, most: int) -> Iterator[str]:
+    """Yield the last `most` lines of a log, at most `LONGEST_TAIL` bytes, as `lines` does."""
+    with path.open("rb") as log:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - LONGEST_TAIL))
+        text = log.read(LONGEST_TAIL).decode(errors="replace").replace("\r\n", "\n")
+    last = text.replace("\r", "\n").splitlines(keepends=True)[-most:] if most else []
+    for line in last:
+        yield plain(line)
+    if last and not last[-1].endswith("\n"):
+        yield "\n"
+
+
+def plain(text: str) -> str:
+    """Replace what a terminal could obey, but keep lines and tabs."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+class Growing:
+    """A log that is still written to.
+
+    offset  how many of its bytes are known
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self._path = path
+        self._offset = offset
+
+    def added(self, *, whole: bool) -> str:
+        """Return what was added since the last call, at most `LONGEST_TAIL` bytes, as `lines` does.
+
+        whole  only whole lines; an unfinished one waits until it is finished
+        """
+        try:
+            with self._path.open("rb") as log:
+                log.seek(self._offset)
+                data = log.read(LONGEST_TAIL)
+        except OSError:
+            return ""
+        end = len(data)
+        if whole and end < LONGEST_TAIL:
+            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        self._offset += end
+        text = data[:end].decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+        return plain(text if text.endswith("\n") or not text else f"{text}\n")
+
+
+def _is_ours(path: Path, folder: RunFolder) -> bool:
+    """Tell whether a path is a log with content, and not a link, pipe or device that a trial has
+    put there.
+    """
+    with contextlib.suppress(OSError):
+        inside = path.resolve().is_relative_to(folder.instances.resolve())
+        return inside and not path.is_symlink() and path.is_file() and path.stat().st_size > 0
+    return False
+
+
+def _elsewhere(folder: RunFolder) -> bool:
+    """Tell whether trials ran on other machines; such a run's setup names these."""
+    try:
+        setup = json.loads(folder.setup.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(setup, dict) and bool(setup.get("hosts") or setup.get("ec2"))

@@ -1,0 +1,112 @@
+"""How much each hyperparameter matters for the metric, and how sure that is.
+
+The one rule: it is measured on trials that the forest has not seen, so that what it learnt by heart
+does not count; a share that is not larger than its deviation cannot be told from chance.
+
+It is a permutation importance (Breiman, "Random forests", 2001): by how much a prediction of a
+trial's place becomes worse with another trial's value. Half of that is what the hyperparameter
+explains, alone or with others (the total effect of Jansen, 1999, which is 1 at most).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seerd.planner.parameter import Parameter
+from seerd.telling.page.drawing import missing
+from seerd.telling.page.tables import Ranked, share_of
+
+FEWEST, MOST = 12, 400
+"""Trials that are needed, and that are looked at."""
+TREES, FOLDS, ROUNDS, DRAWS, SEED = 40, 4, 4, 8, 0
+ABSENT = -0.5
+"""The share of a parameter that a configuration does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """One hyperparameter."""
+
+    name: str
+    mean: float  # share of the variance of places that it explains, alone or with others, 0 to 1
+    deviation: float  # standard deviation of that, over folds and repeats
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it can be told from chance."""
+        return self.mean > self.deviation
+
+
+def caption(found: Sequence[Importance]) -> str:
+    """Return what a picture of these shows, and whether it says anything."""
+    how = (
+        "How much of the differences in place between trials each hyperparameter explains, alone "
+        "or with others, for trials that were held out, and one standard deviation."
+    )
+    if any(one.is_told for one in found):
+        return f"{how} A bar that is not longer than its deviation cannot be told from chance."
+    return f"There is nothing that can be told from chance. {how}"
+
+
+def importances(order: Sequence[Ranked], parameters: Sequence[Parameter]) -> list[Importance]:
+    """Measure each hyperparameter, the most important first; nothing if there are too few trials.
+
+    Trials are told by the place that they took, so that one that exploded counts no more than any
+    other bad one.
+    """
+    known = [one for one in order if one.metric is not None]
+    if len(known) < FEWEST or not parameters:
+        return []
+    chosen = known[:: -(-len(known) // MOST)]
+    import numpy as np
+
+    rows = np.array([[_share(parameter, one) for parameter in parameters] for one in chosen])
+    places = np.linspace(1.0, 0.0, len(chosen))
+    left, explained = _held_out(rows, places)
+    # None explains more than all together, which is what the forest foretells; and if that cannot
+    # be told from chance, nothing can.
+    together = 1.0 - float(left.mean())
+    together = together if together > float(left.std(ddof=1)) else 0.0
+    measured = [
+        Importance(parameter.name, min(together, max(0.0, float(mean))), float(deviation))
+        for parameter, mean, deviation in zip(
+            parameters, explained.mean(axis=0), explained.std(axis=0, ddof=1), strict=True
+        )
+    ]
+    return sorted(measured, key=lambda one: -one.mean)
+
+
+def _held_out(rows: Any, places: Any) -> tuple[Any, Any]:
+    """Return which share of the variance a forest cannot foretell for trials that it has not seen,
+    as an array [fold], and what each column explains there, as an array [fold, column].
+    """
+    import numpy as np
+
+    try:
+        from sklearn.ensemble import RandomForestRegressor
+        from sklearn.model_selection import RepeatedKFold
+    except ImportError as error:
+        raise missing() from error
+
+    draw, (count, columns) = np.random.default_rng(SEED), rows.shape
+    folds = RepeatedKFold(n_splits=FOLDS, n_repeats=ROUNDS, random_state=SEED)
+    lost, explained = [], []
+    for seen, held in folds.split(rows):
+        forest = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=SEED)
+        forest.fit(rows[seen], places[seen])
+        asked = np.tile(rows[held], (1 + columns * DRAWS, 1, 1))
+        for column in range(columns):
+            other = draw.integers(count, size=(DRAWS, len(held)))
+            asked[1 + column * DRAWS :][:DRAWS, :, column] = rows[other, column]
+        foretold = forest.predict(asked.reshape(-1, columns)).reshape(-1, len(held))
+        errors = ((foretold - places[held]) ** 2).mean(axis=1) / places.var()
+        lost.append(errors[0])
+        explained.append((errors[1:].reshape(columns, DRAWS).mean(axis=1) - errors[0]) / 2)
+    return np.array(lost), np.array(explained)
+
+
+def _share(parameter: Parameter, one: Ranked) -> float:
+    share = share_of(parameter, one.trial.config)
+    return ABSENT if share is None else share

@@ -1,0 +1,204 @@
+"""The pictures of how a run went: GPUs over time, learning curves, money.
+
+The one rule: times are counted from the run's beginning, and where stages began is drawn in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seerd.core.lifecycle import TrialPhase
+from seerd.core.state import State
+from seerd.telling.harmless import printable
+from seerd.telling.page import tables
+from seerd.telling.page.frame import (
+    FILL,
+    INK,
+    REST,
+    Frame,
+    Scale,
+    Spec,
+    apart,
+    axis,
+    focus,
+    layer,
+    text,
+    told_apart,
+    values_axis,
+    whole,
+)
+from seerd.telling.page.tables import CurvePoint
+
+REST_ONLY, BEST_ONLY = "datum.top == ''", "datum.top != ''"
+
+
+def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
+    """Draw which trial had which GPUs, `held`, with stages (SEER, figure 1)."""
+    rows = sum(one.gpus for one in frame.state.fleet.instances.values())
+    of = frame.time.of
+    there = [
+        {"low": low, "high": high, "x": since / of, "x2": until / of}
+        for low, high, since, until in tables.ready_bars(frame.state)
+    ]
+    bars = [_bar_row(frame, bar) for bar in held]
+    down = {"domain": [0, max(1, rows)], "reverse": True, "nice": False}
+    y = axis("low", "GPU", scale=down, axis={"tickMinStep": 1, "grid": False})
+    span = {"x": frame.time_axis("x"), "x2": {"field": "x2"}, "y": y, "y2": {"field": "high"}}
+    coloured = {**span, **frame.colour}
+    middle = {"x": frame.time_axis("mid"), "y": {**y, "field": "row"}}
+    named = [row for row in bars if row["label"]]
+    layers = [
+        layer(there, {"type": "rect", "color": REST, "opacity": 0.12}, span),
+        layer(bars, {"type": "rect", "opacity": 0.35}, coloured),
+        layer(
+            bars,
+            {"type": "rect", "stroke": REST, "strokeWidth": 0.4},
+            {**coloured, "x": frame.time_axis("trains")},
+        ),
+        text(named, middle, "label", align="center", fontSize=10),
+        *frame.stages(),
+    ]
+    return frame.finished(layers, max(120, min(420, rows * 22)))
+
+
+def _bar_row(frame: Frame, bar: tables.Bar) -> Spec:
+    of = frame.time.of
+    share = (bar.ends_s - bar.starts_s) / max(frame.state.now, 1e-9)
+    has_room = share * frame.width > 7.0 * len(bar.trial)
+    return {
+        "low": bar.low,
+        "high": bar.high,
+        "row": (bar.low + bar.high) / 2,
+        "x": bar.starts_s / of,
+        "trains": bar.trains_s / of,
+        "x2": bar.ends_s / of,
+        "mid": (bar.starts_s + bar.ends_s) / 2 / of,
+        "top": frame.top(bar.trial),
+        "label": bar.trial if has_room else "",
+    }
+
+
+def curves(frame: Frame, points: Sequence[CurvePoint], by: str, name: str) -> Spec:
+    """Draw a metric by `at_s`, `report` or `gpu_s`; the best trials with their names, a triangle
+    where a trial was promoted, a cross where one was eliminated, a ring where one waits.
+    """
+    factor, title = _unit(frame, points, by)
+    rows = [
+        {
+            "trial": point.trial,
+            "x": getattr(point, by) / factor,
+            "y": point.value,
+            "top": frame.top(point.trial),
+        }
+        for point in points
+    ]
+    values = [point.value for point in points]
+    x, y = axis("x", title), values_axis("y", name, values)
+    out = {one.trial.id for one in frame.order if one.trial.out}
+    last = {row["trial"]: row for row in rows}
+    ends = [row for trial, row in last.items() if trial in out]
+    halted = [
+        row
+        for trial, row in last.items()
+        if trial not in out and frame.state.trials[trial].phase is TrialPhase.WAITING
+    ]
+    rises = [row for row, point in zip(rows, points, strict=True) if point.promoted]
+    named = apart([row for trial, row in last.items() if frame.top(trial)], focus(values))
+    line = {"x": x, "y": y, "detail": {"field": "trial"}}
+    beside = {"x": x, "y": {**y, "field": "at"}, "color": frame.colour["color"]}
+    cross = {"type": "text", "text": "×", "fontSize": 12, "color": REST}
+    ring = {"type": "point", "shape": "circle", "filled": False, "size": 26, "color": REST}
+    rise = {"type": "point", "shape": "triangle-up", "filled": True, "opacity": 1}
+    best_rise = {"x": x, "y": y, "color": frame.colour["color"]}
+    layers = [
+        layer(rows, {"type": "line", "color": REST, "opacity": 0.45}, line, REST_ONLY),
+        layer(rows, {"type": "line", "strokeWidth": 2}, {**line, **frame.colour}, BEST_ONLY),
+        layer(rises, {**rise, "size": 18, "color": REST}, {"x": x, "y": y}, REST_ONLY),
+        layer(rises, {**rise, "size": 50}, best_rise, BEST_ONLY),
+        layer(ends, cross, {"x": x, "y": y}),
+        layer(halted, ring, {"x": x, "y": y}),
+        text(named, beside, "trial", dx=6, fontWeight="bold"),
+        *(frame.stages() if by == "at_s" else ()),
+    ]
+    return frame.finished(layers, 260)
+
+
+def _unit(frame: Frame, points: Sequence[CurvePoint], by: str) -> tuple[float, str]:
+    """Return by what to divide what curves are drawn by, and what it is called then."""
+    if by == "at_s":
+        return frame.time.of, f"time [{frame.time.name}]"
+    if by == "report":
+        return 1.0, "report"
+    scale = Scale.for_s(max((point.gpu_s for point in points), default=0.0))
+    return scale.of, f"GPU time of the trial [GPU-{scale.name}]"
+
+
+def money(frame: Frame) -> Spec:
+    """Draw what was billed over time, beside the budget and the deadline."""
+    state, limits = frame.state, frame.state.facts.problem.limits
+    budget = limits.gpu_s(state.ledger.usd_per_gpu_h)
+    longest_s = max(state.now, limits.deadline_s)
+    time, scale = Scale.for_s(longest_s), Scale.for_s(budget)
+    times = [state.now * part / 240 for part in range(241)]
+    rows = [
+        {"x": at_s / time.of, "y": gpu_s / scale.of}
+        for at_s, gpu_s in zip(times, tables.spending_at(state, times), strict=True)
+    ]
+    end = {"domain": [0, longest_s / time.of], "nice": False}
+    x = axis("x", f"time [{time.name}]", scale=end)
+    y = axis("y", f"billed [GPU-{scale.name}]")
+    most = [{"x": 0, "y": budget / scale.of, "text": "budget"}]
+    latest = [{"x": limits.deadline_s / time.of, "y": 0, "text": "deadline"}]
+    layers = [
+        layer(rows, {"type": "area", "color": FILL, "opacity": 0.5}, {"x": x, "y": y}),
+        layer(most, {"type": "rule", "strokeDash": [6, 3], "color": INK}, {"y": y}),
+        layer(latest, {"type": "rule", "strokeDash": [2, 2], "color": INK}, {"x": x}),
+        text(most, {"x": x, "y": y}, dx=4, dy=10),
+        text(latest, {"x": x, "y": y}, align="right", dx=-4, dy=-8),
+    ]
+    return frame.finished(layers, 180)
+
+
+def shares(frame: Frame, found: Sequence[tables.BilledPart]) -> Spec:
+    """Draw where the billed time went."""
+    total = sum(one.gpu_s for one in found) or 1.0
+    rows = [
+        {"what": one.what, "share": one.gpu_s / total, "text": f"{one.gpu_s / total:.1%}"}
+        for one in found
+    ]
+    bare = {"labelLimit": 260, "ticks": False, "domain": False}
+    y = axis("what", None, "nominal", sort=None, axis=bare)
+    # Room for the text behind the longest bar.
+    room = {"domainMax": max((one.gpu_s for one in found), default=0.0) / total * 1.25}
+    ticks = {"format": "%", "tickCount": max(2, frame.width // 90)}
+    x = axis("share", "share of what was billed", scale=room, axis=ticks)
+    layers = [
+        layer(rows, {"type": "bar", "color": FILL}, {"x": x, "y": y}),
+        text(rows, {"x": x, "y": y}, dx=4),
+    ]
+    return frame.finished(layers, 26 * len(rows))
+
+
+def compared(runs: Sequence[tuple[str, State]], width: int, *, by_gpu: bool) -> Spec:
+    """Draw the best metric so far of several runs, by time or by GPU time."""
+    lasts = [state.ledger.spent_gpu_s(state.now) if by_gpu else state.now for _, state in runs]
+    scale = Scale.for_s(max(lasts, default=0.0))
+    rows: list[Spec] = []
+    ends: list[Spec] = []
+    for (name, state), last in zip(runs, lasts, strict=True):
+        found = tables.best_so_far(state)
+        steps = [((gpu_s if by_gpu else at_s), metric) for at_s, gpu_s, metric in found]
+        if steps:
+            steps.append((max(last, steps[-1][0]), steps[-1][1]))
+            rows += [{"x": x / scale.of, "y": y, "run": name} for x, y in steps]
+            ends.append(rows[-1])
+    best = f"best {printable(runs[0][1].facts.metric)} so far"
+    y = values_axis("y", best, [row["y"] for row in rows])
+    x = axis("x", f"billed [GPU-{scale.name}]" if by_gpu else f"time [{scale.name}]")
+    step = {"type": "line", "interpolate": "step-after", "strokeWidth": 2}
+    runs_apart = told_apart("run", [name for name, _ in runs])
+    layers = [
+        layer(rows, step, {"x": x, "y": y, **runs_apart}),
+        text(ends, {"x": x, "y": y}, "run", align="right", dy=-8),
+    ]
+    return whole(layers, width, 260)

@@ -1,0 +1,464 @@
+"""The page of a report: what is said, around the pictures.
+
+The one rule: the page is whole in itself. Its pictures are SVG, its only script sorts a table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from importlib.resources import files
+from itertools import chain
+from typing import Any
+
+from seerd.core.diagnosis import diagnose
+from seerd.core.incumbent import best_saved
+from seerd.core.outcomes import TrialOutcome, outcomes
+from seerd.core.state import State
+from seerd.planner.parameter import Parameter
+from seerd.planner.trial_ids import job_of
+from seerd.telling.configs import config_text, value_text
+from seerd.telling.explanation.explanations import Explanation
+from seerd.telling.explanation.sentences import metric_of, sentence
+from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.harmless import harmless, printable
+from seerd.telling.jobs import Bill, bill_of, jobs_of
+from seerd.telling.outcomes import outcome_text
+from seerd.telling.page import run_charts, space_charts, tables
+from seerd.telling.page.advice import advice, costly
+from seerd.telling.page.drawing import svg
+from seerd.telling.page.frame import Frame, Spec, beyond
+from seerd.telling.page.importance import Importance, importances
+from seerd.telling.page.importance import caption as importance_caption
+from seerd.telling.page.tables import BilledPart, Ranked
+from seerd.telling.run_json import best
+from seerd.units import count, format_duration
+from seerd.version import VERSION
+
+WIDE, NARROW = 1100, 360
+MOST_ROWS, MOST_SENTENCES, MOST_METRICS, MOST_PARAMETERS = 1000, 1500, 6, 9
+NOTHING = "Nothing was seen in this run that calls for a change."
+AXES = (("at_s", "by time"), ("report", "by report"), ("gpu_s", "by GPU time"))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """What a report is made of."""
+
+    timeline: Timeline  # what happened
+    state: State  # how the run stands
+    status: str  # how it ended, in one word
+    spec: str  # the text of its spec
+    command: str  # how it was started, as far as that is known
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One picture."""
+
+    name: str  # for files
+    caption: str  # what it shows
+    wide: Spec  # for screens and paper
+    narrow: Spec  # for telephones
+
+
+class JobReport:
+    """What is said of the trials of one job: of the run's one, or of one of those that share it.
+
+    job  its id, empty if the run is one job
+    """
+
+    def __init__(self, told: ReadRun, job: str) -> None:
+        self.job = job
+        self._told = told
+        self._state = told.state
+        self._goal = told.state.facts.goals[job]
+        self._order = tables.ranked(told.state, job)
+        self._others = self._reported()
+        varied = tables.varied(told.state, job)
+        self._found = importances(self._order, varied)
+        self._parameters = self._by_importance(varied, self._found)[:MOST_PARAMETERS]
+        self._frames = [
+            Frame(told.timeline, told.state, self._order, width) for width in (WIDE, NARROW)
+        ]
+
+    def verdict(self) -> str:
+        """Write which trial won, and why; or why there is no model."""
+        chosen = best(self._state, self.job)
+        if chosen is None and self.job:
+            return f"<p><strong>{escape(self.job)}: no model</strong></p>"
+        if chosen is None:
+            cause = harmless(diagnose(self._state).text)
+            return f"<p><strong>No trial has a model to hand back: {escape(cause)}</strong></p>"
+        kind = "won" if self._is_handed_back else "is the best so far"
+        why = [
+            one
+            for one in self._told.timeline.explanations
+            if one.kind == "chosen" and job_of(one.trial) == self.job
+        ]
+        told = ""
+        if why:
+            told = sentence(why[-1], metric_of(why[-1], self._state.facts)).split(": ", 2)[-1]
+            told = f" It is {escape(told)}."
+        metric = escape(printable(self._goal.metric))
+        return (
+            f"<p><strong>{escape(chosen['trial'])} {kind}: {metric} {chosen['metric']:.6g}</strong>"
+            f" after {count(chosen['epoch'], 'report')}, with "
+            f"<code>{escape(config_text(chosen['config']))}</code>.{told}</p>"
+        )
+
+    def advice(self, shares: Sequence[BilledPart]) -> list[str]:
+        """Return what to try; where jobs share the run each piece begins with the job's id.
+
+        shares  where what was billed for its trials went
+        """
+        found = advice(self._state, self._order, self._parameters, self._found, shares)
+        return [f"{self.job}: {text}" if self.job else text for text in found]
+
+    def curves(self) -> str:
+        """Draw the learning curves, each metric behind a tab."""
+        pictures = {picture.name: picture for picture in self.curve_pictures}
+        names = list(pictures)
+        labels = [label for _, label in AXES]
+        labels += [printable(name) for name in self._others][: len(names) - len(AXES)]
+        group = self._named("curves")
+        heads = "".join(
+            f'<input type="radio" name="{group}" id="{name}"{" checked" if not place else ""}>'
+            f'<label for="{name}">{escape(label)}</label>'
+            for place, (name, label) in enumerate(zip(names, labels, strict=True))
+        )
+        left = len(self._others) - (MOST_METRICS - 1)
+        more = (
+            f'<p class="soft">{left} more metrics: seerd export has them.</p>' if left > 0 else ""
+        )
+        drawn = "".join(figure(pictures[name]) for name in names)
+        return f'{self._title("Learning curves")}<div class="tabs">{heads}{drawn}</div>{more}'
+
+    def hyperparameters(self) -> str:
+        """Draw what is known of hyperparameters; nothing if they are all alike."""
+        drawn = "".join(map(figure, self.space_pictures))
+        return f"{self._title('Hyperparameters')}{drawn}" if drawn else ""
+
+    def table(self) -> str:
+        """Draw all trials, in a table that can be sorted."""
+        names = [one.name for one in self._parameters]
+        heads = [
+            "place",
+            "trial",
+            self._goal.metric,
+            "best saved",
+            "reports",
+            "attempts",
+            "state",
+            *names,
+        ]
+        head = "".join(f"<th><button>{escape(printable(name))}</button></th>" for name in heads)
+        became = outcomes(self._state)
+        rows = "".join(
+            self._row(one, became[one.trial.id], names) for one in self._order[:MOST_ROWS]
+        )
+        left = len(self._order) - MOST_ROWS
+        more = f'<p class="soft">{left} more are left out.</p>' if left > 0 else ""
+        return (
+            f'{self._title("All trials")}<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>{more}"
+        )
+
+    @cached_property
+    def curve_pictures(self) -> list[Picture]:
+        """Learning curves, of each metric."""
+        shown = tables.shown(self._order)
+        found = []
+        own = self._goal.metric
+        for place, metric in enumerate([None, *self._others][:MOST_METRICS]):
+            points = tables.curves(shown, self._told.timeline, metric)
+            for by, _ in AXES if metric is None else AXES[1:2]:
+                name = printable(own if metric is None else metric)
+                specs = [run_charts.curves(one, points, by, name) for one in self._frames]
+                caption = (
+                    f"{name} of {len(shown)} of {count(len(self._order), 'trial')}; a triangle is "
+                    "where a trial was promoted, a cross where one was given up, a ring where one "
+                    "was stopped that might have gone on."
+                    f"{beyond([point.value for point in points])}"
+                )
+                found.append(Picture(self._named(f"curves-{place}-{by}"), caption, *specs))
+        return found
+
+    @cached_property
+    def space_pictures(self) -> list[Picture]:
+        """Configurations, what matters in them, and each hyperparameter alone."""
+        if not self._parameters:
+            return []
+        found = [
+            Picture(
+                self._named("parallel"),
+                "Configurations as lines, the best with colour and dash.",
+                *(space_charts.parallel(one, self._parameters) for one in self._frames),
+            ),
+        ]
+        if self._found:
+            found.append(
+                Picture(
+                    self._named("importance"),
+                    importance_caption(self._found),
+                    *(space_charts.importance(one, self._found) for one in self._frames),
+                )
+            )
+        metric = printable(self._goal.metric)
+        return [
+            *found,
+            Picture(
+                self._named("slices"),
+                f"The best {metric} of each trial by each hyperparameter; the winner has its name."
+                f"{beyond([one.metric for one in self._order if one.metric is not None])}",
+                *(space_charts.slices(one, self._parameters) for one in self._frames),
+            ),
+        ]
+
+    def _row(self, one: Ranked, outcome: TrialOutcome, names: Sequence[str]) -> str:
+        trial = one.trial
+        cells = [
+            _number(one.place),
+            f'<td class="text">{escape(trial.id)}</td>',
+            _number(one.metric),
+            _number(best_saved(self._state, trial)),
+            _number(trial.reports),
+            _number(trial.attempt),
+            _text(outcome_text(self._state, trial, outcome)),
+        ]
+        for name in names:
+            value = trial.config.get(name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            text = "" if value is None else escape(value_text(value))
+            cells.append(_number(value) if is_number else f'<td class="text">{text}</td>')
+        kind = ' class="won"' if one.place == 1 and self._is_handed_back else ""
+        return f"<tr{kind}>{''.join(cells)}</tr>"
+
+    @property
+    def _is_handed_back(self) -> bool:
+        return self.job in self._state.result.of_jobs
+
+    def _reported(self) -> list[str]:
+        """Return the metrics beside its own that its trials have reported."""
+        if not self.job:
+            return list(self._state.signs.names)
+        others = (its for one in self._order for its in one.trial.others.values())
+        found = {name for its in others for name in its}
+        return [name for name in self._state.signs.names if name in found]
+
+    def _named(self, name: str) -> str:
+        """Return a name that no other job has."""
+        return f"{self.job}-{name}" if self.job else name
+
+    def _title(self, title: str) -> str:
+        return f"<h2>{title}{f' of {escape(self.job)}' if self.job else ''}</h2>"
+
+    @staticmethod
+    def _by_importance(
+        parameters: Sequence[Parameter], found: Sequence[Importance]
+    ) -> list[Parameter]:
+        places = {one.name: place for place, one in enumerate(found)}
+        return sorted(parameters, key=lambda one: places.get(one.name, len(places)))
+
+
+class RunReport:
+    """The report of one run."""
+
+    def __init__(self, told: ReadRun) -> None:
+        self._told = told
+        self._state = told.state
+        self._parts = [JobReport(told, job) for job in told.state.jobs]
+        order = tables.ranked(told.state)
+        self._shares = tables.shares(told.timeline, told.state)
+        self._frames = [Frame(told.timeline, told.state, order, width) for width in (WIDE, NARROW)]
+
+    def page(self) -> str:
+        """Return the whole page."""
+        run = escape(self._state.facts.run)
+        pictures = {picture.name: picture for picture in self._of_the_run}
+        body = [
+            f"<h1>{escape(self._state.facts.name)}</h1>",
+            f'<p class="soft">{run}: {escape(self._told.status)}</p>',
+            jobs_table(self._state),
+            *(part.verdict() for part in self._parts),
+            self._facts(),
+            self._advice(),
+            "<h2>GPUs over time</h2>",
+            figure(pictures["gpus"]),
+            *(part.curves() for part in self._parts),
+            "<h2>What it cost</h2>",
+            figure(pictures["money"]),
+            figure(pictures["shares"]),
+            *(part.hyperparameters() for part in self._parts),
+            *(part.table() for part in self._parts),
+            self._decisions(),
+            _list("Notes", self._state.result.notes),
+            self._origin(),
+        ]
+        return page(self._state.facts.name, body)
+
+    def pictures(self) -> list[Picture]:
+        """Return all pictures."""
+        of_jobs = [[*part.curve_pictures, *part.space_pictures] for part in self._parts]
+        return [*self._of_the_run, *chain.from_iterable(of_jobs)]
+
+    def _advice(self) -> str:
+        if not self._state.facts.jobs:
+            found = self._parts[0].advice(self._shares)
+        else:  # what was billed is the whole run's
+            found = [text for part in self._parts for text in part.advice(())]
+            found += costly(self._shares)
+        return _list("What to try next", found or [NOTHING])
+
+    @cached_property
+    def _of_the_run(self) -> list[Picture]:
+        held = tables.bars(self._told.timeline, self._state)
+        gpus = [run_charts.gpus(frame, held) for frame in self._frames]
+        money = [run_charts.money(frame) for frame in self._frames]
+        shares = [run_charts.shares(frame, self._shares) for frame in self._frames]
+        return [
+            Picture(
+                "gpus",
+                "Each bar is an attempt of a trial on its GPUs; pale until it trained. Grey: "
+                "trials that are not among the best, or too short to be told apart.",
+                *gpus,
+            ),
+            Picture("money", "What was billed, beside the budget and the deadline.", *money),
+            Picture("shares", "Where it went.", *shares),
+        ]
+
+    def _facts(self) -> str:
+        state, limits = self._state, self._state.facts.problem.limits
+        spent, budget = state.ledger.spent_gpu_s(state.now), limits.budget_gpu_s
+        facts = {
+            "time": f"{format_duration(round(state.now))} of {format_duration(limits.deadline_s)}",
+            "GPU time": f"{spent / 60:.1f} of {budget / 60:.1f} GPU-min",
+            "trials": f"{len(state.trials)}, {self._with_reports()} with reports",
+            "most GPUs at once": str(self._most_gpus()),
+            "policy": state.facts.problem.params.name,
+        }
+        if state.facts.jobs:
+            facts["policy"] = f"{count(len(self._parts), 'job')}, {state.facts.problem.sharing}"
+        if state.ledger.usd_per_gpu_h:
+            facts["money"] = f"${state.ledger.usd(spent):.2f}"
+        rows = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+            for name, value in facts.items()
+        )
+        return f'<dl class="facts">{rows}</dl>'
+
+    def _with_reports(self) -> int:
+        return sum(bool(trial.history) for trial in self._state.trials.values())
+
+    def _most_gpus(self) -> int:
+        changes = []
+        for charge in self._state.ledger.charges():
+            until_s = self._state.now if charge.until_s is None else charge.until_s
+            changes += [(charge.since_s, charge.gpus), (until_s, -charge.gpus)]
+        most = now = 0
+        for _, gpus in sorted(changes):
+            now += gpus
+            most = max(most, now)
+        return most
+
+    def _decisions(self) -> str:
+        parts, room = ["<h2>Why it went this way</h2>"], MOST_SENTENCES
+        for chapter in self._told.timeline.chapters:
+            name = "The end" if chapter.end else f"Stage {(chapter.stage or 0) + 1}"
+            told = chapter.explanations[: max(0, room)]
+            room -= len(told)
+            lines = "".join(
+                f"<tr><td>{format_duration(round(one.at_s, 1))}</td>"
+                f'<td class="text">{self._sentence(one)}</td>'
+                "</tr>"
+                for one in told
+            )
+            left = len(chapter.explanations) - len(told)
+            more = f'<p class="soft">{left} more: seerd replay {escape(self._state.facts.run)}</p>'
+            parts.append(
+                f"<details><summary>{name}, from {format_duration(round(chapter.start_s))}: "
+                f"{len(chapter.explanations)} entries</summary>"
+                f'<div class="scroll"><table>{lines}</table></div>{more if left else ""}</details>'
+            )
+        return "".join(parts)
+
+    def _sentence(self, one: Explanation) -> str:
+        return escape(harmless(sentence(one, metric_of(one, self._state.facts))))
+
+    def _origin(self) -> str:
+        return (
+            f"<h2>Where it comes from</h2><pre>{escape(harmless(self._told.command))}</pre>"
+            f"<pre>{escape(harmless(self._told.spec))}</pre>"
+        )
+
+
+def jobs_table(state: State) -> str:
+    """Draw how the jobs that share the run stand, and what of the bill is theirs; nothing if it is
+    one job.
+    """
+    jobs = jobs_of(state)
+    if not jobs:
+        return ""
+    bill = bill_of(state, state.now)
+    heads = ["job", "owner", "weight", "policy", "how it stands", "metric", "best", "trial"]
+    rows = [
+        [
+            *(job.facts.id, job.facts.owner, f"{job.planned.weight:g}"),
+            *(job.planned.problem.params.name, job.stands, job.facts.metric),
+            *(("", "") if job.best is None else (f"{job.best.metric:.6g}", job.best.trial)),
+            *(str(job.trials), *_billed(state, bill, job.gpu_s)),
+        ]
+        for job in jobs
+    ]
+    if bill.shared:
+        rows.append(["(shared)", *[""] * len(heads), *_billed(state, bill, bill.shared)])
+    head = "".join(f"<th>{name}</th>" for name in (*heads, "trials", "GPU-min", "part", "USD"))
+    body = "".join(f"<tr>{''.join(map(_text, row))}</tr>" for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<h2>Jobs</h2><div class="scroll">{table}</div>'
+
+
+def _billed(state: State, bill: Bill, gpu_s: float) -> list[str]:
+    usd = f"{state.ledger.usd(gpu_s):.2f}" if state.ledger.usd_per_gpu_h else ""
+    return [f"{gpu_s / 60:.2f}", f"{bill.part(gpu_s):.0%}", usd]
+
+
+def _text(cell: str) -> str:
+    return f'<td class="text">{escape(printable(cell))}</td>'
+
+
+def page(title: str, body: Iterable[str]) -> str:
+    """Put these parts into a page of their own."""
+    here = files("seerd.telling.page")
+    style = (here / "style.css").read_text(encoding="utf-8")
+    script = (here / "sort.js").read_text(encoding="utf-8")
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(printable(title))}: seerd</title><style>{style}</style><body>"
+        f"{harmless(''.join(body))}"
+        f'<p class="soft">seerd {VERSION}</p><script>{script}</script></body></html>'
+    )
+
+
+def figure(picture: Picture) -> str:
+    """Draw a picture in both widths; the page shows the one that fits."""
+    return (
+        f'<figure><div class="wide">{svg(picture.wide)}</div>'
+        f'<div class="narrow">{svg(picture.narrow)}</div>'
+        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    )
+
+
+def _list(title: str, items: Sequence[str]) -> str:
+    lines = "".join(f"<li>{escape(harmless(item))}</li>" for item in items)
+    return f"<h2>{title}</h2><ul>{lines}</ul>" if items else ""
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return '<td data-v=""></td>'
+    return f'<td data-v="{json.dumps(value)}">{value:.6g}</td>'

@@ -1,0 +1,320 @@
+"""What people and scripts are told of a run, as JSON-ready values. Keys are documented in
+docs/json.md and only ever added to.
+
+The one rule: pure functions of the state; numbers are in the units that their keys name.
+"""
+
+from __future__ import annotations
+
+from seerd.backends.base import Leftovers
+from seerd.core.diagnosis import diagnose, fate, without_gpu
+from seerd.core.incumbent import averaged, best_report, best_saved, chosen
+from seerd.core.ledger import Charge
+from seerd.core.lifecycle import RunPhase
+from seerd.core.limits import grace_s, release_s
+from seerd.core.metrics import (
+    last_value,
+    metrics_of,
+    names_of,
+    value_of,
+    violations_of,
+)
+from seerd.core.outcomes import TrialOutcome, outcomes
+from seerd.core.provisioning import refused
+from seerd.core.state import Incumbent, State, Trial
+from seerd.planner.parameter import plain
+from seerd.planner.trial_ids import job_of
+from seerd.telling.jobs import ShownJob, bill_of, jobs_of, owners_of
+from seerd.telling.outcomes import why_text
+from seerd.telling.plan_json import Json, stage_row
+
+EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
+
+
+def exit_code(state: State) -> int:
+    """Return the exit code of a run that is over."""
+    if state.end.status == "interrupted":
+        return EXIT_INTERRUPTED
+    if state.facts.cluster.per_instance and refused(state) is not None:
+        return EXIT_REFUSED
+    if without_gpu(state) is not None:
+        return EXIT_REFUSED
+    return EXIT_MODEL if state.result.published is not None else EXIT_NO_MODEL
+
+
+def status_of(state: State, alive: bool) -> str:
+    """Return how the run ended, in one word; "running"; or "stopped" if it can be resumed."""
+    if state.phase is RunPhase.OVER:
+        return state.end.status or "failed"
+    return "running" if alive else "stopped"
+
+
+def result(state: State, status: str) -> Json:
+    """Make the object that `run --json` ends with."""
+    limits = state.facts.problem.limits
+    spent = state.ledger.spent_gpu_s(state.now)
+    return {
+        "run": state.facts.run,
+        "status": status,
+        "best": best(state),
+        "best_report": _best_report(state),
+        "no_model": no_model(state),
+        "elapsed_s": round(state.now, 3),
+        "deadline_s": limits.deadline_s,
+        "gpu_min": round(spent / 60, 4),
+        "budget_gpu_min": limits.budget_gpu_s / 60,
+        "usd": round(state.ledger.usd(spent), 4),
+        "trials": len(state.trials),
+        "instances": len(state.fleet.instances),
+        "stages": len(state.outline.stages),
+        **shared(state, state.now),
+    }
+
+
+def shared(state: State, now_s: float) -> Json:
+    """Make the keys that say how jobs share the run; none if it is one job.
+
+    now_s  until when GPU time counts, in seconds since the run began
+    """
+    jobs = jobs_of(state, now_s)
+    if not jobs:
+        return {}
+    bill = bill_of(state, now_s)
+    return {
+        "jobs": [job_row(state, job) for job in jobs],
+        "owners": [
+            {
+                "owner": one.name,
+                "jobs": list(one.jobs),
+                "trials": one.trials,
+                **_billed(state, one.gpu_s),
+            }
+            for one in owners_of(jobs)
+        ],
+        "shared": _billed(state, bill.shared),
+    }
+
+
+def job_row(state: State, job: ShownJob) -> Json:
+    """Make the row of one of the jobs that share the run."""
+    return {
+        "job": job.facts.id,
+        "owner": job.facts.owner,
+        "weight": job.planned.weight,
+        "policy": job.planned.problem.params.name,
+        "over": job.over is not None,
+        "why": job.over,
+        "detail": job.detail,
+        "metric": job.facts.metric,
+        "mode": job.facts.mode,
+        "target": job.facts.target,
+        "best": None if job.best is None else _model(state, job.best),
+        "gpus": job.gpus,
+        **_billed(state, job.gpu_s),
+        "trials": job.trials,
+    }
+
+
+def _billed(state: State, gpu_s: float) -> Json:
+    usd = round(state.ledger.usd(gpu_s), 4)
+    return {"gpu_min": round(gpu_s / 60, 4), "usd": usd}
+
+
+def listed(state: State, status: str) -> Json:
+    """Make the row of `list --json`, but when the run began: the result, the metric, all limits."""
+    limits = state.facts.problem.limits
+    return {
+        **result(state, status),
+        "metric": metric(state),
+        "cost_usd": limits.cost_usd,
+        "max_gpus": limits.max_gpus,
+    }
+
+
+def metric(state: State) -> Json:
+    """Make the object that says by what models are compared."""
+    facts = state.facts
+    return {
+        "name": facts.metric,
+        "mode": facts.mode,
+        "target": facts.target,
+        "smooth": facts.smooth,
+        "constraints": [str(one) for one in facts.constraints],
+    }
+
+
+def no_model(state: State) -> Json | None:
+    """Return why a run that is over has no model; None: it has one, or is not over."""
+    if state.phase is not RunPhase.OVER or any(chosen(state, job) for job in state.jobs):
+        return None
+    found = diagnose(state)
+    return {"cause": found.cause, "text": found.text}
+
+
+def leftovers(left: Leftovers | None) -> Json:
+    """Make the keys that say what a run has left; None: nothing is rented."""
+    return {
+        "leftovers": None if left is None else left.costing,
+        "ending": None if left is None else left.ending,
+    }
+
+
+def unreadable(run: str, why: str) -> Json:
+    """Make the row of a run whose journal cannot be read; what is not known is null."""
+    known = dict.fromkeys(
+        (
+            "best",
+            "best_report",
+            "no_model",
+            "elapsed_s",
+            "deadline_s",
+            "gpu_min",
+            "budget_gpu_min",
+            "usd",
+            "trials",
+            "instances",
+            "stages",
+            "metric",
+            "cost_usd",
+            "max_gpus",
+        )
+    )
+    return {"run": run, "status": "unreadable", **known, "why": why}
+
+
+def best(state: State, job: str | None = None) -> Json | None:
+    """Return the model that was handed back or, before the end, the incumbent; None: there is
+    none. `job`: whose; None: the run's one job, or the first that has come.
+    """
+    found = chosen(state, job)
+    return None if found is None else _model(state, found)
+
+
+def _model(state: State, best: Incumbent) -> Json:
+    trial, published = state.trials[best.trial], state.result.of_jobs.get(job_of(best.trial))
+    return {
+        "trial": best.trial,
+        "config": plain(trial.config),
+        "metric": best.metric,
+        "metrics": metrics_of(state, trial, best.checkpoint.reports),
+        "mean_of": averaged(state, best.checkpoint),
+        "checkpoint": None if published is None else published.path,
+        "epoch": best.checkpoint.reports,
+    }
+
+
+def _best_report(state: State) -> Json | None:
+    found = best_report(state, next(iter(state.jobs)))
+    if found is None:
+        return None
+    trial, report = found
+    return {
+        "trial": trial.id,
+        "config": dict(trial.config),
+        "metric": report.metric,
+        "metrics": metrics_of(state, trial, report.reports),
+        "epoch": report.reports,
+    }
+
+
+def details(state: State, status: str) -> Json:
+    """Make the object of `show --json`: the result, and every trial, instance and stage."""
+    became = outcomes(state)
+    return {
+        **result(state, status),
+        "metric": metric(state),
+        "metrics": names_of(state),
+        "policy": state.facts.problem.params.name,
+        "stage": state.plan.stage + 1,
+        "all_trials": [
+            trial_row(state, trial, became[trial.id]) for trial in state.trials.values()
+        ],
+        "all_instances": [
+            {
+                "instance": i.id,
+                "gpus": i.gpus,
+                "usable_gpus": i.usable,
+                "phase": str(i.phase),
+                "ready_s": i.ready_at,
+                "ended_s": i.ended_at,
+                "computed": list(i.computed),
+                "why": i.why,
+            }
+            for i in state.fleet.instances.values()
+        ],
+        "all_stages": [
+            stage_row(stage, state.facts.cluster.gpus_per_instance)
+            for stage in state.outline.stages
+        ],
+        "adjusted": list(state.outline.adjusted),
+        "notes": list(state.result.notes),
+    }
+
+
+def trial_row(state: State, trial: Trial, outcome: TrialOutcome) -> Json:
+    """Make the row of one trial."""
+    own = state.facts.goal_of(trial.id).metric
+    return {
+        "trial": trial.id,
+        **({"job": job_of(trial.id)} if state.facts.jobs else {}),
+        "config": plain(trial.config),
+        "phase": fate(state, trial),
+        "outcome": outcome.word,
+        "outcome_why": why_text(trial, outcome),
+        "gpus": trial.gpus,
+        "attempts": trial.attempt,
+        "reports": trial.reports,
+        "metric": last_value(state, trial, own),
+        "metrics": {name: last_value(state, trial, name) for name in names_of(state)},
+        "best_saved": best_saved(state, trial),
+        "violates": violations_of(state, trial),
+        "checkpoint_epoch": trial.checkpoints[0].reports if trial.checkpoints else None,
+        "crashes": trial.crashes,
+        "why": trial.why,
+        "pid": trial.pid,
+        "on": [{"instance": slots.node, "gpus": list(slots.gpus)} for slots in trial.held or ()],
+        "history": [
+            [round(r.at_s, 3), r.reports, value_of(state, trial, r, own)] for r in trial.history
+        ],
+        "other_histories": {
+            name: [value_of(state, trial, r, name) for r in trial.history]
+            for name in names_of(state)
+            if name != own
+        },
+    }
+
+
+def ledger(state: State, now_s: float) -> Json:
+    """Make the object of `ledger --json`."""
+    limits = state.facts.problem.limits
+    book = state.ledger
+    now_s = state.now if state.phase is RunPhase.OVER else max(now_s, state.now)
+    spent, wait_s = book.spent_gpu_s(now_s), release_s(state)
+    committed = spent if not book.open else book.committed_gpu_s(now_s, wait_s)
+    return {
+        "run": state.facts.run,
+        "billing": state.facts.cluster.billing,
+        "spent_gpu_min": round(spent / 60, 4),
+        "committed_gpu_min": round(committed / 60, 4),
+        "budget_gpu_min": limits.budget_gpu_s / 60,
+        "spent_usd": round(book.usd(spent), 4),
+        "cost_usd": limits.cost_usd,
+        "release_s": wait_s,
+        "grace_s": grace_s(state),
+        "charges": [
+            _charge(charge, now_s, book.usd(charge.gpu_s(now_s))) for charge in book.charges()
+        ],
+        **shared(state, now_s),
+    }
+
+
+def _charge(charge: Charge, now_s: float, usd: float) -> Json:
+    return {
+        "what": charge.what,
+        "instance": charge.instance,
+        "gpus": charge.gpus,
+        "since_s": round(charge.since_s, 3),
+        "until_s": None if charge.until_s is None else round(charge.until_s, 3),
+        "gpu_min": round(charge.gpu_s(now_s) / 60, 4),
+        "usd": round(usd, 4),
+    }

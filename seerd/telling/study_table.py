@@ -1,0 +1,238 @@
+"""A study for people: a table, and a picture of the metric against deadline and against budget (as
+in figure 4 of the SEER paper).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from seerd.errors import UsageError
+from seerd.extras import installing
+from seerd.telling.plan_json import Json
+from seerd.telling.tables import plain_table
+from seerd.units import format_duration
+
+WIDTH = 80
+BAR = 8
+DIGITS = 4
+MARKS = "os^vD<>pP*X"
+SHOWN = 0.8
+"""The share of the points, the best ones, that the picture's scale has to show."""
+
+
+def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:
+    """Draw a table for each pair of limits, the best policy first; "over": runs that broke a
+    limit.
+    """
+    cells = list(dict.fromkeys(_limits(row) for row in told))
+    parts: list[RenderableType] = [Text(note) for note in notes]
+    for cell in cells:
+        deadline_s, budget = cell
+        head = f"deadline {format_duration(round(deadline_s))}, budget {budget:g} GPU-min"
+        here = [row for row in told if _limits(row) == cell]
+        parts += [Text(), Text(head, style="bold"), _table(here, mode), *_reasons(here)]
+    return Group(*parts)
+
+
+def _reasons(told: Sequence[Json]) -> Iterator[Text]:
+    """Yield why policies did not run, one paragraph each."""
+    for row in told:
+        if "impossible" in row:
+            yield Text(
+                fill(
+                    f"{row['policy']}: {row['impossible']}",
+                    WIDTH,
+                    subsequent_indent="  ",
+                    break_on_hyphens=False,
+                )
+            )
+
+
+def _limits(row: Json) -> tuple[float, float]:
+    return row["deadline_s"], row["budget_gpu_min"]
+
+
+def _table(told: Sequence[Json], mode: str) -> Table:
+    numbers = (">GPU-min", ">time", ">trials", ">over")
+    table = plain_table("policy", ">best", ">+-", ">regret", "", *numbers)
+    sign = -1 if mode == "max" else 1
+    ordered = sorted(
+        told, key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"])
+    )
+    most = max((row["regret"] or 0.0 for row in told), default=0.0) or 1.0
+    style = _style([row["mean"] for row in told if row["mean"] is not None])
+    for row in ordered:
+        table.add_row(*_cells(row, most, style))
+    return table
+
+
+def _style(means: Sequence[float]) -> str:
+    """Choose the format of metrics: the largest has `DIGITS` digits, all have as many decimals."""
+    largest = max((abs(mean) for mean in means), default=0.0)
+    if not 1e-3 <= largest < 1e6:
+        return f".{DIGITS - 1}g"
+    return f".{max(0, DIGITS - 1 - math.floor(math.log10(largest)))}f"
+
+
+def _cells(row: Json, most: float, style: str) -> list[str]:
+    if row["mean"] is None:
+        return [
+            row["policy"],
+            "-",
+            "",
+            "",
+            "not run" if "impossible" in row else "no model",
+            "",
+            "",
+            "",
+            "",
+        ]
+    bar = "▇" * round(BAR * max(0.0, row["regret"]) / most)
+    lacking = (
+        f" ({row['without_model']} of {len(row['best'])} none)" if row["without_model"] else ""
+    )
+    return [
+        row["policy"] + lacking,
+        f"{row['mean']:{style}}",
+        f"{row['stderr']:{style}}",
+        f"{row['regret']:{style}}",
+        bar or "▏",
+        f"{row['gpu_min']:.1f}",
+        format_duration(round(row["elapsed_s"])),
+        f"{row['trials']:.0f}",
+        str(row["violations"]),
+    ]
+
+
+def check_plot(path: Path) -> None:
+    """Check that a plot can be made, before long work is done for it.
+
+    Raises `UsageError` if matplotlib is missing, if the name has no known format, or if there is no
+    such folder.
+    """
+    formats = _figure()().canvas.get_supported_filetypes()
+    if path.suffix.lstrip(".").lower() not in formats:
+        raise UsageError(
+            f"--plot {path}: its name says the format: .png, .svg, .pdf, ..., "
+            f"not {path.suffix or 'nothing'}"
+        )
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--plot {path}: there is no folder {path.parent}")
+
+
+def _figure() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise UsageError(f"a plot needs matplotlib: {installing('plot')}") from error
+    return Figure
+
+
+def draw(told: Sequence[Json], metric: str, path: Path) -> None:
+    """Draw the comparison into a file, in the format that the file's name ends with.
+
+    The upper panels show the metric against the deadline, the lower ones against the budget, all on
+    one scale. Raises `UsageError` if the file cannot be written.
+    """
+    rows = _panels(told)
+    columns = max(len(row) for row in rows)
+    figure = _figure()(figsize=(4.0 * columns + 2.0, 3.2 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), columns, squeeze=False, sharey=True)
+    scale = _scale(told)
+    for axes, panels in zip(grid, rows, strict=True):
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        for axis, panel in zip(axes, panels, strict=False):
+            _panel(axis, told, panel, scale)
+        axes[0].set_ylabel(metric)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, fontsize="small", loc="outside right upper")
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the plot cannot be written to {path}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """The metric along one limit, with the other one fixed."""
+
+    along: str  # the limit on the x axis
+    fixed: str  # the limit that is fixed
+    value: float
+
+    @property
+    def title(self) -> str:
+        if self.fixed == "budget_gpu_min":
+            return f"budget {self.value:g} GPU-min"
+        return f"deadline {format_duration(round(self.value))}"
+
+    @property
+    def label(self) -> str:
+        return "deadline (min)" if self.along == "deadline_s" else "budget (GPU-min)"
+
+
+def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
+    """Make a panel for each value of a limit while the other varies; if none varies, against the
+    deadline.
+    """
+    deadlines, budgets = (
+        sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min")
+    )
+    against_deadline = [_Panel("deadline_s", "budget_gpu_min", budget) for budget in budgets]
+    against_budget = [_Panel("budget_gpu_min", "deadline_s", deadline) for deadline in deadlines]
+    varied = [(against_deadline, deadlines), (against_budget, budgets)]
+    return [panels for panels, values in varied if len(values) > 1] or [against_deadline]
+
+
+def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
+    """Choose the range of the metric's axis; points far behind the others do not stretch it."""
+    found = sorted((row for row in told if row["mean"] is not None), key=lambda row: row["regret"])
+    shown = found[: max(2, round(SHOWN * len(found)))]
+    if not shown:
+        return None
+    low = min(row["mean"] - row["stderr"] for row in shown)
+    high = max(row["mean"] + row["stderr"] for row in shown)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def _panel(
+    axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, float] | None
+) -> None:
+    """Draw a panel; every policy has the same colour and mark in all panels, even where it has no
+    points.
+    """
+    unit = 60 if panel.along == "deadline_s" else 1
+    here = [row for row in told if row[panel.fixed] == panel.value]
+    for policy, mark in zip(dict.fromkeys(row["policy"] for row in told), cycle(MARKS)):
+        rows = [row for row in here if row["policy"] == policy and row["mean"] is not None]
+        rows.sort(key=lambda row: row[panel.along])
+        x, y = [row[panel.along] / unit for row in rows], [row["mean"] for row in rows]
+        error = [row["stderr"] if _on(row["mean"], scale) else 0.0 for row in rows]
+        axis.errorbar(x, y, yerr=error, marker=mark, capsize=3, label=_label(policy, told, scale))
+    axis.set(title=panel.title, xlabel=panel.label, ylim=scale)
+    axis.set_xticks(sorted({row[panel.along] / unit for row in here}))
+    axis.grid(alpha=0.3)
+
+
+def _label(policy: str, told: Sequence[Json], scale: tuple[float, float] | None) -> str:
+    means = [row["mean"] for row in told if row["policy"] == policy and row["mean"] is not None]
+    if not means:
+        return f"{policy} (no model)"
+    return policy if any(_on(mean, scale) for mean in means) else f"{policy} (off the scale)"
+
+
+def _on(mean: float, scale: tuple[float, float] | None) -> bool:
+    return scale is not None and scale[0] <= mean <= scale[1]
