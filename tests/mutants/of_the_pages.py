@@ -213,7 +213,7 @@ PROMISED = (
     Mutant(
         "a log is read as a whole",
         "logs are read in pieces of 64 KiB",
-        "view.logs.lines",
+        "telling.logs.lines",
         "log.read(PIECE)",
         "log.read()",
         ("tests/test_around_reading.py::test_a_log_is_read_in_pieces_of_bounded_size",),
