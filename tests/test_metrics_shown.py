@@ -8,11 +8,11 @@ import io
 
 from rich.console import Console, RenderableType
 
-from seerd.core.diagnosis import diagnose
 from seerd.core.events import TrialReported
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import new_state
 from seerd.telling import run_json
+from seerd.telling.diagnosis import diagnose
 from seerd.telling.explanation.as_json import trial_json
 from seerd.telling.explanation.pages import trial_page
 from seerd.telling.explanation.timeline import Timeline

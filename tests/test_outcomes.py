@@ -16,14 +16,13 @@ from seerd.commands.export import Destination, export
 from seerd.commands.replay import replay
 from seerd.commands.report import read
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
 from seerd.shell.home import RunFolder
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.telling.explanation.as_json import trial_json
 from seerd.telling.explanation.pages import trial_page
-from seerd.telling.outcomes import outcome_text
+from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
 from seerd.telling.page.run_page import RunReport
 from seerd.telling.summary import summary
 from tests.conftest import small_facts

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from seerd.cli import app
 from seerd.commands.add import values
-from seerd.core.hints import hint
 from seerd.errors import SpecError, UsageError
 from seerd.planner.constraints import constraint
 from seerd.planner.parameter import Parameter, Value, plain, same
 from seerd.spec.doubts import doubts
 from seerd.spec.spec import Spec, load_spec, spec_of
 from seerd.telling.configs import config_text
+from seerd.telling.hints import hint
 from seerd.training.by_hand import defaults
 
 SPEC = """

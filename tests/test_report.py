@@ -20,10 +20,8 @@ import pytest
 
 from seerd.cli import app
 from seerd.commands.report import ReportOptions, read, report
-from seerd.core.diagnosis import fate
 from seerd.core.events import RunFacts, RunStarted
 from seerd.core.ledger import Charge
-from seerd.core.outcomes import outcomes
 from seerd.core.state import State, Trial, new_state
 from seerd.errors import UsageError
 from seerd.extras import installing
@@ -34,8 +32,9 @@ from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 from seerd.sim import world as simulated
 from seerd.sim.behaviour import Behaviour
+from seerd.telling.diagnosis import fate
 from seerd.telling.explanation.timeline import Timeline
-from seerd.telling.outcomes import outcome_text
+from seerd.telling.outcomes import outcome_text, outcomes
 from seerd.telling.page import tables
 from seerd.telling.page.advice import advice
 from seerd.telling.page.comparison import comparison

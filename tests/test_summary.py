@@ -10,7 +10,7 @@ from rich.console import Console
 
 from seerd.core.commands import StartTrial
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.state import State
+from seerd.core.state import Complaint, State
 from seerd.planner.space import Parameter
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
@@ -42,7 +42,7 @@ def test_reports_without_a_checkpoint_are_named() -> None:
     for trial in state.trials.values():
         trial.trained = False
     assert "trials reported, and never called trial.running()" in told(state)
-    state.signs.complaints["not-stored"] = "a checkpoint of t0001 could not be stored: why"
+    state.signs.complaints["not-stored"] = Complaint("not-stored", "t0001", "why")
     assert "there is no model: trials reported, and a checkpoint of t0001 could not" in told(state)
 
 

@@ -10,16 +10,15 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from seerd.api import charts
-from seerd.core.diagnosis import diagnose
 from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import last_value, names_of
-from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
 from seerd.errors import UsageError
 from seerd.telling.configs import config_text, value_text
+from seerd.telling.diagnosis import diagnose
 from seerd.telling.harmless import printable
-from seerd.telling.outcomes import outcome_text
+from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
 from seerd.telling.page import tables
 from seerd.telling.page.run_page import ReadRun
 from seerd.telling.plain import ending

@@ -10,7 +10,6 @@ from json import dumps
 from pathlib import Path
 
 from seerd.commands.common import tell
-from seerd.core.diagnosis import diagnose
 from seerd.core.incumbent import chosen, incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import Incumbent, State
@@ -20,6 +19,7 @@ from seerd.shell.home import RunFolder, copy_result
 from seerd.shell.model_card import Model, manifest_of, write_card
 from seerd.stores.base import Store
 from seerd.telling import run_json
+from seerd.telling.diagnosis import diagnose
 from seerd.telling.plan_json import Json
 from seerd.telling.working import working
 

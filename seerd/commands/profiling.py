@@ -22,6 +22,7 @@ from seerd.planning.profiles import Target, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.spec.spec import Spec
+from seerd.telling.complaints import notes_of
 from seerd.telling.harmless import printable
 from seerd.telling.plain import ENDINGS
 from seerd.telling.plan_json import Json
@@ -97,7 +98,7 @@ def _why_nothing(state: State) -> str:
     from seerd.telling.summary import failure_lines
 
     failures = [line for trial in _failed(state) for line in failure_lines(state, [trial])]
-    notes = [printable(note) for note in dict.fromkeys(state.result.notes)]
+    notes = [printable(note) for note in dict.fromkeys(notes_of(state))]
     if failures or notes:
         return "\n".join(["nothing was measured:", *failures, *notes])
     within = format_duration(state.facts.problem.limits.deadline_s)

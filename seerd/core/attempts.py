@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from seerd.core.complaints import complaint_text
 from seerd.core.events import TrialComplained, TrialExited
 from seerd.core.lifecycle import TrialPhase
-from seerd.core.state import AttemptEnd, State, Trial
+from seerd.core.state import AttemptEnd, Complaint, State, Trial
 from seerd.planner.trial_ids import job_of
 
 OFTEN = {9: ["usually out of memory"]}
@@ -61,10 +60,11 @@ def node_waits(state: State, trial: Trial, event: TrialComplained) -> None:
     key = trial.key_on(event.instance)
     if event.instance not in trial.told and key in state.ledger.open:
         _begins(state, trial, key, event.happened)
-        state.signs.complaints["waits"] = text = complaint_text(event)
+        complaint = Complaint("waits", trial.id, event.why)
+        state.signs.complaints["waits"] = complaint
         if "waits" not in state.signs.warned:
             state.signs.warned["waits"] = event.at
-            state.result.notes.append(text)
+            state.result.notes.append(complaint)
 
 
 def _begins(state: State, trial: Trial, key: str, at: float) -> None:

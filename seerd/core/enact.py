@@ -27,7 +27,6 @@ from seerd.core.commands import (
     StopTrial,
     Terminate,
 )
-from seerd.core.complaints import blocked_text
 from seerd.core.events import AddAsked, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
@@ -35,7 +34,16 @@ from seerd.core.obstacles import is_extra
 from seerd.core.placement import Slots
 from seerd.core.plans import Order, PlanChange
 from seerd.core.record import leave, lose
-from seerd.core.state import GONE, Incumbent, Instance, JobState, PlanInForce, State, Trial
+from seerd.core.state import (
+    GONE,
+    Complaint,
+    Incumbent,
+    Instance,
+    JobState,
+    PlanInForce,
+    State,
+    Trial,
+)
 from seerd.core.verdicts import (
     Adopted,
     Again,
@@ -218,8 +226,9 @@ def _blocked(state: State, verdict: Blocked) -> None:
         return
     job.blocked_s = state.now if job.block is None else job.blocked_s
     job.block, job.extra = verdict, None
-    text = blocked_text(state, state.trials[verdict.trial], verdict.why)
-    state.signs.complaints.setdefault(verdict.why, text)
+    last_lines = "\n".join(state.trials[verdict.trial].tail)
+    complaint = Complaint(verdict.why, verdict.trial, last_lines)
+    state.signs.complaints.setdefault(verdict.why, complaint)
 
 
 def _kept(state: State, verdict: Kept) -> None:
@@ -242,7 +251,7 @@ def _warned(state: State, verdict: Warned) -> None:
     state.signs.warned[verdict.what] = state.now
     state.result.notes.append(verdict.detail)
     if verdict.what == "identical":
-        state.signs.complaints[verdict.what] = verdict.detail
+        state.signs.complaints[verdict.what] = Complaint(verdict.what, "", verdict.detail)
 
 
 # ------------------------------------------------------------ instances and money

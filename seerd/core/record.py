@@ -22,7 +22,6 @@ from seerd.core.attempts import (
     node_waits,
 )
 from seerd.core.commands import Publish, StartTrial
-from seerd.core.complaints import GOES_ON, complaint_text
 from seerd.core.events import (
     AddAsked,
     AgentFact,
@@ -66,7 +65,7 @@ from seerd.core.ledger import LOST, Charge
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.metrics import keep
 from seerd.core.progress import confirm, fill, reporting, rewind, take_saved, took
-from seerd.core.state import THERE, Instance, Published, Refusal, State
+from seerd.core.state import GOES_ON, THERE, Complaint, Instance, Published, Refusal, State
 from seerd.planner.model import Report
 from seerd.planner.trial_ids import job_of
 
@@ -536,7 +535,7 @@ def _(event: TrialReported, state: State) -> None:
         trial.ordered_s = None
     signs.reported, signs.named = True, signs.named or event.named
     for what in GOES_ON:
-        if signs.complaints.get(what, "").startswith(f"{trial.id} "):
+        if (complaint := signs.complaints.get(what)) and complaint.trial == trial.id:
             del signs.complaints[what]
     signs.finite = signs.finite or event.metric is not None
     job = state.jobs[job_of(trial.id)]
@@ -587,10 +586,10 @@ def _(event: TrialComplained, state: State) -> None:
         if trial is not None:
             node_waits(state, trial, event)
         return
-    text = complaint_text(event)
     if event.trial in state.trials and event.what not in state.signs.complaints:
-        state.signs.complaints[event.what] = text
-        state.result.notes.append(text)
+        complaint = Complaint(event.what, event.trial, event.why)
+        state.signs.complaints[event.what] = complaint
+        state.result.notes.append(complaint)
 
 
 @_record.register

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from seerd.core.alike import again_is_useless, still_quiet
 from seerd.core.commands import Launch
-from seerd.core.complaints import disk_warning, identical_warning
 from seerd.core.extending import requested, retiring
 from seerd.core.hangs import newly_slow
 from seerd.core.incumbent import best_checkpoint
@@ -20,6 +19,7 @@ from seerd.core.limits import gone_by
 from seerd.core.obstacles import newly_blocked
 from seerd.core.provisioning import after_coming, after_refusal
 from seerd.core.state import Agenda, State, Trial
+from seerd.core.suspicious import disk_warning, identical_warning
 from seerd.core.verdicts import AnyVerdict, Blocked, FailCause, Failed, Gone, Kept, Since, Warned
 
 

@@ -265,6 +265,19 @@ class Published:
     path: str  # where its files are, in the run's folder
 
 
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Something that is wrong with what trials write, or was in the way of one."""
+
+    what: str  # its kind: that of an agent's complaint, an `Obstacle`, or a `WarnCause`
+    trial: str  # the first trial that it is about; empty if `why` says all
+    why: str  # details; of an error or an obstacle, the last lines of the script
+
+
+GOES_ON = ("error", "still")
+"""Kinds of complaints that are forgotten when the trial reports."""
+
+
 @dataclass(slots=True)
 class Result:
     """What is handed back, and what people should know of it."""
@@ -277,7 +290,7 @@ class Result:
     unreadable: set[str] = field(default_factory=set)
     # jobs whose best model is in the store, but could not be fetched from it
     no_model: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)  # texts for people, oldest first
+    notes: list[str | Complaint] = field(default_factory=list)  # oldest first
 
     @property
     def published(self) -> Published | None:
@@ -339,8 +352,8 @@ class Signs:
     names: dict[str, None] = field(default_factory=dict)
     # kind of a warning -> when it was given last, in seconds since the run began
     warned: dict[str, float] = field(default_factory=dict)
-    # what an agent has complained of -> the first such complaint, text for people
-    complaints: dict[str, str] = field(default_factory=dict)
+    # what is wrong -> the first such complaint
+    complaints: dict[str, Complaint] = field(default_factory=dict)
     # bytes free on the disk of the checkpoint store at the last checkpoint; None: not known
     free: int | None = None
 

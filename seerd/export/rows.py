@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from seerd.core.incumbent import best_saved
 from seerd.core.metrics import best_value, last_value, names_of, value_of
-from seerd.core.outcomes import outcomes
 from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import scalar
 from seerd.telling.explanation.as_json import fates, is_handed_back
 from seerd.telling.explanation.attempts import AttemptHistory, held_gpu_s
 from seerd.telling.explanation.told import ToldRun
-from seerd.telling.outcomes import why_text
+from seerd.telling.outcomes import outcomes, why_text
 
 Cell = str | float | int | bool | None
 

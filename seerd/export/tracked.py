@@ -13,11 +13,11 @@ from typing import Literal
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import best_value, names_of, value_of
-from seerd.core.outcomes import outcomes
 from seerd.core.state import State, Trial
 from seerd.planner.space import Config
 from seerd.telling.explanation.as_json import fates
 from seerd.telling.explanation.told import ToldRun
+from seerd.telling.outcomes import outcomes
 
 Became = Literal["live", "complete", "pruned", "failed"]
 """What trackers tell apart. A trial of an interrupted run is live: the run can be resumed."""

@@ -12,7 +12,6 @@ from itertools import groupby
 
 from seerd.core.alike import OVER_TIME
 from seerd.core.attempts import crash_text
-from seerd.core.complaints import IN_THE_WAY, complaint_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AddAsked,
@@ -52,9 +51,10 @@ from seerd.core.last_words import error_line
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import time_left
 from seerd.core.metrics import violated_by
-from seerd.core.state import State, Trial
+from seerd.core.state import Complaint, State, Trial
 from seerd.core.verdicts import Adopted, Closing, Declined, JobOver, OverCause, Warned
 from seerd.planner.trial_ids import job_of
+from seerd.telling.complaints import IN_THE_WAY, complaint_text
 from seerd.telling.configs import config_text
 from seerd.telling.harmless import harmless
 from seerd.telling.outcomes import standing_text
@@ -429,10 +429,11 @@ def _(event: TrialCheckpointed, state: State) -> str | None:
 @_text.register
 def _(event: TrialComplained, state: State) -> str | None:
     """Write the first complaint of each kind."""
-    text = complaint_text(event)
+    complaint, first = Complaint(event.what, event.trial, event.why), state.signs.complaints
+    is_first = first.get(event.what) == complaint
     if event.what == "waits":
-        return text if state.signs.warned.get("waits") == event.at else None
-    return text if state.signs.complaints.get(event.what) == text else None
+        is_first = state.signs.warned.get("waits") == event.at
+    return complaint_text(state, complaint) if is_first else None
 
 
 @_text.register

@@ -7,7 +7,6 @@ The one rule: pure functions of the state; numbers are in the units that their k
 from __future__ import annotations
 
 from seerd.backends.base import Leftovers
-from seerd.core.diagnosis import diagnose, fate, without_gpu
 from seerd.core.incumbent import averaged, best_report, best_saved, chosen
 from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
@@ -19,13 +18,14 @@ from seerd.core.metrics import (
     value_of,
     violations_of,
 )
-from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
+from seerd.telling.complaints import notes_of
+from seerd.telling.diagnosis import diagnose
 from seerd.telling.jobs import ShownJob, bill_of, jobs_of, owners_of
-from seerd.telling.outcomes import why_text
+from seerd.telling.outcomes import TrialOutcome, fate, outcomes, why_text, without_gpu
 from seerd.telling.plan_json import Json, stage_row
 
 EXIT_MODEL, EXIT_NO_MODEL, EXIT_REFUSED, EXIT_INTERRUPTED = 0, 4, 5, 130
@@ -37,7 +37,7 @@ def exit_code(state: State) -> int:
         return EXIT_INTERRUPTED
     if state.facts.cluster.per_instance and refused(state) is not None:
         return EXIT_REFUSED
-    if without_gpu(state) is not None:
+    if without_gpu(state):
         return EXIT_REFUSED
     return EXIT_MODEL if state.result.published is not None else EXIT_NO_MODEL
 
@@ -247,7 +247,7 @@ def details(state: State, status: str) -> Json:
             for stage in state.outline.stages
         ],
         "adjusted": list(state.outline.adjusted),
-        "notes": list(state.result.notes),
+        "notes": notes_of(state),
     }
 
 

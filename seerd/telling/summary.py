@@ -11,18 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from seerd.backends.base import Leftovers
-from seerd.core.diagnosis import complaints, diagnose, failure_groups, hint_of, without_gpu
 from seerd.core.incumbent import best_report, best_saved, better_report, chosen, metric_name
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import last_value, metrics_of, names_of
-from seerd.core.outcomes import outcomes
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import config_text
+from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of
 from seerd.telling.harmless import harmless, printable
 from seerd.telling.jobs import ShownJob, bill_of, jobs_of, one_metric, ranked_by_job
-from seerd.telling.outcomes import outcome_text
+from seerd.telling.outcomes import outcome_text, outcomes, without_gpu
 from seerd.telling.plain import ending
 from seerd.telling.tables import plain_table, whole
 from seerd.units import count, format_duration, format_gpu_time, format_money
@@ -270,7 +269,7 @@ def _next(state: State, *, alive: bool) -> Text:
         return Text(f"go on with: seerd resume {run}")
     if refused(state) is not None:
         return Text("what could be wrong: seerd doctor SPEC")
-    if without_gpu(state) is not None:
+    if without_gpu(state):
         return Text("see who has the GPUs: seerd machines")
     if state.result.published is None:
         return Text(f"look at: seerd logs {run}")

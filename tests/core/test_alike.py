@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from seerd.core.diagnosis import complaints, diagnose, failure_groups, fate
 from seerd.core.events import JobFacts, TrialComplained, TrialExited, TrialReported, TrialStarted
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.plans import New, PlanChange, Put
 from seerd.core.verdicts import Closing, JobOver, Warned
 from seerd.planner.model import PlannedJob, PolicyParams
 from seerd.planner.space import Condition, Parameter, Space, Value
+from seerd.telling.diagnosis import complaints, diagnose, failure_groups, fate
 from tests.conftest import small_facts
 from tests.core.test_answers import Run
 

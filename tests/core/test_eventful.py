@@ -14,23 +14,24 @@ import pytest
 
 from seerd.core import (
     alike,
-    complaints,
-    diagnosis,
     incumbent,
     jobs,
     limits,
     metrics,
     obstacles,
     provisioning,
+    suspicious,
 )
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.invariants import violations
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import RunPhase
-from seerd.core.outcomes import outcomes
 from seerd.core.state import State, new_state
 from seerd.core.step import follow
+from seerd.telling import diagnosis
+from seerd.telling.complaints import complaints_of, notes_of
+from seerd.telling.outcomes import fate, outcomes, without_gpu
 from tests.core.eventful import Eventful
 from tests.digests import digest
 from tests.recorded import differing
@@ -44,6 +45,12 @@ SEEDS = (
 EVENTS = 120
 NOT_KEPT = "the_budget_is_kept"
 """What no core can see to: daemons come back here long after everything should have ended."""
+
+
+def waits_for(state: State) -> str | None:
+    return complaints_of(state)["waits"] if without_gpu(state) else None
+
+
 OF_A_RUN = (
     *(limits.grace_s, limits.terminate_s, limits.end_s, limits.publish_s, limits.shortest_s),
     *(limits.release_s, limits.close_at, limits.exhausted_at, limits.budget_gpu_s),
@@ -52,7 +59,7 @@ OF_A_RUN = (
     *(limits.limit_at, limits.training_ends_at, limits.gone_by, limits.wake_at, limits.retire_at),
     *(alike.hopeless_jobs, jobs.open_jobs, jobs.to_publish, metrics.names_of),
     *(provisioning.launches, provisioning.affordable_one, provisioning.held_back),
-    *(provisioning.refused, incumbent.incumbent, incumbent.chosen, diagnosis.without_gpu),
+    *(provisioning.refused, incumbent.incumbent, incumbent.chosen, waits_for),
     *(diagnosis.diagnose, diagnosis.complaints, outcomes),
 )
 """What can be asked of a run at any moment."""
@@ -65,10 +72,10 @@ OF_A_JOB = (
     *(obstacles.running, obstacles.always_blocked, incumbent.incumbent, incumbent.best_report),
 )
 OF_A_TRIAL = (
-    *(diagnosis.fate, diagnosis.hint_of, incumbent.best_checkpoint, incumbent.best_saved),
+    *(fate, diagnosis.hint_of, incumbent.best_checkpoint, incumbent.best_saved),
     *(metrics.best_value, metrics.violations_of, obstacles.has_to_wait, alike.again_is_useless),
 )
-WARNINGS = alike.still_quiet, complaints.identical_warning, complaints.disk_warning
+WARNINGS = alike.still_quiet, suspicious.identical_warning, suspicious.disk_warning
 
 
 def answers(state: State) -> Iterator[object]:
@@ -112,7 +119,7 @@ def line(event: AnyEvent, decided: list[AnyDecision], state: State) -> str:
     about = [getattr(event, name, None) for name in ("trial", "instance", "cause", "what")]
     said = " ".join([type(event).__name__, *(str(one) for one in about if one)])
     then = " ".join(type(one).__name__ for one in decided) or "nothing"
-    asked = digest(answers(state), costs(state.ledger, state.now), state.result.notes)
+    asked = digest(answers(state), costs(state.ledger, state.now), notes_of(state))
     return f"{event.at:7.2f} {said} -> {then} {digest(decided)}; {asked}"
 
 

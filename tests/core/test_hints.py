@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from seerd.core.hints import HINTS, LAST, OF_SIGNALS, Hint, hint
+from seerd.telling.hints import HINTS, LAST, OF_SIGNALS, Hint, hint
 
 CRASHED = "ended with exit status 1"
 

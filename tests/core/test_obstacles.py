@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from seerd.core.commands import StartTrial
-from seerd.core.diagnosis import complaints, diagnose
 from seerd.core.events import Obstacle, TrialExited, TrialReported, TrialStarted
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.plans import PlanChange
 from seerd.core.verdicts import Blocked
+from seerd.telling.diagnosis import complaints, diagnose
 from tests.core.test_alike import NAMES, run_of
 from tests.core.test_answers import Run, of
 

@@ -9,7 +9,6 @@ import msgspec
 
 from seerd.core.aiming import derive
 from seerd.core.commands import AnyCommand, Launch, StartTrial, StopTrial
-from seerd.core.diagnosis import diagnose, fate
 from seerd.core.events import (
     InstanceReady,
     InstanceShared,
@@ -22,6 +21,7 @@ from seerd.core.events import (
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State
+from seerd.telling.diagnosis import diagnose, fate
 from seerd.telling.plain import line_of
 from seerd.telling.run_json import EXIT_REFUSED, exit_code
 from tests.by_hand import begun, handle, reconciled_again

@@ -14,9 +14,10 @@ import pytest
 
 from seerd.core.alike import failure_text, in_words, signature
 from seerd.core.attempts import crash_text
-from seerd.core.complaints import IN_THE_WAY, blocked_text, complaint_text
-from seerd.core.events import TrialComplained, TrialExited
+from seerd.core.events import TrialExited
 from seerd.core.last_words import error_line, error_place, is_certain, obstacle_of
+from seerd.core.state import Complaint
+from seerd.telling.complaints import IN_THE_WAY, complaint_text
 from tests.core.eventful import COMPLAINTS, TAILS
 from tests.core.test_alike import run_of
 
@@ -48,10 +49,11 @@ def exits() -> Iterator[str]:
 
 
 def complaints() -> Iterator[str]:
+    state = run_of("a").state
     whys = ("", "No space left on device", "Traceback\n  File \"a.py\", line 3\nKeyError: 'x'")
     for what, why in product(dict.fromkeys([*COMPLAINTS, "number", "constraint"]), whys):
-        event = TrialComplained(**AT, what=what, why=why)  # type: ignore[arg-type]
-        yield f"{what} {len(why)}: {complaint_text(event)}"
+        complaint = Complaint(what, "t0001", why)
+        yield f"{what} {len(why)}: {complaint_text(state, complaint)}"
 
 
 def last_words() -> Iterator[str]:
@@ -75,7 +77,8 @@ def trials() -> Iterator[str]:
         trial.why, trial.tail = why, tail
         yield f"{failure_text(trial)} {signature(trial)}"
         for obstacle in IN_THE_WAY:
-            yield f"  {blocked_text(run.state, trial, obstacle)}"
+            complaint = Complaint(obstacle, "a", "\n".join(tail))
+            yield f"  {complaint_text(run.state, complaint)}"
 
 
 def times() -> Iterator[str]:

@@ -17,6 +17,7 @@ from seerd.core.state import State
 from seerd.core.step import commands_of
 from seerd.planner.policy import INTERNAL, POLICIES
 from seerd.sim.world import World
+from seerd.telling.complaints import notes_of
 from tests.conftest import small_facts
 from tests.properties.test_core_properties import faulty_world
 
@@ -92,7 +93,7 @@ def told(world: World) -> dict[str, Any]:
         },
         "trials": [trial_row(trial) for trial in state.trials.values() if trial.attempt],
         "published": published(state),
-        "notes": state.result.notes,
+        "notes": notes_of(state),
         "under_way": list(state.under_way),
         "commands": [
             [[c.id, c.__struct_config__.tag] for c in commands_of(decided)]

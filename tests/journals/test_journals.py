@@ -19,6 +19,7 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.core.step import commands_of, follow
 from seerd.planner.policy import INTERNAL, POLICIES
+from seerd.telling.complaints import notes_of
 from tests.journals.reading import rows_of
 
 FOLDER = Path(__file__).parent
@@ -108,7 +109,7 @@ def test_the_result_and_the_end_are_what_they_were(path: Path) -> None:
         told["ending"],
         told["now"],
     )
-    assert state.result.notes == told["notes"]
+    assert notes_of(state) == told["notes"]
 
 
 @pytest.mark.parametrize("path", JOURNALS, ids=a_name)

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from seerd.core.hints import HINTS, OF_SIGNALS
+from seerd.telling.hints import HINTS, OF_SIGNALS
 from tests.mistakes.catalogue import SECTIONS, Mistake
 from tests.mistakes.reports import REPORTS
 
@@ -42,7 +42,7 @@ A crash since an address was in use, a device was busy, a lock was held or a ser
 reached is not the configuration's fault. The trial waits, and fewer train side by side.
 
 What is wrong with your account, your image or your network is in [errors.md](errors.md). The words
-of `no_model.cause` in `--json` are in `seerd/core/diagnosis.py`.
+of `no_model.cause` in `--json` are in `seerd/telling/diagnosis.py`.
 """
 TAIL = """
 ## What crashes usually mean

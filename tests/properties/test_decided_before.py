@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from seerd.core.diagnosis import complaints, diagnose, failure_groups, hint_of
-from seerd.core.outcomes import outcomes
 from seerd.sim.world import World
+from seerd.telling.complaints import notes_of
+from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of
+from seerd.telling.outcomes import outcomes
 from tests.conftest import small_facts
 from tests.digests import digest
 from tests.properties.test_core_properties import faulty_world, shared_world
@@ -37,7 +38,7 @@ def line(kind: str, seed: int) -> str:
     best = state.result.published
     model = f"{best.incumbent.trial} {best.incumbent.metric:.4g}" if best else "no model"
     said = [
-        *(outcomes(state), complaints(state), diagnose(state), state.result.notes),
+        *(outcomes(state), complaints(state), diagnose(state), notes_of(state)),
         *((trial.id, trial.why, trial.note) for trial in state.trials.values()),
         *([hint_of(state, trial) for trial in group] for group in failure_groups(state)),
     ]

@@ -19,7 +19,6 @@ from seerd.core.incumbent import best_saved
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.metrics import last_value, names_of, value_of, violations_of
-from seerd.core.outcomes import outcomes
 from seerd.core.state import GONE, State, Trial
 from seerd.planner.model import Mode, Report
 from seerd.planner.parameter import plain
@@ -32,7 +31,7 @@ from seerd.telling.explanation.reasons import minutes, needed, wanted
 from seerd.telling.explanation.sentences import metric_of, predicate, reason, sentence
 from seerd.telling.explanation.timeline import Chapter, Timeline
 from seerd.telling.explanation.words import fill
-from seerd.telling.outcomes import why_text
+from seerd.telling.outcomes import outcomes, why_text
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import best, result, shared
 from seerd.units import count

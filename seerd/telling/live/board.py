@@ -13,7 +13,6 @@ from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.metrics import names_of, value_of
-from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import LIVE, THERE, Incumbent, Instance, State, Trial
 from seerd.planner.model import Mode, Report, Stage
 from seerd.planner.space import Config
@@ -22,6 +21,7 @@ from seerd.telling.configs import config_text
 from seerd.telling.jobs import ShownJob, jobs_of, one_metric, ranked_by_job
 from seerd.telling.live.heard import Heard
 from seerd.telling.live.why import end_of, why_of, word_of
+from seerd.telling.outcomes import TrialOutcome, outcomes
 from seerd.telling.plain import ending, gpus_text
 from seerd.units import format_duration
 

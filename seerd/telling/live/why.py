@@ -7,9 +7,8 @@ The one rule: only what the state and the last comparison say. The whole reasons
 from __future__ import annotations
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
-from seerd.core.outcomes import TrialOutcome
 from seerd.core.state import State, Trial
-from seerd.telling.outcomes import AT_REPORT, WHYS, standing_text, why_text
+from seerd.telling.outcomes import AT_REPORT, WHYS, TrialOutcome, standing_text, why_text
 from seerd.units import count
 
 WORDS = {

@@ -14,19 +14,19 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any
 
-from seerd.core.diagnosis import diagnose
 from seerd.core.incumbent import best_saved
-from seerd.core.outcomes import TrialOutcome, outcomes
 from seerd.core.state import State
 from seerd.planner.parameter import Parameter
 from seerd.planner.trial_ids import job_of
+from seerd.telling.complaints import notes_of
 from seerd.telling.configs import config_text, value_text
+from seerd.telling.diagnosis import diagnose
 from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.sentences import metric_of, sentence
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.harmless import harmless, printable
 from seerd.telling.jobs import Bill, bill_of, jobs_of
-from seerd.telling.outcomes import outcome_text
+from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
 from seerd.telling.page import run_charts, space_charts, tables
 from seerd.telling.page.advice import advice, costly
 from seerd.telling.page.drawing import svg
@@ -295,7 +295,7 @@ class RunReport:
             *(part.hyperparameters() for part in self._parts),
             *(part.table() for part in self._parts),
             self._decisions(),
-            _list("Notes", self._state.result.notes),
+            _list("Notes", notes_of(self._state)),
             self._origin(),
         ]
         return page(self._state.facts.name, body)

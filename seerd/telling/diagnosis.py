@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seerd.core.alike import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
-from seerd.core.complaints import GOES_ON
-from seerd.core.hints import hint
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.metrics import value_of
 from seerd.core.provisioning import refused
-from seerd.core.state import State, Trial
-from seerd.planner.trial_ids import job_of
+from seerd.core.state import GOES_ON, State, Trial
+from seerd.telling.complaints import complaints_of
+from seerd.telling.hints import hint
+from seerd.telling.outcomes import fate, without_gpu
 
 PAGE = "docs/mistakes.md"
 SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
@@ -80,17 +80,13 @@ def diagnose(state: State) -> Diagnosis:
     trials = tried(state)
     if not trials:
         return Diagnosis("not-tried", f"there is no model: {_not_tried(state)}")
-    if (why := without_gpu(state)) is not None:
-        return Diagnosis("no-gpu", f"nothing was trained, since no GPU became free: {why}")
+    if without_gpu(state):
+        waits = complaints_of(state)["waits"]
+        return Diagnosis("no-gpu", f"nothing was trained, since no GPU became free: {waits}")
     found = _of_crashes(state, trials) or (
         _of_reports(state) if state.signs.reported else _of_silence(state, trials)
     )
     return Diagnosis(found.cause, f"there is no model: {found.text}")
-
-
-def without_gpu(state: State) -> str | None:
-    """Return for which GPUs the trials of a run have waited; None if one has ever begun."""
-    return state.signs.complaints.get("waits") if state.signs.tried_s is None else None
 
 
 def failure_groups(state: State) -> list[list[Trial]]:
@@ -106,34 +102,16 @@ def complaints(state: State) -> list[str]:
     """Return what agents have complained of and `diagnose` does not say: for a run without a model
     it does not matter that its checkpoints would have been empty.
     """
-    told = state.signs.complaints
+    texts = complaints_of(state)
     if incumbent(state) is not None:
-        return list(told.values())
+        return list(texts.values())
     why = diagnose(state).text
-    return [text for what, text in told.items() if what != "untracked" and text not in why]
+    return [text for what, text in texts.items() if what != "untracked" and text not in why]
 
 
 def hint_of(state: State, trial: Trial) -> str:
     """Return what to do about a trial that has failed; empty if nothing certain is known."""
     return hint(trial.why, trial.tail, state.facts.run, tuple(trial.config))
-
-
-def fate(state: State, trial: Trial) -> str:
-    """Return what has become of a trial, in one word: its phase, or, once the run is over, how a
-    trial has ended that still waited: not-started, crashed, no-report, not-finite or survived.
-    """
-    if trial.phase is not TrialPhase.WAITING or not state.finished:
-        return str(trial.phase)
-    if not trial.attempt:
-        return "not-started"
-    job = state.jobs[job_of(trial.id)]
-    alike = "alike" in (state.end.why, job.over)
-    failed = has_failed(trial) and (not trial.history or alike)
-    if trial.fault == "crashed" or failed:
-        return "crashed"
-    if not trial.history:
-        return "not-started" if without_gpu(state) else "no-report"
-    return "survived" if job.finite else "not-finite"
 
 
 def _not_tried(state: State) -> str:
@@ -211,7 +189,7 @@ def _violated(state: State) -> str:
 
 
 def _no_checkpoint(state: State) -> str:
-    if (why := state.signs.complaints.get("not-stored")) is not None:
+    if (why := complaints_of(state).get("not-stored")) is not None:
         return f"trials reported, and {why}"
     if state.facts.patterns:
         return _nothing_saved(state)
@@ -246,12 +224,12 @@ def _nothing_saved(state: State) -> str:
 
 
 def _of_silence(state: State, trials: Sequence[Trial]) -> Diagnosis:
-    if (why := state.signs.complaints.get("output")) is not None:
+    if (why := complaints_of(state).get("output")) is not None:
         return Diagnosis("unreadable-output", why)
     if state.end.status == "interrupted":
         return Diagnosis("interrupted", "the run was interrupted before the first report")
     found = _not_heard_of(state, trials)
-    signs = [text for what in GOES_ON if (text := state.signs.complaints.get(what))]
+    signs = [text for what in GOES_ON if (text := complaints_of(state).get(what))]
     text = found.text[0].upper() + found.text[1:] if signs else found.text
     return Diagnosis(found.cause, ". ".join([*signs, text]))
 
