@@ -16,10 +16,10 @@ from pathlib import Path
 from tests.mutants.places import ROOT
 
 ROOMS = {
-    "core": "seerd/core",
-    "agent": "agent",
-    "shell": "seerd/shell",
-    "planner": "planner",
+    "core": ("seerd/core",),
+    "agent": ("agent",),
+    "shell": ("seerd/shell", "seerd/backends", "seerd/stores", "seerd/aws"),
+    "planner": ("planner",),
 }
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -75,11 +75,15 @@ def drawn(room: str, count: int, seed: int) -> list[Drawn]:
     random_numbers = random.Random(f"{room} {seed}")
     sites = [
         (path, place, old, new)
-        for path in sorted((ROOT / ROOMS[room]).rglob("*.py"))
+        for path in _files_of(room)
         for place, old, news in _sites(ast.parse(path.read_text(encoding="utf-8")))
         for new in [random_numbers.choice(news)]
     ]
     return [_made(*site) for site in random_numbers.sample(sites, min(count, len(sites)))]
+
+
+def _files_of(room: str) -> list[Path]:
+    return [path for folder in ROOMS[room] for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def _made(path: Path, place: str, old: ast.expr | ast.stmt, new: ast.AST) -> Drawn:
@@ -137,7 +141,7 @@ def uses(name: str) -> dict[str, list[int]]:
 
 @cache
 def _trees() -> dict[Path, ast.Module]:
-    paths = [path for room in ROOMS.values() for path in sorted((ROOT / room).rglob("*.py"))]
+    paths = [path for room in ROOMS for path in _files_of(room)]
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 

@@ -60,6 +60,10 @@ disable_warnings = no-data-collected, module-not-imported, module-not-measured, 
 zip, in isolated mode: coverage's own `.pth` begins, and packages are told by their names.
 """
 FIND = f"sys.path.append({str(ROOT)!r})"
+LIMIT_S = 900
+"""What a test may take while lines are recorded, seconds. The signal of a limit that is reached may
+come while coverage holds its lock, and the recording hangs then.
+"""
 LONGEST_S = 20
 """A test that takes longer is of no use for a mutant that should cost seconds."""
 
@@ -95,7 +99,7 @@ def record(jobs: int = 2) -> None:
         (folder / "settings").write_text(SETTINGS)
         command = [sys.executable, "-m", "pytest", "-p", "tests.mutants.reaching", "-n", str(jobs)]
         command += ["-p", "no:cacheprovider", "--cov", "--cov-context=test", "--cov-report="]
-        command += ["--hypothesis-seed=0", "--timeout=120", *options]
+        command += ["--hypothesis-seed=0", f"--timeout={LIMIT_S}", *options]
         files = {"COVERAGE_FILE": str(folder / "lines"), TESTS_FILE: str(folder / "tests")}
         if part == "slower":
             files |= {"COVERAGE_PROCESS_START": str(folder / "settings")}
@@ -122,9 +126,10 @@ def _combine(folder: Path) -> None:
     parts = [str(path) for path in folder.glob("lines.*")]
     if parts:
         combined = coverage.Coverage(data_file=str(folder / "lines"), config_file=False)
+        combined.load()  # what pytest-cov has combined already
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            combined.combine([*parts, *map(str, folder.glob("lines"))])
+            combined.combine(parts)
         combined.save()
 
 

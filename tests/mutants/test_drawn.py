@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import coverage
 import pytest
 
 from tests.mutants import reaching
@@ -55,6 +56,18 @@ def test_what_an_agent_runs_is_reached_by_its_test(
     for file in ("agent/attempts.py", "agent/orders.py", "agent/talk.py"):
         within = [line for line, tests in reached[file].items() if test in tests]
         assert len(within) > 20, file
+
+
+def test_lines_of_other_processes_are_added_to_those_that_are_combined(tmp_path: Path) -> None:
+    for name, line in (("lines", 1), ("lines.other", 2)):
+        data = coverage.CoverageData(str(tmp_path / name))
+        data.add_lines({"x.py": [line]})
+        data.write()
+    (tmp_path / "lines.killed").write_bytes(b"half a file")
+    reaching._combine(tmp_path)
+    combined = coverage.CoverageData(str(tmp_path / "lines"))
+    combined.read()
+    assert sorted(combined.lines("x.py") or ()) == [1, 2]
 
 
 def test_a_constant_is_first_tried_by_the_tests_that_use_it_in_its_own_file() -> None:
