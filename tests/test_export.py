@@ -36,6 +36,7 @@ from seerd.spec.spec import load_spec
 from seerd.spec.targets import place_of
 from seerd.telling.configs import scalar
 from seerd.telling.explanation.told import told
+from tests.shell.sshd import until
 from tests.test_cli import SPEC, Seerd, seerd  # noqa: F401 - a fixture
 from tests.test_report import METRIC, world
 
@@ -508,14 +509,13 @@ mlflow = "http://127.0.0.1:{silent.getsockname()[1]}"
         run.communicate()
         resumed = seerd.start("resume", "last", "--plain")
         seerd.wait_for(seerd.reports() + 5)
+        folder, where = RunFolder(seerd.run_folder()), str(seerd.spec.parent / "tb")
+        until(lambda: any(from_tensorboard(where, told(folder).state).values()))
         resumed.send_signal(signal.SIGINT)
         _, err = resumed.communicate()
     assert resumed.returncode == 130, "it is the run's own"
-    folder = seerd.run_folder()
     assert "export to mlflow: has not answered within 5 s" in err
-    state = told(RunFolder(folder)).state
-    where = str(seerd.spec.parent / "tb")
-    assert any(from_tensorboard(where, state).values())
+    state = told(folder).state
     study = f"sqlite:///{seerd.spec.parent}/study.db"
     seerd("export", "last", "--tensorboard", where, "--optuna", study)
     assert from_tensorboard(where, state) == reported(state)
