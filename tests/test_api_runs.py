@@ -5,11 +5,13 @@ a small script without torch.
 from __future__ import annotations
 
 import asyncio
+import doctest
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from jupyter_client.manager import KernelManager
 
 import seerd as api
 from seerd.errors import BusyError, NoModelError
+from seerd.spec.dicts import toml_of
 from tests.test_cli import Seerd, seerd  # noqa: F401 - a fixture
 
 
@@ -71,6 +74,22 @@ def test_two_runs_one_after_the_other(project: Seerd, capfd: pytest.CaptureFixtu
     assert out == ""
     assert "report 3: accuracy" in err, "one line per event"
     assert second.id not in err
+
+
+def test_the_examples_of_the_api_run(project: Seerd) -> None:
+    Path("spec.toml").write_text(toml_of(SHORT), encoding="utf-8")
+    names = {"seerd": api, "asyncio": asyncio}
+    for name in ("run", "run_async", "load", "Run", "trial", "Trial", "Batch"):
+        flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+        runner = doctest.DocTestRunner(optionflags=flags)
+        thing = getattr(api, name)
+        (example,) = doctest.DocTestFinder(recurse=False).find(thing, name, globs=names)
+        assert example.examples, name
+        assert runner.run(example).failed == 0, name
+    best = doctest.DocTestFinder(recurse=False).find(
+        api.Best, "Best", globs={"run": api.load("last")}
+    )
+    assert doctest.DocTestRunner().run(best[0]).failed == 0
 
 
 def test_a_run_in_a_loop_that_runs(project: Seerd) -> None:

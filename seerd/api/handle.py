@@ -39,12 +39,21 @@ def home_of(path: str | os.PathLike[str] | None) -> Home:
 def load(
     run: str | os.PathLike[str] = "last", *, home: str | os.PathLike[str] | None = None
 ) -> Run:
-    """Return a run, over or not.
+    """Open a run, over or not.
 
-    run   its id, the beginning of it, "last", or the path of its folder
-    home  the folder of all runs; None: SEERD_HOME, or the XDG state folder
+    Args:
+        run: its id, the beginning of its id, "last", or the path of its folder.
+        home: the folder of all runs; None: SEERD_HOME, or the XDG state folder.
 
-    Raises `seerd.errors.UsageError` if there is none.
+    Returns:
+        The run, read anew whenever it is asked for something.
+
+    Raises:
+        seerd.errors.UsageError: there is no such run.
+
+    Example:
+        >>> seerd.load("last").state
+        'done'
     """
     if isinstance(run, str) and os.sep not in run:
         return Run(home_of(home).find(run))
@@ -60,8 +69,12 @@ class Best:
 
     trial    the trial that has trained it
     config   its value of each hyperparameter
-    metric   by what it is the best
+    metric   the value of the spec's metric that makes it the best
     metrics  everything that was reported last before it was saved
+
+    Example:
+        >>> sorted(run.best.config)
+        ['lr']
     """
 
     trial: str
@@ -77,7 +90,7 @@ class Best:
         """The folder with `checkpoint.pt` and `config.json`, as `seerd best --to` makes it.
 
         It is the run's own where the model is there. Otherwise the model is copied into a temporary
-        folder, which goes with this process.
+        folder, removed at exit.
         """
         own = self._folder.best / self._job
         if self._job in self._state.result.of_jobs and not _is_packed(own):
@@ -85,9 +98,17 @@ class Best:
         return self.to(_scratch())
 
     def to(self, folder: str | os.PathLike[str]) -> Path:
-        """Copy the model into this folder, as `seerd best --to` does, and return the folder.
+        """Copy the model into a folder, as `seerd best --to` does.
 
-        Raises `seerd.errors.UsageError` or `StoreError` if it cannot be copied.
+        Args:
+            folder: where the files go; it is made if it is missing.
+
+        Returns:
+            The folder.
+
+        Raises:
+            seerd.errors.UsageError: the folder has other files.
+            seerd.errors.StoreError: the store does not give the model.
         """
         to = Path(folder)
         _apart(lambda: best_command.taken(self._folder, self._state, to, self._job or None))
@@ -95,9 +116,18 @@ class Best:
 
 
 class Run:
-    """A run: of `seerd.run` when it is over, or of `seerd.load`.
+    """A run, as `seerd.run` and `seerd.load` return it.
 
     In a notebook it shows itself: limits, best trials and learning curves.
+
+    Example:
+        >>> run = seerd.load("last")
+        >>> run.best.to("model").name
+        'model'
+        >>> len(run.trials()) == run.result["trials"]
+        True
+        >>> run.curves(by="reports").save("curves.svg").name
+        'curves.svg'
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -116,24 +146,33 @@ class Run:
 
     @property
     def state(self) -> str:
-        """How it ended, in one word of `seerd list --json`; "running"; or "stopped" if nobody runs
-        it and it can be resumed.
+        """How it ended, in one word of `seerd list --json`; "running"; or "stopped" if no process
+        runs it and it can be resumed.
         """
         return self._reading.read().status
 
     @property
     def best(self) -> Best:
-        """Its best model. Raises `seerd.errors.NoModelError`, which says why there is none.
+        """Its best model; where jobs share the run, that of the only job that has one.
 
-        Where jobs share the run, it is that of the only one that has any; if several have, it
-        raises `seerd.errors.UsageError`, and `best_of` has them.
+        Raises:
+            seerd.errors.NoModelError: there is none, with the reason.
+            seerd.errors.UsageError: several jobs have one: see `best_of`.
         """
         return self._best(None)
 
     def best_of(self, job: str) -> Best:
-        """Return the best model of one of the jobs that share the run. Raises
-        `seerd.errors.NoModelError` if it has none, `seerd.errors.UsageError` if there is no such
-        job.
+        """Return the best model of one of the jobs that share the run.
+
+        Args:
+            job: the id of the job.
+
+        Returns:
+            Its best model.
+
+        Raises:
+            seerd.errors.NoModelError: the job has none.
+            seerd.errors.UsageError: there is no such job.
         """
         return self._best(job)
 
@@ -150,19 +189,26 @@ class Run:
         return run_json.result(read.state, read.status)
 
     def trials(self) -> pd.DataFrame:
-        """Return a row for each trial: what was tried, and what came of it.
+        """Return what was tried, and what came of it. Needs `seerd[notebook]`.
 
-        docs/export.md has the columns of this and of the other tables. Needs `seerd[notebook]`.
+        Returns:
+            A row for each trial; docs/export.md has the columns of this and of the other tables.
         """
         return frame(rows.trials(self._reading.told()))
 
     def reports(self) -> pd.DataFrame:
-        """Return a row for each report of each trial: when it was made, and its metrics."""
+        """Return what trials reported. Needs `seerd[notebook]`.
+
+        Returns:
+            A row for each report: its trial, when it was made, and its metrics.
+        """
         return frame(rows.reports(self._reading.told()))
 
     def ledger(self) -> pd.DataFrame:
-        """Return a row for each charge: what was billed, when, and for what; `result` has the
-        sums.
+        """Return what was billed; `result` has the sums. Needs `seerd[notebook]`.
+
+        Returns:
+            A row for each charge: when, how much, and for what.
         """
         return frame(rows.charges(self._reading.told()))
 
@@ -175,8 +221,15 @@ class Run:
     def curves(self, metric: str | None = None, by: charts.Axis = "time") -> Chart:
         """Draw learning curves, the best trials with their names. Needs `seerd[report]`.
 
-        metric  one of the metrics that were reported; None: the run's own
-        by      "time", "reports" or "gpu_time"
+        Args:
+            metric: one of the metrics that were reported; None: the run's own.
+            by: "time", "reports" or "gpu_time".
+
+        Returns:
+            The picture; a notebook shows it, and `save` writes it as HTML, SVG or PNG.
+
+        Raises:
+            seerd.errors.UsageError: no trial has reported the metric.
         """
         return charts.curves(self._reading.read(), metric, by)
 
@@ -191,7 +244,11 @@ class Run:
     def importance(self) -> Chart:
         """Draw how much each hyperparameter explains, with its uncertainty. Needs `seerd[report]`.
 
-        Raises `seerd.errors.UsageError` if too few trials have reported to say.
+        Returns:
+            The picture.
+
+        Raises:
+            seerd.errors.UsageError: too few trials have reported to say.
         """
         return charts.importance(self._reading.read())
 
@@ -202,14 +259,15 @@ class Run:
     def stop(self) -> None:
         """End the run in order, as `seerd stop` does; it may go on for some seconds.
 
-        Raises `seerd.errors.UsageError` if nobody runs it.
+        Raises:
+            seerd.errors.UsageError: no process runs it.
         """
         from seerd.commands.stop import ask_to_stop
 
         ask_to_stop(self._folder)
 
     def watch(self) -> None:
-        """Show the run until it is over, as `seerd watch` does. Ctrl-C ends that, not the run."""
+        """Show the run until it is over, as `seerd watch`. Ctrl-C ends the view, not the run."""
         from seerd.api.notebook import NotebookView, in_a_notebook
         from seerd.telling.watch import watch_run
 
@@ -219,8 +277,16 @@ class Run:
             watch_run(self._folder)
 
     def resume(self, *, show: bool = True) -> Run:
-        """Go on with a run that was interrupted, or whose process was killed, until it is over; see
-        `seerd.run`. Raises `seerd.errors.UsageError` if it cannot go on.
+        """Go on with a run that was interrupted, or whose process was killed, until it is over.
+
+        Args:
+            show: show the run while it goes on, as `seerd.run` does.
+
+        Returns:
+            The run.
+
+        Raises:
+            seerd.errors.UsageError: it cannot go on.
         """
         from seerd.api import running
 

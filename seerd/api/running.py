@@ -57,25 +57,38 @@ def run(
     run in order: trials save, everything is given back, then `KeyboardInterrupt` is raised; the run
     goes on with `seerd.load("last").resume()`. The second time ends it at once.
 
-    spec      the file of a spec, or a dict as its TOML would be; `train.script` of a dict is
-              relative to the working directory
-    deadline  until the best model is in hand: "30m", seconds, or a timedelta
-    budget    GPU time: "480gpu-min", GPU-seconds, or a timedelta
-    cost      money: "$40", or USD
-    max_gpus  most GPUs at one moment
-    policy    the search policy
-    provider  where to run: "local", "hosts" or "ec2"
-    seed      the seed of the search
-    like      earlier runs to learn from: names, or "last"
-    minimize  "cost" or "time": give each stage of the policy sha the GPUs that do
-    ideal     plan to the letter of the paper, whatever is billed
-    set       any key of the spec: {"policy.eta": 2}
-    home      the folder of all runs; None: SEERD_HOME, or the XDG state folder
-    show      show the run while it goes on: in a notebook as a view that renews itself, elsewhere
-              as one line per event on stderr
+    Args:
+        spec: the file of a spec, or a dict as its TOML would be; `train.script` of a dict is
+            relative to the working directory.
+        deadline: until the best model is in hand: "30m", seconds, or a timedelta.
+        budget: GPU time: "480gpu-min", GPU-seconds, or a timedelta.
+        cost: money: "$40", or USD.
+        max_gpus: most GPUs at one moment.
+        policy: the search policy.
+        provider: where to run: "local", "hosts" or "ec2".
+        seed: the seed of the search.
+        like: earlier runs to learn from: names, or "last".
+        minimize: "cost" or "time": give each stage of the policy sha the GPUs that do.
+        ideal: plan to the letter of the paper, whatever is billed.
+        set: any key of the spec: {"policy.eta": 2}.
+        home: the folder of all runs; None: SEERD_HOME, or the XDG state folder.
+        show: show the run while it goes on: in a notebook as a view that renews itself, elsewhere
+            as one line per event on stderr.
 
-    Raises `seerd.errors.SpecError` with all mistakes of the spec, `LimitsError` if the limits
-    cannot be met, `CloudError` if the cloud refuses, and `UsageError`; nothing was started then.
+    Returns:
+        The run, over.
+
+    Raises:
+        seerd.errors.SpecError: the spec has mistakes; all of them are in the message.
+        seerd.errors.LimitsError: the limits cannot be met; nothing was started.
+        seerd.errors.CloudError: the cloud refuses; nothing was started.
+        seerd.errors.UsageError: what else keeps a run from starting.
+        KeyboardInterrupt: the run was interrupted, and has ended in order.
+
+    Example:
+        >>> run = seerd.run("spec.toml", deadline="1m", budget="4gpu-min", show=False)
+        >>> run.state
+        'done'
     """
     work = _work_of(**locals())
     return wait(work, show=show)
@@ -100,8 +113,14 @@ async def run_async(
 ) -> Run:
     """Do what `run` does, with the same arguments, while the caller's event loop goes on.
 
-    Cancelling it ends the run in order, waits for that, and raises `asyncio.CancelledError`; so
-    does Ctrl-C.
+    Raises:
+        asyncio.CancelledError: the task was cancelled, or Ctrl-C was pressed; the run has ended in
+            order.
+
+    Example:
+        >>> run = asyncio.run(seerd.run_async("spec.toml", deadline="1m", show=False))
+        >>> run.best.trial in list(run.trials()["trial"])
+        True
     """
     work = _work_of(**locals())
     return await wait_async(work, show=show)

@@ -19,6 +19,10 @@ class Batch:
     total       samples of the global batch, on all ranks together
     micro       samples of one micro-batch on one rank
     accumulate  micro-batches that each rank takes for one step
+
+    Example:
+        >>> seerd.trial("spec.toml").batch(64, per_gpu=16)
+        Batch(total=64, micro=16, accumulate=4)
     """
 
     total: int

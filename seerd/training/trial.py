@@ -26,10 +26,22 @@ def trial(spec: Optional[str] = None) -> "Trial":
     """Return the trial that this process belongs to.
 
     A script that was started by hand, without seerd, has a lone trial that prints its reports and
-    saves nothing. Its configuration is the defaults of the search space in `spec` (or in
-    `$SEERD_SPEC`, or in a spec.toml beside the script or in the working directory).
+    saves nothing. Its configuration is the defaults of the search space.
 
-    Raises `FileNotFoundError` if there is no such spec.
+    Args:
+        spec: the spec with the search space of a lone trial; None: `$SEERD_SPEC`, else a spec.toml
+            beside the script or in the working directory.
+
+    Returns:
+        This process's view of the trial.
+
+    Raises:
+        FileNotFoundError: there is no such spec.
+
+    Example:
+        >>> trial = seerd.trial("spec.toml")
+        >>> trial.report(accuracy=0.5)
+        report 1: accuracy 0.5
     """
     folder = os.environ.get("SEERD_DIR")
     if folder:
@@ -50,6 +62,13 @@ class Trial:
     seed    the trial's own seed, from which python, numpy and torch have been seeded
     checkpoint  the folder to go on from, where a framework saves folders (`seerd.transformers`,
             `seerd.lightning`); None: there is none
+
+    Example:
+        >>> trial = seerd.trial("spec.toml")
+        >>> while trial.running() and trial.epoch < 2:
+        ...     trial.report(accuracy=trial.epoch / 10)
+        report 1: accuracy 0
+        report 2: accuracy 0.1
     """
 
     def __init__(
@@ -116,7 +135,12 @@ class Trial:
         Each has `state_dict` and `load_state_dict`. Of a DistributedDataParallel wrapper the model
         inside is taken, so a checkpoint fits with and without it.
 
-        Raises `RuntimeError` without torch, `ValueError` if the last checkpoint lacks one of them.
+        Args:
+            objects: by the name that they have in the checkpoint.
+
+        Raises:
+            RuntimeError: torch is missing.
+            ValueError: the last checkpoint lacks one of them.
         """
         if self._torch is None:
             raise RuntimeError(
@@ -133,9 +157,17 @@ class Trial:
                 keeper.load_state_dict(state)
 
     def batch(self, total: int, per_gpu: Optional[int] = None) -> Batch:
-        """Split a global batch of `total` samples over the ranks, at most `per_gpu` at a time.
+        """Split a global batch over the ranks.
 
-        Raises `ValueError` if some number of GPUs that this trial may get does not divide it.
+        Args:
+            total: samples of one step, on all GPUs together.
+            per_gpu: most samples that a GPU takes at a time; None: its whole share.
+
+        Returns:
+            What each rank takes, in as few micro-batches as possible.
+
+        Raises:
+            ValueError: some number of GPUs that this trial may get does not divide `total`.
         """
         batch = split(
             total, per_gpu, self.world, self._attempt.allocations if self._attempt else ()
@@ -160,8 +192,14 @@ class Trial:
                 self._attempt.tell("warning", why=why)
 
     def sampler(self, samples: int, shuffle: bool = True) -> Sampler:
-        """Return indices for a DataLoader, in the same order on any number of GPUs; see
-        `Sampler`.
+        """Return indices for a DataLoader, in the same order on any number of GPUs.
+
+        Args:
+            samples: how many the data set has.
+            shuffle: draw another order for each epoch.
+
+        Returns:
+            A sampler whose position is in the checkpoint.
         """
         sampler = Sampler(self._share, self._steps, samples, shuffle, self._rewind_torch)
         states = (self._restored or {}).get("samplers", [])
@@ -171,9 +209,9 @@ class Trial:
         return sampler
 
     def running(self) -> bool:
-        """Tell whether to go on: False when the stage, the deadline or the trial ends.
+        """Return whether to go on: False when the stage, the deadline or the trial ends.
 
-        Call it between units of work, on every rank.
+        Call it between units of work, on every rank: it saves a checkpoint when one is due.
         """
         if self._over:
             return False
@@ -212,11 +250,14 @@ class Trial:
         return not leave
 
     def report(self, **metrics: Any) -> None:
-        """Say how good the model is now. The numbers of rank 0 count; other ranks may leave them
+        """Report how good the model is now. The numbers of rank 0 count; other ranks may leave them
         out.
 
-        Raises `ValueError` if the spec's metric is not among them, or one that it has a constraint
-        on.
+        Args:
+            metrics: by name; the spec's metric is among them.
+
+        Raises:
+            ValueError: the spec's metric is missing, or one that it has a constraint on.
         """
         self.epoch += 1
         if self.rank != 0:
