@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,10 @@ else stops ends with the state "interrupted".
 What a training script uses (`seerd.trial()`) is in [training-side.md](training-side.md).
 `make docs` writes this page from the code.
 """
-ENTRY = re.compile(r"^(\w+)  +(\S.*)$")
+FIELD = re.compile(r"^(\w+)  +(\S.*)$")
+"""A field of a class in its docstring."""
+ENTRY = re.compile(r"^    ([\w.]+): (\S.*)$")
+"""An argument or an error in a section of a docstring."""
 
 
 def page() -> str:
@@ -77,14 +80,24 @@ def type_of(method: Any) -> type:
 def described(one: Any, name: str, depth: int) -> Iterator[str]:
     """Yield a function's part of the page, or a class's with that of all its public members."""
     if not inspect.isclass(one):
-        yield from (f"{'#' * depth} `{name}`\n", signature(one, name), *told(one))
+        yield from (
+            f"{'#' * depth} `{name}`\n",
+            signature(one, name),
+            *described_in(inspect.getdoc(one) or ""),
+        )
         return
-    yield from (f"{'#' * depth} `{name.removeprefix('seerd.')}`\n", *told(one))
+    yield from (
+        f"{'#' * depth} `{name.removeprefix('seerd.')}`\n",
+        *described_in(inspect.getdoc(one) or ""),
+    )
     for member, value in vars(one).items():
         if member.startswith("_"):
             continue
         if isinstance(value, property):
-            yield from (f"{'#' * (depth + 1)} `.{member}`\n", *told(value.fget))
+            yield from (
+                f"{'#' * (depth + 1)} `.{member}`\n",
+                *described_in(inspect.getdoc(value.fget) or ""),
+            )
         elif inspect.isfunction(value):
             yield from described(value, f".{member}", depth + 1)
 
@@ -113,19 +126,32 @@ def arguments(found: inspect.Signature) -> Iterator[str]:
             yield f"{one.name}: {one.annotation}{default}"
 
 
-def told(one: Any) -> Iterator[str]:
-    """Yield the paragraphs of its docstring; its entries as a list."""
-    for paragraph in (inspect.getdoc(one) or "").split("\n\n"):
-        if not ENTRY.match(paragraph.splitlines()[0]):
+def described_in(docstring: str) -> Iterator[str]:
+    """Yield the paragraphs of a docstring: arguments, errors and fields as lists, examples as
+    code.
+    """
+    for paragraph in docstring.split("\n\n"):
+        head, *lines = paragraph.splitlines()
+        if FIELD.match(head):
+            yield listed([head, *lines], FIELD)
+        elif head == "Args:":
+            yield listed(lines, ENTRY)
+        elif head == "Raises:":
+            yield f"Raises:\n\n{listed(lines, ENTRY)}"
+        elif head == "Returns:":
+            yield f"Returns: {' '.join(line.strip() for line in lines)}\n"
+        elif head == "Example:":
+            code = "\n".join(line.removeprefix("    ") for line in lines)
+            yield f"```pycon\n{code}\n```\n"
+        else:
             yield f"{paragraph}\n"
-            continue
-        entries: list[str] = []
-        for line in paragraph.splitlines():
-            if entry := ENTRY.match(line):
-                entries.append(f"- `{entry[1]}`: {entry[2]}")
-            else:
-                entries.append(f"  {line.strip()}")
-        yield "\n".join(entries) + "\n"
+
+
+def listed(lines: Iterable[str], entry: re.Pattern[str]) -> str:
+    """Write entries as a list; a line that begins none goes on with the last one."""
+    found = ((entry.match(line), line) for line in lines)
+    rows = (f"- `{new[1]}`: {new[2]}" if new else f"  {line.strip()}" for new, line in found)
+    return "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":
