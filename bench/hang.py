@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.testbed.agents import Client, Rig
 from seerd.agent.protocol import Exited, Node, Reported, Stalled, Waited
-from seerd.shell.bundle import build_agent
+from seerd.backends.bundle import build_agent
 from seerd.training.marks import REDUCING, WORKING, Mark
 from seerd.training.ranks import Ranks
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.local.keys import LocalKeys
 from seerd.errors import UsageError
 from seerd.planner.clouds import EC2, assumed
 from seerd.planner.profile import Latency
@@ -21,7 +23,6 @@ from seerd.planning.cloud_times import (
     stands_for,
 )
 from seerd.planning.profiles import profile_for
-from seerd.spec.clusters import Ec2Cluster, LocalCluster
 from seerd.spec.spec import Spec, load_spec
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +41,7 @@ LARGE = msgspec.structs.replace(
 
 
 def spec(**changes: object) -> Spec:
-    cluster = Ec2Cluster(region="eu-west-1", instance_type=("g4dn.12xlarge",))
+    cluster = Ec2Keys(region="eu-west-1", instance_type=("g4dn.12xlarge",))
     return replace(
         load_spec(ROOT / "examples" / "aws" / "spec.toml", []),
         cluster=replace(cluster, **changes),  # type: ignore[arg-type]
@@ -113,7 +114,7 @@ def test_other_regions_are_other_clouds_and_the_region_is_the_one_that_a_run_tak
     assert applied(base, tmp_path, open_).note != ""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     assert applied(base, tmp_path, open_) == base
-    here = replace(spec(), cluster=LocalCluster())
+    here = replace(spec(), cluster=LocalKeys())
     assert applied(base, tmp_path, here) == base
 
 

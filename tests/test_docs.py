@@ -19,11 +19,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from seerd import cli
+from seerd.backends.base import Machine
 from seerd.commands.simulate import Asked, make
 from seerd.commands.study import Study, row_json, rows
 from seerd.planner.clouds import EC2, INSTANCE_TYPES, JOB, LOCAL, LOCAL_JOB, PRICES_AS_OF
 from seerd.planner.policy import POLICIES
-from seerd.planning.facts import Machine
 from seerd.planning.planned import others, plan_for
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import Faults, Setting

@@ -24,10 +24,11 @@ from bench.testbed.rig import Rig, guest
 from seerd.aws.network import Rule, SecurityGroup
 from seerd.aws.policy import Needs, partition, policy
 from seerd.aws.rights import denied_action
+from seerd.backends.ec2.doctor import clock
+from seerd.backends.ec2.doctor.network import access, among
+from seerd.backends.examining import Finding
 from seerd.commands import doctor
-from seerd.commands.doctor.ec2 import clock
-from seerd.commands.doctor.finding import Finding, exit_code, findings_json
-from seerd.commands.doctor.network import access, among
+from seerd.commands.doctor import exit_code, findings_json
 from seerd.shell.home import Home
 from tests.shell.sshd import Sshd, sshds
 

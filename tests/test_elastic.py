@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from seerd.agent.protocol import ObservedScript
+from seerd.backends.base import Quote
 from seerd.core.events import RunFacts
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
@@ -20,7 +21,7 @@ from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.elastic import Minimize, elastic_plan
-from seerd.planning.facts import Place, Quote
+from seerd.planning.facts import Place
 from seerd.planning.planned import Planned
 from seerd.planning.plans import of_spec
 from seerd.sim.setting import Outcome, Setting, behaviour_of, run

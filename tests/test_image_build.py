@@ -20,9 +20,10 @@ import pytest
 
 from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import Keys, client, launch, until
-from seerd.aws import sweeping
 from seerd.aws.cloud import Cloud
 from seerd.aws.types import BLACKWELL, NVSWITCH
+from seerd.backends.ec2 import sweeping
+from seerd.backends.sweeping import Left
 
 CLI = Path(__file__).parent.parent / "cli.py"
 SECRET = "w4ndb-api-key-of-somebody"
@@ -320,7 +321,7 @@ def test_killed_it_leaves_an_instance_that_ends_by_itself_and_that_sweep_finds(
     tags = {tag["Key"]: tag["Value"] for tag in row["Tags"]}
     assert tags["seerd:run"].startswith("image-digits-")
 
-    async def swept() -> list[sweeping.Left]:
+    async def swept() -> list[Left]:
         async with Cloud("us-east-1") as cloud:
             found = (await sweeping.find(cloud, tags["seerd:owner"])).left
             for one in found:

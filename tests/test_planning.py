@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from seerd.backends.ec2.backend import Ec2Backend
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import EC2, JOB, ORPHAN_SPARE_S, PAPERS_TYPE, PRICES_AS_OF, assumed
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, PolicyParams, Problem
@@ -26,7 +28,6 @@ from seerd.planning.planned import CONFIGS, Planned, first_configs, others, plan
 from seerd.runs import clusters
 from seerd.sim.setting import Setting
 from seerd.sim.synthetic import synthetic
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import load_spec
 from seerd.telling.plan_json import plan_json
 from seerd.telling.plan_table import plan_view
@@ -363,11 +364,11 @@ def test_an_outline_is_what_the_policy_of_the_adjusted_problem_will_do() -> None
 
 def test_no_instance_is_rented_that_nobody_has_named() -> None:
     """Neither planned with: the papers' machines are what `simulate` takes."""
-    unnamed = clusters.Ec2(Ec2Cluster())
+    unnamed = Ec2Backend(Ec2Keys())
     for ask in (lambda: unnamed.unasked_quote(None), unnamed._check_types):
         with pytest.raises(UsageError, match=r'instance_type = \["g6\.xlarge"'):
             ask()
-    assert clusters.simulated(None).cluster.types == (PAPERS_TYPE,)
+    assert clusters.simulated(None).keys.types == (PAPERS_TYPE,)
 
 
 @pytest.mark.parametrize(
@@ -381,18 +382,18 @@ def test_no_instance_is_rented_that_nobody_has_named() -> None:
 def test_todays_instances_are_planned_with(
     named: tuple[str, ...], gpus: int, usd_per_h: float
 ) -> None:
-    quote = clusters.Ec2(Ec2Cluster(instance_type=named)).unasked_quote(None)
+    quote = Ec2Backend(Ec2Keys(instance_type=named)).unasked_quote(None)
     assert (quote.facts.gpus_per_instance, quote.usd_per_h) == (gpus, usd_per_h)
     assert PRICES_AS_OF in quote.notes[0]
 
 
 def test_types_without_a_price_are_planned_with_at_the_person_s() -> None:
-    one = Ec2Cluster(instance_type=("p6-b200.48xlarge",))
+    one = Ec2Keys(instance_type=("p6-b200.48xlarge",))
     with pytest.raises(UsageError, match=r"no price of p6-b200\.48xlarge .* price = "):
-        clusters.Ec2(one).unasked_quote(None)
-    assert clusters.Ec2(replace(one, price=100.0)).unasked_quote(None).usd_per_h == 100.0
+        Ec2Backend(one).unasked_quote(None)
+    assert Ec2Backend(replace(one, price=100.0)).unasked_quote(None).usd_per_h == 100.0
     with pytest.raises(UsageError, match="`seerd run` ask AWS"):
-        clusters.Ec2(Ec2Cluster(instance_type=("x9.large",), price=1.0)).unasked_quote(None)
+        Ec2Backend(Ec2Keys(instance_type=("x9.large",), price=1.0)).unasked_quote(None)
 
 
 @pytest.mark.parametrize(
@@ -405,18 +406,18 @@ def test_types_without_a_price_are_planned_with_at_the_person_s() -> None:
     ],
 )
 def test_large_instances_have_longer_to_boot(named: tuple[str, ...], boot_s: float) -> None:
-    cluster = Ec2Cluster(instance_type=named)
+    cluster = Ec2Keys(instance_type=named)
     assert cluster.boot_s == boot_s
-    facts = clusters.Ec2(replace(cluster, price=1.0)).unasked_quote(None).facts
+    facts = Ec2Backend(replace(cluster, price=1.0)).unasked_quote(None).facts
     assert facts.orphan_s == boot_s + ORPHAN_SPARE_S, "it does not end itself while it boots"
     assert replace(cluster, boot=1200.0).boot_s == 1200.0
 
 
 def test_a_recommendation_to_leave_is_followed_if_the_person_says_so() -> None:
-    cluster = Ec2Cluster(instance_type=("g5.xlarge",))
-    assert not clusters.Ec2(cluster).unasked_quote(None).facts.hints_move
+    cluster = Ec2Keys(instance_type=("g5.xlarge",))
+    assert not Ec2Backend(cluster).unasked_quote(None).facts.hints_move
     moves = replace(cluster, on_rebalance="move")
-    assert clusters.Ec2(moves).unasked_quote(None).facts.hints_move
+    assert Ec2Backend(moves).unasked_quote(None).facts.hints_move
 
 
 @pytest.mark.parametrize("name", ["argparse", "one_number"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from seerd.backends.base import Machine
 from seerd.core.commands import Launch, StartTrial, StopTrial
 from seerd.core.events import (
     InstanceReady,
@@ -22,7 +23,7 @@ from seerd.core.events import (
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Limits
 from seerd.planner.profile import NONE, JobProfile, Latency, Profile
-from seerd.planning.facts import Machine, problem_of, with_t_min
+from seerd.planning.facts import problem_of, with_t_min
 from seerd.planning.measured import Measured, measured
 from seerd.planning.profiles import (
     KeptProfile,

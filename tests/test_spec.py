@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seerd.agent.protocol import ObservedScript
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import Mode
 from seerd.planner.space import Condition, Parameter, Space
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.doubts import direction_doubts
 from seerd.spec.spec import Metric, Spec, load_spec, require_limits
 from seerd.training.by_hand import defaults
@@ -125,7 +125,7 @@ def test_what_instances_fetch_has_a_size_and_for_those_rented_a_price(folder: Pa
     assert load(folder, GOOD, ("train.ingress", "1.5TB")).train.ingress_gb == 1500
     rented = GOOD.replace('provider = "local"\ngpus = 4', 'provider = "ec2"')
     cluster = load(folder, rented, ("cluster.ingress_price", "$0.02")).cluster
-    assert isinstance(cluster, Ec2Cluster)
+    assert isinstance(cluster, Ec2Keys)
     assert cluster.ingress_price == 0.02
     wrong = problems(folder, GOOD, ("train.ingress", "12"), ("cluster.ingress_price", "$0.02"))
     assert "12GB, 500MB or 1.5TB" in wrong["train.ingress"]

@@ -21,8 +21,8 @@ from typing import Any, Self
 
 from bench.testbed.rig import Rig, RigInstance
 from bench.testbed.rig.guest import client
+from seerd.backends.base import Machine
 from seerd.planning import profiles
-from seerd.planning.facts import Machine
 from seerd.planning.measured import Measured
 from seerd.runs.clusters import of
 from seerd.spec.spec import load_spec

@@ -1,4 +1,4 @@
-"""What the shell needs of any source of instances.
+"""What the shell needs of any source of instances: `Provider`.
 
 The one rule: every call may be repeated. Launching again under the same token gives the same
 instance, connecting starts an agent only if none answers, and terminating an instance that is gone
@@ -11,12 +11,34 @@ Times are wall clock, seconds since 1970.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from seerd.clock import unlimited
+from seerd.planner.model import ClusterFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine."""
+
+    cuda_devices: int
+    cores: int  # how many CPU cores it has
+    device: str = ""  # the name of the first CUDA device; empty if there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What a backend offers, before anything is planned."""
+
+    facts: ClusterFacts  # the machines as the core sees them
+    threads: int = 0  # CPU threads for each GPU; 0: not known
+    cuda: bool = True  # whether its GPUs are CUDA devices, not CPU slots
+    usd_per_h: float = 0.0  # USD, the most that one instance costs for an hour
+    owner: str = ""  # who rents it, for the owner's tag; empty: it is not rented, or not known
+    notes: tuple[str, ...] = ()  # what a person should know of it, one sentence each
 
 
 class LineReader(Protocol):
@@ -65,6 +87,21 @@ class Loss:
     span: Span  # when it ran
     launch: str = ""  # token of its launch, if it is not known here
 
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a machine has answered that was asked for what trials print."""
+
+    place: str  # the machine's name
+    logs: Mapping[str, bytes]  # the last bytes of each log that has changed, by its name
+    until: float  # the moment from which to ask the next time, by the machine's clock
+    more: bool = False  # whether more logs have changed, so that the next time is now
+
+
+Printer = Callable[[str, float], Awaitable[Printed | None]]
+"""Asks the machine of an instance for what was printed after a moment of its clock (seconds since
+1970); None if it cannot be asked now. Raises `ProviderError`.
+"""
 
 Adopted = tuple[list[str], list[Loss]]
 """Instances that are still there after a restart, and rented ones that nobody knew."""

@@ -119,7 +119,7 @@ def create(
     from seerd.runs import clusters, runs
 
     _check_time(intended, origin)
-    clusters.of(spec).check_quota(intended)
+    clusters.check_quota(spec, intended)
     return runs.create(spec, intended, home, origin, place.quote, say=say)
 
 
@@ -161,5 +161,5 @@ def create_group(
     from seerd.runs import clusters, runs
 
     _check_time(intended, origin)
-    clusters.of(group.lead).check_quota(intended)
+    clusters.check_quota(group.lead, intended)
     return runs.create(group.lead, intended, home, origin, place.quote, group.jobs, say)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 
 import typer
 
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.commands import image_build
 from seerd.commands.common import SpecOptions, tell
 from seerd.commands.giving_back import teller
@@ -21,7 +22,7 @@ from seerd.commands.image_build import Built, ImagePlan
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planning.machine import this_machine
-from seerd.runs.clusters import to_rent
+from seerd.runs.clusters import with_command
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
 from seerd.telling.working import working
@@ -58,8 +59,8 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
 
 def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
     """Plan what will be built. Raises `UsageError`, and `CloudError` as `Ec2.quote` does."""
-    renting = to_rent(spec, "images are")
-    cluster = renting.cluster
+    renting = with_command(spec, "image build")
+    cluster: Ec2Keys = renting.keys
     base = asked.base or cluster.image
     if not base:
         raise UsageError(
@@ -76,7 +77,7 @@ def plan(spec: Spec, asked: ImageOptions, home: Home) -> ImagePlan:
             f"--name {name!r}: EC2 takes 3 to 128 letters, digits and ()[] ./-'@_ "
             "as the name of an image"
         )
-    quote = renting.quote(this_machine(), home)
+    quote = renting.quote(this_machine(), home.path)
     kind = asked.instance_type or cluster.types[0]
     run = f"image-{spec.name}-{now}-{secrets.token_hex(2)}"
     known = INSTANCE_TYPES.get(kind)

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -26,7 +26,11 @@ from seerd.agent.needs import needs_torch
 from seerd.aws import imaging, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.instances import NAME, OWNER, RUN
+from seerd.backends.backend import FREE_BYTES
 from seerd.backends.base import Leftovers, Span
+from seerd.backends.bundle import build_agent
+from seerd.backends.ec2.backend import settings_of
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
 from seerd.backends.ssh.workbench import Workbench
 from seerd.clock import wall
@@ -40,11 +44,7 @@ from seerd.errors import (
     SeerdError,
     UsageError,
 )
-from seerd.runs.clusters import settings_of
-from seerd.runs.wiring import FREE_BYTES
-from seerd.shell.bundle import build_agent
 from seerd.shell.source_copy import CopyTerms, copy_source
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.stores.s3.store import S3Store
 from seerd.telling.summary import nothing_left
@@ -73,7 +73,7 @@ class ImagePlan:
     """An image to be built."""
 
     spec: Spec
-    cluster: Ec2Cluster  # the spec's cluster
+    cluster: Ec2Keys  # the spec's cluster
     run: str  # the tag of the image and of the instance that it is built on
     name: str
     base: str  # the image to begin with
@@ -158,7 +158,7 @@ async def _looked_up(cloud: Cloud, planned: ImagePlan) -> int:
 
 
 def _settings(planned: ImagePlan, gpus: int, keys: Path) -> Ec2Settings:
-    settings = settings_of(
+    return settings_of(
         planned.cluster,
         run=planned.run,
         name=planned.spec.name,
@@ -166,9 +166,6 @@ def _settings(planned: ImagePlan, gpus: int, keys: Path) -> Ec2Settings:
         gpus=gpus,
         keys=keys,
         hard_end=wall() + HARD_END_S,
-    )
-    return replace(
-        settings,
         instance_types=(planned.instance_type,),
         market="on-demand",
         image=planned.base,

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from seerd.agent.protocol import Job
+from seerd.backends.backend import Backend, by_name
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import say, tell
 from seerd.core.jobs import open_jobs
@@ -27,7 +28,7 @@ from seerd.planner.clouds import assumed
 from seerd.planner.job_problems import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.groups import job_facts, planner_job
-from seerd.runs import added, clusters, reading, runs, wiring
+from seerd.runs import added, reading, runs, wiring
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
 from seerd.shell.source_copy import CopyTerms, outputs
@@ -83,7 +84,7 @@ def _add(folder: RunFolder, new: NewJob) -> str:
     request, job = _request(folder, state, new)
     try:
         added.keep(folder, request.starts, job.spec.train.data)
-        elsewhere = clusters.KINDS[wiring.load(folder).kind].elsewhere
+        elsewhere = by_name(wiring.load(folder).kind).elsewhere
         runs.copy_job(folder, job, CopyTerms(say, elsewhere=elsewhere))
         own = outputs(folder.source / job.id, job.spec.train.script)
         starts = dataclasses.replace(request.starts, own=own)
@@ -111,7 +112,7 @@ def _request(folder: RunFolder, state: State, new: NewJob) -> tuple[JobRequest, 
     `SpecError`.
     """
     setup = wiring.load(folder)
-    kind = clusters.KINDS[setup.kind]
+    kind = by_name(setup.kind)
     taken = {*state.jobs, *(path.stem for path in folder.specs.iterdir())}
     if new.name in taken:
         raise UsageError(f"--name {new.name}: {folder.run} has a job of this name already")
@@ -245,7 +246,7 @@ def _refused(reply: Reply, what: str) -> UsageError:
     return UsageError(f"{what}: {DENIED.get(reply.denied, reply.denied)}{detail}")
 
 
-def _starts(like: Job, job: GroupJob, kind: type[clusters.ClusterKind[Any]]) -> Job:
+def _starts(like: Job, job: GroupJob, kind: type[Backend[Any]]) -> Job:
     """Say how agents start a job's trials, on the machines of another one, which are of this
     kind.
     """

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from seerd.backends.base import Machine
 from seerd.commands.common import SpecOptions, tell
 from seerd.commands.study import Study, row_json, rows, runs
 from seerd.errors import LimitsError, UsageError
@@ -26,7 +27,7 @@ from seerd.planner.policy import POLICIES
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import Scaling, parse_scaling
 from seerd.planner.space import Space
-from seerd.planning.facts import Machine, budget_of, most_gpus, with_t_min
+from seerd.planning.facts import budget_of, most_gpus, with_t_min
 from seerd.planning.machine import this_machine
 from seerd.planning.profiles import profile_for
 from seerd.runs import clusters

@@ -17,12 +17,13 @@ from rich.console import Group as Parts
 from rich.console import RenderableType
 from rich.text import Text
 
+from seerd.backends.base import Machine
 from seerd.commands.common import tell
 from seerd.commands.simulate import Asked, curves_of, limits_of, progress
 from seerd.commands.workers import each
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Sharing
-from seerd.planning.facts import Machine, with_t_min
+from seerd.planning.facts import with_t_min
 from seerd.planning.machine import this_machine
 from seerd.planning.planned import plan_for
 from seerd.planning.profiles import profile_for

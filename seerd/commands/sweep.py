@@ -11,21 +11,19 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import typer
 
-from seerd.aws import sweeping
-from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError
-from seerd.aws.identity import caller
-from seerd.aws.sweeping import Left
+from seerd.backends.backend import by_name
+from seerd.backends.sweeping import Left, Sweeper
 from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import BusyError, CloudError, SeerdError, UsageError
-from seerd.planner.clouds import INSTANCE_TYPES
+from seerd.registry import BACKENDS
 from seerd.runs import reading
 from seerd.shell.home import Home, RunFolder
 from seerd.telling.working import working
@@ -126,15 +124,10 @@ def hard_end_of(left: Left) -> float | None:
         return None
 
 
-def usd_per_h(left: Left) -> float | None:
-    """Return about how many USD it costs for an hour; None: not known."""
-    if (
-        left.kind == "instance"
-        and left.what in INSTANCE_TYPES
-        and left.state in {"pending", "running"}
-    ):
-        return INSTANCE_TYPES[left.what].usd_per_h
-    return None
+def sweeper(region: str | None) -> AbstractAsyncContextManager[Sweeper]:
+    """Return what finds and ends what runs have left in a region."""
+    sweepers = (by_name(name).sweeper(region) for name in BACKENDS)
+    return next(one for one in sweepers if one is not None)
 
 
 def sweep(
@@ -147,7 +140,7 @@ def sweep(
 ) -> None:
     """Sweep, and print what came of it.
 
-    Raises `typer.Exit` with the exit code, `UsageError`, and `AwsError` as `swept` does.
+    Raises `typer.Exit` with the exit code, `UsageError`, and `CloudError` as `swept` does.
     """
     try:
         older_than_s = parse_duration(older_than) if older_than else None
@@ -169,11 +162,11 @@ async def swept(
     """Find everything that this owner's runs have left, and end what is dead unless this is a
     `dry_run`.
 
-    Raises `AwsError` if AWS does not tell what there is.
+    Raises `CloudError` if AWS does not tell what there is.
     """
-    async with Cloud(region) as cloud:
-        owner = await caller(cloud)
-        there = await sweeping.find(cloud, owner)
+    async with sweeper(region) as cloud:
+        owner = await cloud.owner()
+        there = await cloud.find(owner)
         found = judged(home, there.left, older_than_s)
         if not dry_run:
             found = await _end(cloud, home, found)
@@ -193,11 +186,11 @@ async def at_start(home: Home, region: str | None, owner: str | None = None) -> 
     A failure of AWS is told, not raised.
     """
     try:
-        async with asyncio.timeout(AT_START_S), Cloud(region) as cloud:
-            owner = owner or await caller(cloud, patience_s=3.0)
-            found = judged(home, await sweeping.find_instances(cloud, owner, patience_s=3.0))
+        async with asyncio.timeout(AT_START_S), sweeper(region) as cloud:
+            owner = owner or await cloud.owner(patience_s=3.0)
+            found = judged(home, await cloud.find_instances(owner, patience_s=3.0))
             return [line_of(one) for one in await _end(cloud, home, found) if one.verdict.dead]
-    except (AwsError, TimeoutError) as error:
+    except (CloudError, TimeoutError) as error:
         why = str(error) or f"AWS did not answer within {AT_START_S:g}s"
         return [f"whether dead runs have left instances was not found out: {why}"]
 
@@ -229,7 +222,7 @@ def known_run(folder: RunFolder, now: float) -> KnownRun:
 
 def line_of(one: SweepResult) -> str:
     """Write the line for people about one thing that was found."""
-    cost = usd_per_h(one.left)
+    cost = one.left.usd_per_h
     price = f", about ${cost:.3g}/h" if cost is not None else ""
     if one.trouble:
         return f"{one.left}{price}: could not be ended: {one.trouble}"
@@ -277,7 +270,7 @@ def _row(one: SweepResult) -> dict[str, Any]:
         "state": left.state,
         "age_s": round(left.age_s, 1),
         "hard_end": left.hard_end or None,
-        "usd_per_h": usd_per_h(left),
+        "usd_per_h": left.usd_per_h,
         "dead": one.verdict.dead,
         "why": one.verdict.why,
         "ended": one.ended,
@@ -285,7 +278,7 @@ def _row(one: SweepResult) -> dict[str, Any]:
     }
 
 
-async def _end(cloud: Cloud, home: Home, found: Sequence[SweepResult]) -> list[SweepResult]:
+async def _end(cloud: Sweeper, home: Home, found: Sequence[SweepResult]) -> list[SweepResult]:
     """End what is dead, run by run; each run is locked meanwhile, so that nobody resumes it."""
     folders = {folder.run: folder for folder in home.runs()} if found else {}
     after: dict[str, SweepResult] = {one.left.id: one for one in found}
@@ -313,10 +306,10 @@ def _overdue(left: Left) -> bool:
     return hard_end is not None and hard_end <= time.time()
 
 
-async def _remove(cloud: Cloud, one: SweepResult) -> SweepResult:
+async def _remove(cloud: Sweeper, one: SweepResult) -> SweepResult:
     try:
-        await sweeping.remove(cloud, one.left)
-    except AwsError as error:
+        await cloud.remove(one.left)
+    except CloudError as error:
         return SweepResult(one.left, one.verdict, trouble=str(error))
     return SweepResult(one.left, one.verdict, ended=True)
 

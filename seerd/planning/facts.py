@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from seerd.backends.base import Quote
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Limits, Outline, PolicyParams, Problem
 from seerd.planner.profile import Profile
@@ -27,37 +28,6 @@ P_MAX_UNUSED = (
     "policy.p_max = {params.p_max} is not used: without `checkpoint` and `resume` in [train] no "
     "trial moves to more GPUs, and each trains on p_min = {params.p_min}"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """This machine."""
-
-    cuda_devices: int
-    cores: int  # how many CPU cores it has
-    device: str = ""  # the name of the first CUDA device; empty if there is none
-
-
-@dataclass(frozen=True, slots=True)
-class MachineSlots:
-    """What trials get of this machine."""
-
-    gpus: int  # CUDA devices (`cuda`), or CPU slots
-    cuda: bool  # whether they are CUDA devices
-    threads: int  # CPU threads for each rank
-    weight: float = 1.0  # the run's share beside other runs on this machine
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """What a cluster offers, before anything is planned."""
-
-    facts: ClusterFacts  # the cluster as the core sees it
-    threads: int = 0  # CPU threads for each GPU; 0: not known
-    cuda: bool = True  # whether its GPUs are CUDA devices, not CPU slots
-    usd_per_h: float = 0.0  # USD, the most that one instance costs for an hour
-    owner: str = ""  # who rents it, for the owner's tag; empty: it is not rented, or not known
-    notes: tuple[str, ...] = ()  # what a person should know of it, one sentence each
 
 
 @dataclass(frozen=True, slots=True)

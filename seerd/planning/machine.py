@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 
-from seerd.planning.facts import Machine
+from seerd.backends.base import Machine
 
 
 def this_machine() -> Machine:

@@ -15,7 +15,9 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seerd.backends.base import Leftovers
+from seerd.backends.backend import MARGIN_S
+from seerd.backends.base import Leftovers, Quote
+from seerd.backends.bundle import build_agent
 from seerd.clock import wall
 from seerd.core.closing import closing_s, shortest_s
 from seerd.core.events import RunFacts, RunStarted
@@ -23,11 +25,10 @@ from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.planning.facts import Intended, Quote
+from seerd.planning.facts import Intended
 from seerd.planning.groups import job_facts
 from seerd.runs import clusters, edits, unstored, wiring
 from seerd.runs.reading import replay
-from seerd.shell.bundle import build_agent
 from seerd.shell.daemon import Daemon, Watcher
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
@@ -92,7 +93,7 @@ def create(
         terms = CopyTerms(say, most_s, deadline_s, elsewhere, spec.train.follow)
         _copy(folder, spec, jobs, terms)
         facts = facts_of(spec, folder.run, intended, jobs)
-        until = origin + facts.problem.limits.deadline_s + wiring.MARGIN_S
+        until = origin + facts.problem.limits.deadline_s + MARGIN_S
         sizes, specs = intended.outline.allocations, {job.id: job.spec for job in jobs}
         setup = wiring.setup_of(spec, folder, sizes, quote, until, specs)
         wiring.save(setup, folder)
@@ -261,7 +262,7 @@ def _setup_of(folder: RunFolder) -> wiring.Setup:
 
 def _environment(folder: RunFolder, state: State) -> RunEnvironment:
     setup = _setup_of(folder)
-    return wiring.environment_of(setup, clusters.site_of(setup, folder), folder, state.facts)
+    return wiring.environment_of(setup, wiring.site_of(setup, folder), folder, state.facts)
 
 
 def can_go_on(state: State) -> bool:
@@ -282,7 +283,7 @@ def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
     may have died before it had noted that. The clock may also have been set.
     """
     setup = _setup_of(folder)
-    until = journal.origin + state.facts.problem.limits.deadline_s + wiring.MARGIN_S
+    until = journal.origin + state.facts.problem.limits.deadline_s + MARGIN_S
     if state.phase is not RunPhase.OVER and abs(setup.until - until) > 1:
         wiring.save(wiring.prolonged(setup, until), folder)
 
@@ -317,4 +318,4 @@ def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
         raise UsageError(f"{folder.run} cannot go on: its deadline has passed{best}")
     setup = _setup_of(folder)
     journal.origin = wall() - state.now
-    wiring.save(wiring.prolonged(setup, wall() + left_s + wiring.MARGIN_S), folder)
+    wiring.save(wiring.prolonged(setup, wall() + left_s + MARGIN_S), folder)

@@ -9,24 +9,22 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import msgspec
 
-from seerd.agent.protocol import Download, Expected, Job
-from seerd.backends.base import Provider
+from seerd.agent.protocol import Download, Job
+from seerd.backends.backend import MARGIN_S, Backend, Site, by_name
+from seerd.backends.base import Quote
 from seerd.core.events import JobFacts, RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError
 from seerd.planning import files
-from seerd.planning.facts import Quote
+from seerd.registry import BACKENDS
 from seerd.runs import added, clusters
-from seerd.runs.clusters import PYTHON, ClusterKind
-from seerd.shell.bundle import agent_for
-from seerd.shell.collecting import Collector, Printed, Source
+from seerd.shell.collecting import Collector
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox
 from seerd.shell.policy import PolicyProcess
@@ -35,23 +33,10 @@ from seerd.shell.source_copy import outputs
 from seerd.spec import project_paths
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
-from seerd.stores.base import Store
+from seerd.stores.base import DataStore, Store
 from seerd.stores.by_address import by_address
-from seerd.stores.s3 import Address
 
-if TYPE_CHECKING:
-    from seerd.backends.ssh.remote import Remote, RemoteMachine
-    from seerd.stores.s3.store import S3Store
-
-GRACE_S = 10.0
 CHECKPOINT_EVERY_S = 10.0
-MARGIN_S = 600.0
-"""Seconds from the deadline until whatever is left of a run switches itself off. That is long after
-every orderly end, and longer than the five minutes before a scheduled power-off in which Linux lets
-nobody log in any more (shutdown(8)).
-"""
-FREE_BYTES = 2 << 30
-"""The least bytes that a healthy instance has free: room for a few checkpoints and logs."""
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -63,93 +48,13 @@ class Setup(msgspec.Struct, frozen=True):
     job: Job  # how agents start trials; where jobs share the run, only what they share
     store: str  # a directory, or s3://bucket/prefix
     until: float  # when the run's URLs and instances end at the latest, seconds since 1970
-    kind: str  # the kind of cluster, as in `clusters.KINDS`
+    kind: str  # its backend, as in `registry.BACKENDS`
     where: Any  # what that kind keeps
     data: tuple[Data, ...] = ()  # what every instance fetches once
     on_end: str = ""  # the shell command that is run here when the run is over; empty: none
     spec_folder: str = ""  # where it is run: the folder of the spec
     export: dict[str, str] = {}  # tracker -> where the run is exported to as it goes on
     jobs: tuple[Job, ...] = ()  # how agents start the trials of each job that shares it
-
-
-class OverSsh(Provider, Protocol):
-    """A provider whose instances are reached over SSH."""
-
-    def machine(self, instance: str) -> RemoteMachine:
-        """Return how to log in to the instance. Raises `ProviderError` if it has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class SentSources:
-    """See `Sources`."""
-
-    provider: OverSsh
-    remote: Remote
-
-    async def send(self, instance: str) -> None:
-        """Send an instance what it lacks. Raises `ProviderError`."""
-        await self.remote.send(self.provider.machine(instance))
-
-    def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
-        """Return what sends one more job's source, too."""
-        sender = self.remote.with_one_more(job)
-
-        async def send(instance: str) -> None:
-            await sender(self.provider.machine(instance))
-
-        return send
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where the instances of a run come from."""
-
-    provider: Provider  # starts and ends them
-    printed: Source | None = None  # fetches what trials print; None: that is in the run's folder
-    sources: SentSources | None = None  # what is sent to them; None: nothing is
-    expected: Expected | None = None  # what a healthy instance has; None: not checked
-    region: str | None = None  # the region of AWS; None: the environment's
-    # lets what is rented from now on end itself later, wall clock, seconds since 1970; None:
-    # nothing is rented
-    prolong: Callable[[float], None] | None = None
-
-
-def remote_of(
-    folder: RunFolder,
-    gpus: int,
-    *,
-    cuda: bool,
-    rented: bool = False,
-    spot: bool = False,
-    weight: float | None = None,
-) -> Remote:
-    """Make the connection to a run's machines over SSH; `AgentOptions` explains the options."""
-    from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
-
-    options = AgentOptions(
-        run=folder.run,
-        gpus=gpus,
-        cuda=cuda,
-        lease_s=RULES.lease_s,
-        grace_s=GRACE_S,
-        power_off=rented,
-        spot=spot,
-        python=PYTHON,
-        weight=weight,
-    )
-    return Remote(Bundle(agent_for(folder.agent), folder.source), options)
-
-
-def site_of(setup: Setup, provider: OverSsh, remote: Remote, region: str | None = None) -> Site:
-    """Make the site of machines that are reached over SSH."""
-
-    async def printed(instance: str, after: float) -> Printed | None:
-        machine = provider.machine(instance)
-        found = await remote.printed(machine, after)
-        return None if found is None else Printed(machine.name, *found)
-
-    expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=True)
-    return Site(provider, printed, SentSources(provider, remote), expected, region)
 
 
 def setup_of(
@@ -171,7 +76,7 @@ def setup_of(
     several, source = jobs or {}, kind.source(folder)
     shared = [one for name, its in several.items() for one in added.below(name, its.train.data)]
     common: dict[str, Any] = {
-        "store": "" if by_address(store).by_urls else store,
+        "store": by_address(store).address,
         "allocations": allocations,
         "threads": quote.threads,
     }
@@ -204,7 +109,7 @@ def setup_of(
     )
 
 
-def started_as(spec: Spec, kind: ClusterKind[Any] | type[ClusterKind[Any]]) -> Job:
+def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
     """Say how agents start the trials of a spec, but for what depends on the run's machines: the
     folder of its source, the store, the numbers of GPUs and threads.
 
@@ -238,9 +143,7 @@ def started_as(spec: Spec, kind: ClusterKind[Any] | type[ClusterKind[Any]]) -> J
 
 def _store_of(spec: Spec, folder: RunFolder) -> str:
     store = spec.cluster.store
-    if store is not None and by_address(store).by_urls:
-        return store
-    return str((folder.store if store is None else Path(store) / folder.run).resolve())
+    return str(folder.store.resolve()) if store is None else by_address(store).of_run(folder.run)
 
 
 def prolonged(setup: Setup, until: float) -> Setup:
@@ -281,16 +184,21 @@ def _setup(told: dict[str, Any]) -> Setup:
     checksum = told.pop("sha256", None)
     if checksum not in (None, _sum(told)):
         raise ValueError("its content is not what its checksum says")
-    kinds = [kind for kind in clusters.KINDS if kind in told]
+    kinds = [kind for kind in BACKENDS if kind in told]
     if len(kinds) != 1:
         raise ValueError("it does not say where the run is")
-    where = _value(told[kinds[0]], clusters.KINDS[kinds[0]].kept_type())
+    where = _value(told[kinds[0]], by_name(kinds[0]).kept_type())
     setup: Setup = _value({**told, "kind": kinds[0], "where": where}, Setup)
     return setup
 
 
 def _value(told: Any, kind: Any) -> Any:
     return msgspec.convert(told, kind, dec_hook=lambda one, value: one(value))
+
+
+def site_of(setup: Setup, folder: RunFolder) -> Site:
+    """Connect the daemon with the instances of a run, new or resumed."""
+    return by_name(setup.kind).site(setup.where, folder, setup.until, RULES.lease_s)
 
 
 def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts) -> RunEnvironment:
@@ -300,7 +208,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
     jobs = [*setup.jobs, *added.starts(folder, _come(setup, facts.jobs))]
     data = RunData(setup, store, folder, site.region, jobs)
     if sources is not None:
-        sources.remote.jobs = lambda: [job.id for job in jobs]
+        sources.of_jobs(lambda: [job.id for job in jobs])
     end = RunsUntil(setup, folder, site, data)
     return RunEnvironment(
         provider=site.provider,
@@ -316,7 +224,7 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
         sources=sources,
         data=None if sources is None else data.downloads,
         collector=None if site.printed is None else Collector(site.printed, folder.instances),
-        uploads=None if sources is None else sources.remote.uploads,
+        uploads=None if sources is None else sources.uploads,
         inbox=Inbox(folder.requests),
         until=end.until,
         prolong=end.prolong,
@@ -338,8 +246,8 @@ class RunData:
         self._region = region
         self._jobs = jobs
         self._store = store
-        in_s3 = isinstance(by_address(setup.store), Address)
-        self._source: S3Store | None = cast("S3Store", store) if in_s3 else None
+        has_data = by_address(setup.store).by_urls
+        self._source = cast("DataStore", store) if has_data else None
 
     async def downloads(self, job: str | None = None) -> list[Download]:
         """List the files, with fresh URLs: for all jobs, or for one that comes while the run goes
@@ -349,8 +257,9 @@ class RunData:
         if not data:
             return []
         if self._source is None:
-            place = Address.parse(data[0].source)
-            self._source = place.store(self._folder.run, self._setup.until, self._region)
+            place = by_address(data[0].source)
+            store = place.store(self._folder.run, self._setup.until, self._region)
+            self._source = cast("DataStore", store)
         source = self._source
         return [file for one in data for file in await source.downloads(one.source, one.to)]
 
@@ -409,7 +318,7 @@ def readable_store(folder: RunFolder) -> Store:
     if folder.store.is_dir():
         return by_address(str(folder.store)).store(folder.run, 0.0, None)
     setup = load(folder)
-    return store_of(setup, folder.run, clusters.site_of(setup, folder).region)
+    return store_of(setup, folder.run, site_of(setup, folder).region)
 
 
 def store_of(setup: Setup, run: str, region: str | None) -> Store:

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from seerd.backends.base import Printed, Printer
 
 LOOK_S = 30.0
 """How often machines with trials on them are asked, seconds. They are also asked when an attempt
@@ -30,28 +31,12 @@ UNUSUAL = re.compile(r"^\.|[^A-Za-z0-9._@:-]")
 NAME = re.compile(rf"trials/t[0-9]{{4,9}}/[0-9]{{1,9}}/logs/(?:{PART}/){{0,5}}{PART}")
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """What one machine has answered."""
-
-    place: str  # the machine's name
-    logs: Mapping[str, bytes]  # the last bytes of each log that has changed, by its name
-    until: float  # the moment from which to ask the next time, by the machine's clock
-    more: bool = False  # whether more logs have changed, so that the next time is now
-
-
-Source = Callable[[str, float], Awaitable[Printed | None]]
-"""Asks the machine of an instance for what was printed after a moment of its clock (seconds since
-1970); None if it cannot be asked now. Raises `ProviderError`.
-"""
-
-
 class Collector:
     """Collects logs into `folder`: a subfolder for each machine, laid out as if the trials had run
     here.
     """
 
-    def __init__(self, source: Source, folder: Path) -> None:
+    def __init__(self, source: Printer, folder: Path) -> None:
         self._source = source
         self._folder = folder
         self._after: dict[str, float] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import Sharing
 from seerd.spec import values as v
-from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster
+from seerd.spec.clusters import cluster_of
 from seerd.spec.dicts import toml_of
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.spec import Spec, SpecLimits, load_spec, store_of
@@ -119,7 +119,7 @@ def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]
     own = [one for one in given if one.key.startswith(FROM_THE_GROUP)]
     document = reader.document(own)
     values = reader.sections(document, GROUP, beside="job")
-    cluster = _cluster(values, store_of(values.get("cluster.store"), folder, reader))
+    cluster = cluster_of(values, store_of(values.get("cluster.store"), folder, reader))
     limits = SpecLimits(*(values.get(f"limits.{key}") for key in LIMITS))
     rest = [one for one in given if one not in own]
     jobs = _jobs(reader, document.get("job"), folder, rest)
@@ -140,16 +140,6 @@ def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]
 
 
 LIMITS = ("deadline", "budget", "cost", "max_gpus")
-
-
-def _cluster(values: dict[str, Any], store: str | None) -> Cluster:
-    kind = CLUSTERS[values.get("cluster.provider", "local")]
-    own: Any = {
-        key: values[name]
-        for key in CLUSTER_KEYS[kind.provider]
-        if (name := f"cluster.{key}") in values
-    }
-    return kind(store=store, **own)
 
 
 def _jobs(

@@ -20,15 +20,16 @@ from seerd.planner.model import MetricConstraint, Mode, PolicyParams
 from seerd.planner.parameter import listed
 from seerd.planner.policy import POLICIES
 from seerd.planner.space import Space
+from seerd.registry import STORES, WRITTEN, scheme_of
 from seerd.spec import program
 from seerd.spec import values as v
-from seerd.spec.clusters import CLUSTER_KEYS, CLUSTERS, Cluster, LocalCluster
+from seerd.spec.clusters import cluster_of
 from seerd.spec.dicts import THE_DICT, toml_of
 from seerd.spec.guesses import guesses
+from seerd.spec.keys import BackendKeys
 from seerd.spec.observed import observed
 from seerd.spec.reaching import LOADS, SEERD, misread, shown, shows, unplaced
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
-from seerd.spec.stores import SCHEMES, WRITTEN, scheme_of
 from seerd.spec.targets import paths_of
 
 
@@ -97,7 +98,7 @@ class Spec:
     t_min_s: float | None  # the shortest first round, as given; None: the measured time decides
     like: tuple[str, ...]  # earlier runs to learn from, as the person named them
     limits: SpecLimits  # the limits as far as they are given
-    cluster: Cluster  # where trials run
+    cluster: BackendKeys  # where trials run
     folder: Path  # the folder of its file
     text: str  # the text of its file; with overrides, the whole spec as TOML
     on_end: str = ""  # the shell command that is run here when the run is over; empty: none
@@ -250,13 +251,8 @@ def require_limits(spec: Spec, minimize: str | None = None) -> None:
 
 def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader: Reader) -> Spec:
     get = values.get
-    kind = CLUSTERS[get("cluster.provider", "local")]
     policy = _policy(get, space, reader)
-    own: Any = {
-        key: values[name]
-        for key in CLUSTER_KEYS[kind.provider]
-        if (name := f"cluster.{key}") in values
-    }
+    cluster = cluster_of(values, store_of(get("cluster.store"), folder, reader))
     return Spec(
         name=get(
             "name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")
@@ -268,7 +264,7 @@ def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader
             get("metric.smooth", 1),
             get("metric.constraint", ()),
         ),
-        train=_train(get, folder, reader, space, here=kind is LocalCluster),
+        train=_train(get, folder, reader, space, here=cluster.here),
         space=space,
         policy=policy,
         t_min_s=get("policy.t_min"),
@@ -276,7 +272,7 @@ def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader
         limits=SpecLimits(
             get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")
         ),
-        cluster=kind(store=store_of(get("cluster.store"), folder, reader), **own),
+        cluster=cluster,
         folder=folder,
         text=text,
         on_end=get("on_end", ""),
@@ -409,7 +405,7 @@ def _look_for(script: str, source: Path, get: Get, reader: Reader, *, here: bool
 
 def store_of(store: str | None, folder: Path, reader: Reader) -> str | None:
     """Resolve where checkpoints are kept, a directory or an address; note what is wrong."""
-    if store is None or (scheme := scheme_of(store)) in SCHEMES:
+    if store is None or ((scheme := scheme_of(store)) and scheme in STORES):
         return store
     if scheme:
         reader.wrong("cluster.store", store, f"a directory or {WRITTEN} is allowed")

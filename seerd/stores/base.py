@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from seerd.agent.manifest import CheckpointError, Manifest
-from seerd.agent.protocol import Ask, Grant, Parts
+from seerd.agent.protocol import Ask, Download, Grant, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Trouble:
 
     what: str  # the cause, for a person
     action: str = ""  # the permission that is missing; empty if the cause is another one
+    said: str = ""  # the store's own words; empty: it has said nothing
 
 
 class Store(Protocol):
@@ -93,6 +94,15 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close all connections."""
+
+
+class DataStore(Store, Protocol):
+    """A store that can also hold what trials read."""
+
+    async def downloads(self, source: str, to: str) -> list[Download]:
+        """List every object below an address, or the one that it names, with URLs to fetch them
+        into the folder `to`. Raises `StoreError` if there is none.
+        """
 
 
 def slot_name(attempt: int, number: int) -> str:

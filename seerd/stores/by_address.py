@@ -1,7 +1,7 @@
 """Which kind of store an address means. All that differs by kind before a store is open is here.
 
-The one rule: a new kind is a module or folder beside this file, with a class that is a
-`StorePlace`, and a line in `seerd/spec/stores.py`.
+The one rule: a new kind is a folder with an `at` that returns a `StorePlace`, and a line in
+`seerd/registry.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from seerd.errors import StoreError
-from seerd.spec.stores import SCHEMES, WRITTEN, scheme_of
+from seerd.registry import STORES, WRITTEN, scheme_of
 
 if TYPE_CHECKING:
     from seerd.stores.base import Store, Trouble
-
-DIRECTORY = "seerd.stores.directory"
 
 
 class StorePlace(Protocol):
@@ -23,7 +21,16 @@ class StorePlace(Protocol):
 
     @property
     def by_urls(self) -> bool:
-        """Whether agents reach it by presigned URLs, from any machine; else by its path."""
+        """Whether agents reach it by presigned URLs, from any machine; else by its path. A store
+        with URLs can also hold the data of trials: it is a `DataStore`.
+        """
+
+    def of_run(self, run: str) -> str:
+        """Return the address of a run's own store."""
+
+    @property
+    def address(self) -> str:
+        """Where agents find it: a directory; empty if presigned URLs are their only way there."""
 
     def store(self, run: str, expires: float, region: str | None) -> Store:
         """Return the store of a run.
@@ -35,6 +42,9 @@ class StorePlace(Protocol):
     async def troubles(self, region: str | None) -> list[Trouble]:
         """Try everything that a run will do there; return what cannot be done."""
 
+    async def data_troubles(self, region: str | None) -> list[Trouble]:
+        """Return why trials' data cannot be read from there."""
+
     def what_stays(self) -> str:
         """Say what is left there when a run is removed; empty: nothing."""
 
@@ -42,7 +52,6 @@ class StorePlace(Protocol):
 def by_address(address: str) -> StorePlace:
     """Return the place that this address names. Raises `StoreError` if it names none."""
     scheme = scheme_of(address)
-    if scheme and scheme not in SCHEMES:
+    if scheme not in STORES:
         raise StoreError(f"{address} is no place for checkpoints: {WRITTEN} or a directory is one")
-    module = SCHEMES[scheme].module if scheme else DIRECTORY
-    return cast("StorePlace", import_module(module).at(address))
+    return cast("StorePlace", import_module(STORES[scheme].module).at(address))

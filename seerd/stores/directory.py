@@ -37,6 +37,10 @@ class DirectoryStore:
         """The folder's absolute path."""
         return str(self.folder.resolve())
 
+    def of_run(self, run: str) -> str:
+        """Return the path of a folder with the run's name."""
+        return str((self.folder / run).resolve())
+
     def store(self, run: str, expires: float, region: str | None) -> DirectoryStore:
         """See `by_address.StorePlace`."""
         return self
@@ -44,6 +48,10 @@ class DirectoryStore:
     async def troubles(self, region: str | None) -> list[Trouble]:
         """Return none: the machines that use it are asked."""
         return []
+
+    async def data_troubles(self, region: str | None) -> list[Trouble]:
+        """Return that there is no data in directories: the machines have those by themselves."""
+        return [Trouble(f"{self.folder} is no address of data")]
 
     def what_stays(self) -> str:
         """Return nothing: it is removed with the run."""

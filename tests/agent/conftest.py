@@ -14,7 +14,7 @@ import pytest
 
 from bench.testbed.agents import Rig
 from seerd.agent import host
-from seerd.shell.bundle import build_agent
+from seerd.backends.bundle import build_agent
 from tests.s3front import moto_port, s3
 
 __all__ = ["moto_port", "s3"]

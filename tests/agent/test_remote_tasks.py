@@ -26,7 +26,7 @@ from seerd.agent import host, remote_tasks
 from seerd.agent.library import FOLDER
 from seerd.agent.protocol import VERSION, Hello, Welcome
 from seerd.agent.wire import decode, encode
-from seerd.shell.bundle import build_agent
+from seerd.backends.bundle import build_agent
 from tests.agent.forks import Say, in_a_fork
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

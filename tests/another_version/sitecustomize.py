@@ -22,12 +22,12 @@ def another_version() -> None:
 
     own = seerd.agent.protocol.VERSION
     seerd.agent.protocol.VERSION = int(SPEAKS or own)
+    import seerd.backends.bundle
     import seerd.core.placement
     import seerd.core.rules
     import seerd.planner.caching
     import seerd.planner.draws
     import seerd.planner.rungs
-    import seerd.shell.bundle
 
     rules = seerd.core.rules
     rules.RULES = dataclasses.replace(  # type: ignore[misc]
@@ -44,7 +44,7 @@ def another_version() -> None:
     )
     seerd.planner.rungs.Rung.among_the_best = lambda rung, place, eta: True  # type: ignore[method-assign]
     seerd.core.placement._neighbours = lambda free, count: tuple(sorted(free)[-count:])
-    bundle = seerd.shell.bundle
+    bundle = seerd.backends.bundle
     modules = bundle._modules
     bundle._modules = lambda: {name: other(source, own) for name, source in modules().items()}
 

@@ -23,7 +23,6 @@ from seerd.aws import (
     prices,
     quotas,
     rights,
-    sweeping,
     types,
 )
 from seerd.aws.cloud import Cloud, Lifetime
@@ -33,8 +32,10 @@ from seerd.aws.instances import EndedInstance, SeenInstance, Volume
 from seerd.aws.network import Rule, SecurityGroup, Subnet
 from seerd.aws.prices import Price
 from seerd.aws.quotas import Quota
-from seerd.aws.sweeping import Found, Left
 from seerd.aws.types import Ec2Type
+from seerd.backends.ec2 import sweeping
+from seerd.backends.sweeping import Found, Left
+from seerd.planner.clouds import INSTANCE_TYPES
 from tests.aws.scripted import cloud_of, played, raised
 from tests.faults.ec2 import refusal
 from tests.faults.timeline import EPOCH
@@ -323,7 +324,8 @@ def test_what_was_left_behind_is_told_oldest_first_and_what_ends_apart() -> None
     )
     found, _ = played(sweeping.find(cloud, ME))
     old = Left("instance", "i-old", "r1", "digits", "noon", "stopped", "p3.2xlarge", 7200.0)
-    young = Left("instance", "i-young", "r1", "", "", "running", "g4dn.xlarge", 10.0)
+    price = INSTANCE_TYPES["g4dn.xlarge"].usd_per_h
+    young = Left("instance", "i-young", "r1", "", "", "running", "g4dn.xlarge", 10.0, price)
     free = Left("volume", "vol-free", "r1", "digits", "noon", "available", "8 GB", 50.0)
     assert found == Found([old, free, young], ["i-ending", "vol-ending"])
     assert "2.0h old" in str(old)

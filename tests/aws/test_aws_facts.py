@@ -16,11 +16,12 @@ from botocore import exceptions as boto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.aws import identity, images, prices, quotas, sweeping, types
+from seerd.aws import identity, images, prices, quotas, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind, kind_of, told
 from seerd.aws.images import Image
 from seerd.aws.lanes import LONGEST_S, Retries, longest_wait_s
+from seerd.backends.ec2 import sweeping
 from seerd.errors import CloudError
 from tests.aws.front import REGION, Fault, Front, front
 from tests.aws.kit import linux

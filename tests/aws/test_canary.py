@@ -30,6 +30,7 @@ from seerd.aws.errors import AwsError, ErrorKind, kind_of
 from seerd.aws.policy import Needs, canary_policy, policy
 from seerd.aws.userdata import POWER
 from seerd.backends.ec2 import fleet as ec2_fleet
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.commands import canary
 from seerd.commands.canary import inside, launching, planned, refusals, storage, terminals
 from seerd.commands.canary.expedition import Flown
@@ -57,7 +58,6 @@ from seerd.commands.canary.report import canary_view, kept_times, report_json
 from seerd.commands.common import SpecOptions
 from seerd.errors import CapError, UsageError
 from seerd.shell.home import Home
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec, load_spec
 from tests.aws.iam_lint import lint
 
@@ -639,7 +639,7 @@ def test_the_policy_of_the_canary_has_no_mistake(image: str) -> None:
 def spec_of(**changed: Any) -> Spec:
     """The example's spec, with these keys of `[cluster]`."""
     spec = load_spec(ROOT / "examples" / "aws" / "spec.toml", [])
-    assert isinstance(spec.cluster, Ec2Cluster)
+    assert isinstance(spec.cluster, Ec2Keys)
     cluster = replace(spec.cluster, region="us-east-1", **changed)
     return replace(spec, cluster=cluster)
 
@@ -647,7 +647,7 @@ def spec_of(**changed: Any) -> Spec:
 def plan_of(home: Path, spec: Spec | None = None) -> CanaryPlan:
     """A canary with a GPU that may fly."""
     spec = spec or spec_of()
-    assert isinstance(spec.cluster, Ec2Cluster)
+    assert isinstance(spec.cluster, Ec2Keys)
     return CanaryPlan(
         spec=spec,
         cluster=spec.cluster,

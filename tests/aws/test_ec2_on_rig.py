@@ -15,10 +15,10 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.instances import MOST_VALUES, find, find_among
 from seerd.aws.userdata import FIRMWARE_S, LOOK_S
+from seerd.backends.bundle import build_agent
 from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.errors import LaunchError
-from seerd.shell.bundle import build_agent
 
 RUN = "2026-11-20-rig"
 WITHIN_S = 3.0

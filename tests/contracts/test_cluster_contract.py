@@ -15,13 +15,14 @@ from pathlib import Path
 import boto3
 import pytest
 
+from seerd.backends.backend import MARGIN_S, Backend, by_name
 from seerd.commands.profiling import profiling_spec
 from seerd.errors import UsageError
 from seerd.planning import plans
 from seerd.planning.facts import most_gpus
 from seerd.planning.machine import this_machine
+from seerd.registry import BACKENDS
 from seerd.runs import clusters, runs, wiring
-from seerd.runs.clusters import ClusterKind
 from seerd.runs.wiring import Setup
 from seerd.shell.home import Home, RunFolder
 from seerd.spec.clusters import CLUSTER_KEYS
@@ -78,7 +79,7 @@ def known(folder: Path, server: Sshd) -> str:
     return f'{{ address = "127.0.0.1", user = "{user}", port = {server.port}, slots = 2 }}'
 
 
-@pytest.fixture(params=sorted(clusters.KINDS))
+@pytest.fixture(params=sorted(BACKENDS))
 def made(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Made]:
@@ -107,14 +108,14 @@ def begun(made: Made) -> RunFolder:
     """The folder of a run that `seerd run` would begin now."""
     place = clusters.quoted(made.spec, made.home)
     planned = plans.of_spec(made.spec, place)
-    clusters.of(made.spec).check_quota(planned)
+    clusters.check_quota(made.spec, planned)
     folder, state = runs.create(made.spec, planned, made.home, 1.8e9, place.quote)
     assert state.facts.cluster.billing == ("rented" if made.spec.cluster.rented else "held")
     return folder
 
 
 def test_every_kind_that_a_spec_may_name_is_here() -> None:
-    assert sorted(clusters.KINDS) == sorted(CLUSTER_KEYS)
+    assert sorted(BACKENDS) == sorted(CLUSTER_KEYS)
 
 
 def test_what_is_offered_is_what_is_quoted(made: Made) -> None:
@@ -160,7 +161,7 @@ def test_what_a_run_keeps_is_read_back_as_it_was(made: Made) -> None:
     wiring.save(setup, folder)
     assert wiring.load(folder) == setup
     assert setup.kind == made.kind
-    assert setup.until == 1.8e9 + 1200 + wiring.MARGIN_S
+    assert setup.until == 1.8e9 + 1200 + MARGIN_S
     later = wiring.prolonged(setup, setup.until + 60)
     assert (later.until, later.kind) == (setup.until + 60, setup.kind)
 
@@ -168,7 +169,7 @@ def test_what_a_run_keeps_is_read_back_as_it_was(made: Made) -> None:
 def test_its_instances_can_be_had_and_none_is_left(made: Made) -> None:
     """As a resumed run finds them: from its folder alone."""
     folder = begun(made)
-    site = clusters.site_of(wiring.load(folder), folder)
+    site = wiring.site_of(wiring.load(folder), folder)
     assert (site.printed is None) == (site.expected is None) == (made.kind == "local")
 
     async def live() -> None:
@@ -270,6 +271,6 @@ def test_what_earlier_versions_kept_of_other_machines_is_read(tmp_path: Path, ki
 
 
 def test_the_protocol_is_all_that_kinds_have_in_common() -> None:
-    public = {name for name in vars(ClusterKind) if not name.startswith("_")}
-    for kind in clusters.KINDS.values():
+    public = {name for name in vars(Backend) if not name.startswith("_")}
+    for kind in map(by_name, BACKENDS):
         assert {name for name in vars(kind) if not name.startswith("_")} <= public

@@ -23,8 +23,10 @@ import msgspec
 from seerd import clock
 from seerd.agent.protocol import Expected, Job
 from seerd.aws import lanes
+from seerd.backends.backend import MARGIN_S
 from seerd.backends.ec2.provider import Ec2Provider
 from seerd.backends.ec2.request import Ec2Settings
+from seerd.backends.ssh.site import SentSources
 from seerd.core.commands import AnyCommand
 from seerd.core.events import RunStarted
 from seerd.core.incumbent import sign_of
@@ -35,7 +37,6 @@ from seerd.planner.model import Limits, Mode
 from seerd.planning.extending import RunSoFar, extension
 from seerd.runs.reading import replay
 from seerd.runs.runs import _take_up_clock, lacks_its_model
-from seerd.runs.wiring import MARGIN_S, SentSources
 from seerd.shell.daemon import Daemon
 from seerd.shell.inbox import (
     ExtendRequest,

@@ -75,7 +75,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def setup() -> bytes:
     from seerd.agent.protocol import Job
-    from seerd.planning.facts import MachineSlots
+    from seerd.backends.local.backend import MachineSlots
 
     job = Job(
         "source",

@@ -24,10 +24,10 @@ from bench.testbed.rig import Rig, RigInstance
 from bench.testbed.rig.guest import until
 from bench.testbed.rig.machines import CGROUPS
 from seerd.aws.keys import Keys
+from seerd.backends.bundle import build_agent
 from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.errors import LaunchError
-from seerd.shell.bundle import build_agent
 
 BOOT_S = 150.0
 """The most seconds that a boot may take; beside much else on two cores it takes half a minute."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from seerd.shell.bundle import build_agent
+from seerd.backends.bundle import build_agent
 
 
 def test_the_agent_s_zip_is_the_same_every_time_and_runs(tmp_path: Path) -> None:
@@ -15,8 +15,8 @@ def test_the_agent_s_zip_is_the_same_every_time_and_runs(tmp_path: Path) -> None
     build_agent(second)
     assert first.read_bytes() == second.read_bytes()
     elsewhere = (
-        "import seerd.agent.serve, seerd.shell.bundle, sys, pathlib; "
-        "seerd.shell.bundle.build_agent(pathlib.Path(sys.argv[1]))"
+        "import seerd.agent.serve, seerd.backends.bundle, sys, pathlib; "
+        "seerd.backends.bundle.build_agent(pathlib.Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", elsewhere, second], check=True)
     assert first.read_bytes() == second.read_bytes(), "whatever else is in memory"

@@ -11,8 +11,9 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from seerd.backends.base import Printed
 from seerd.errors import ProviderError
-from seerd.shell.collecting import LAST_S, MOST_AT_ONCE, MOST_FILES, Collector, Printed
+from seerd.shell.collecting import LAST_S, MOST_AT_ONCE, MOST_FILES, Collector
 
 LOG = "trials/t0001/1/logs/launcher.log"
 NAMES = (

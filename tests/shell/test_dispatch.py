@@ -20,7 +20,7 @@ import pytest
 
 from seerd.agent.protocol import VERSION, Hello, Prepare, Prepared, Refused, Shutdown, Welcome
 from seerd.agent.wire import decode, encode
-from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span
+from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Printed, Span
 from seerd.clock import RunClock, unlimited
 from seerd.core.commands import AskPolicy, Launch, Publish, SetTimer, StopTrial, Terminate
 from seerd.core.events import (
@@ -41,7 +41,7 @@ from seerd.core.events import (
 )
 from seerd.errors import LaunchError, ProviderError, StoreError
 from seerd.planner.model import PlannedJob
-from seerd.shell.collecting import Collector, Printed
+from seerd.shell.collecting import Collector
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.inbox import (
     AddRequest,

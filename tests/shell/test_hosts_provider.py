@@ -15,10 +15,10 @@ import pytest
 from seerd.agent.protocol import VERSION, Hello, Welcome
 from seerd.agent.wire import decode, encode
 from seerd.backends.base import Connection, Provider, Span
+from seerd.backends.bundle import build_agent
 from seerd.backends.hosts.provider import HostsProvider, SshHost
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.errors import CloudError, LaunchError, ProviderError
-from seerd.shell.bundle import build_agent
 from tests.shell.sshd import Sshd, agents, sshds, until
 
 USER = getpass.getuser()

@@ -15,10 +15,10 @@ import pytest
 
 from seerd.agent import host
 from seerd.backends.base import Span
+from seerd.backends.bundle import build_agent
 from seerd.backends.local import provider as local
 from seerd.backends.local.provider import LocalProvider
 from seerd.errors import ProviderError
-from seerd.shell.bundle import build_agent
 
 INSTANCE = "local-1"
 

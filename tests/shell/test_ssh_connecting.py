@@ -14,6 +14,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from seerd.backends.bundle import build_agent
 from seerd.backends.ssh.connecting import (
     RemoteMachine,
     UnreachableError,
@@ -22,7 +23,6 @@ from seerd.backends.ssh.connecting import (
 )
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.errors import ProviderError
-from seerd.shell.bundle import build_agent
 from tests.shell.sshd import Sshd, free_port, new_key, sshds, until
 
 OPTIONS = AgentOptions("digits-1", 2, False, 60.0, 5.0, False, False, "python3")

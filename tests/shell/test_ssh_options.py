@@ -16,11 +16,11 @@ import pytest
 from seerd import agent
 from seerd.agent.protocol import MAX_LINE, VERSION, Download, Downloads
 from seerd.agent.wire import encode
+from seerd.backends import bundle
 from seerd.backends.ssh import remote
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.backends.ssh.remote import AgentOptions, _named, _Patience, _unpacked
 from seerd.planner.model import Report
-from seerd.shell import bundle
 from seerd.shell.policy_main import KnownTrial
 from seerd.shell.policy_wire import TrialNews
 from seerd.stores.data import chunks

@@ -34,9 +34,9 @@ from seerd.agent.protocol import (
     Welcome,
 )
 from seerd.agent.wire import decode, encode
+from seerd.backends.bundle import build_agent
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.errors import ProviderError
-from seerd.shell.bundle import build_agent
 from tests.shell.sshd import Sshd, agents, sshds, until
 
 SCRIPT = """

@@ -29,7 +29,8 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.identity import introduce, owner_of
 from seerd.aws.images import Image
 from seerd.aws.policy import canary_policy
-from seerd.commands import doctor
+from seerd.backends.ec2.doctor import needs_of
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.commands.canary.expedition import Flown, fly
 from seerd.commands.canary.flock import SMALL, CanaryPlan
 from seerd.commands.canary.outcome import (
@@ -48,7 +49,7 @@ from seerd.commands.giving_back import audible, teller, until_signal
 from seerd.errors import CloudError, InterruptedCanaryError, UsageError
 from seerd.planning import cloud_times
 from seerd.planning.cloud_times import KeptTimes
-from seerd.runs.clusters import to_rent
+from seerd.runs.clusters import rented, with_command
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
 from seerd.stores.s3 import Address
@@ -119,9 +120,9 @@ async def planned(spec: Spec, asked: SpecOptions, home: Home, *, gpu: bool) -> C
     """Plan what will be rented. Raises `UsageError`, `CloudError`, and `CapError` if it might cost
     too much.
     """
-    kind = to_rent(spec, "a canary is")
+    kind = with_command(spec, "canary")
     kind.check(spec)
-    cluster = kind.cluster
+    cluster: Ec2Keys = kind.keys
     for folder in ("clouds", "canaries"):
         _check_writable(home.path / folder)
     async with Cloud(cluster.region) as cloud:
@@ -273,4 +274,4 @@ def _person() -> Iterator[str]:
 
 
 async def _policy_of(spec: Spec) -> dict[str, Any]:
-    return canary_policy(await doctor.needs_of(spec), SESSION)
+    return canary_policy(await needs_of(spec, rented(spec).keys), SESSION)

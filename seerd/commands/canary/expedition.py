@@ -20,6 +20,8 @@ import msgspec
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.policy import policy
+from seerd.backends.backend import PYTHON
+from seerd.backends.ec2.doctor import needs_of
 from seerd.clock import wall
 from seerd.commands import doctor
 from seerd.commands.canary import endings, inside, refusals, storage, terminals
@@ -50,7 +52,6 @@ from seerd.commands.canary.outcome import (
 )
 from seerd.commands.giving_back import to_its_end
 from seerd.errors import InterruptedCanaryError, ProviderError, SeerdError
-from seerd.runs.clusters import PYTHON
 
 TORCH = "import torch; print(torch.cuda.is_available())"
 
@@ -158,7 +159,7 @@ async def _doctor(plan: CanaryPlan) -> list[CheckOutcome]:
 
 
 async def _printed_policy(plan: CanaryPlan) -> list[CheckOutcome]:
-    document = policy(await doctor.needs_of(plan.spec))
+    document = policy(await needs_of(plan.spec, plan.cluster))
     changes = [word for one in plan.asked.set_ or [] for word in ("--set", one)]
     home = ["--home", str(plan.home.path)]
     words = ["doctor", str(plan.asked.path), *changes, *home, "--json"]

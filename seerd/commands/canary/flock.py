@@ -10,11 +10,15 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from seerd.aws.errors import AwsError
+from seerd.backends.backend import GRACE_S, PYTHON
 from seerd.backends.base import Leftovers
+from seerd.backends.bundle import build_agent
+from seerd.backends.ec2.backend import settings_of
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.clock import wall
@@ -24,11 +28,7 @@ from seerd.commands.canary.launching import Watched, WatchedCloud, WatchedDoor
 from seerd.commands.canary.outcome import LONGEST_S, Book, CanaryRental, CheckOutcome
 from seerd.commands.common import SpecOptions
 from seerd.errors import SeerdError
-from seerd.runs.clusters import PYTHON, settings_of
-from seerd.runs.wiring import GRACE_S
-from seerd.shell.bundle import build_agent
 from seerd.shell.home import Home
-from seerd.spec.clusters import Ec2Cluster
 from seerd.spec.spec import Spec
 from seerd.telling.summary import nothing_left
 
@@ -46,7 +46,7 @@ class CanaryPlan:
     """A canary that may fly."""
 
     spec: Spec
-    cluster: Ec2Cluster  # the spec's cluster
+    cluster: Ec2Keys  # the spec's cluster
     asked: SpecOptions  # how the spec was named, and what is changed in it
     home: Home  # the folder of all runs
     run: str  # the tag of its instances
@@ -107,7 +107,7 @@ class Flock:
 def _settings(
     plan: CanaryPlan, run: str, rental: CanaryRental, hard_end: float, keys: Path, *, gpu: bool
 ) -> Ec2Settings:
-    settings = settings_of(
+    return settings_of(
         plan.cluster,
         run=run,
         name=plan.spec.name,
@@ -115,9 +115,6 @@ def _settings(
         gpus=1,
         keys=keys,
         hard_end=hard_end,
-    )
-    return replace(
-        settings,
         instance_types=(rental.type,),
         market="on-demand",
         boot_s=min(BOOT_S, plan.cluster.boot_s),

@@ -23,6 +23,7 @@ class Address:
     prefix: str
 
     by_urls: ClassVar[bool] = True
+    address: ClassVar[str] = ""
 
     @classmethod
     def parse(cls, text: str) -> Address:
@@ -61,6 +62,10 @@ class Address:
             )
         return "/".join(parts)
 
+    def of_run(self, run: str) -> str:
+        """Return this address: runs have a prefix each."""
+        return str(self)
+
     def store(self, run: str, expires: float, region: str | None) -> S3Store:
         """See `by_address.StorePlace`."""
         from seerd.stores.s3.store import S3Store
@@ -72,6 +77,12 @@ class Address:
         from seerd.stores.s3.rights import check_store
 
         return await check_store(str(self), region)
+
+    async def data_troubles(self, region: str | None) -> list[Trouble]:
+        """See `by_address.StorePlace`."""
+        from seerd.stores.s3.rights import check_data
+
+        return await check_data(str(self), region)
 
     def what_stays(self) -> str:
         """See `by_address.StorePlace`."""

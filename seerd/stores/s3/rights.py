@@ -14,7 +14,7 @@ from typing import Any
 from seerd.errors import CloudError, SeerdError, StoreError
 from seerd.stores.base import Trouble
 from seerd.stores.s3 import Address
-from seerd.stores.s3.client import Clients, plain
+from seerd.stores.s3.client import SAYS, Clients, plain
 
 
 class _Probe:
@@ -32,7 +32,7 @@ class _Probe:
             with plain(action, CloudError):
                 return await call()
         except CloudError as error:
-            self.troubles.append(Trouble(str(error), action))
+            self.troubles.append(Trouble(str(error), action, str(error).partition(SAYS)[2]))
         except StoreError as error:
             self.troubles.append(Trouble(str(error)))
         return None
@@ -81,7 +81,8 @@ async def check_data(source: str, region: str | None) -> list[Trouble]:
             return [] if found.get("IsTruncated") else [Trouble(f"there is nothing at {at}")]
         await probe.ask("s3:GetObject", lambda: client.head_object(Bucket=at.bucket, Key=keys[0]))
     except SeerdError as error:
-        return [Trouble(str(error), "s3:ListBucket" if isinstance(error, CloudError) else "")]
+        action = "s3:ListBucket" if isinstance(error, CloudError) else ""
+        return [Trouble(str(error), action, str(error).partition(SAYS)[2])]
     else:
         return probe.troubles
     finally:

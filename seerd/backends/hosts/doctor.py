@@ -16,15 +16,13 @@ from typing import Any
 import asyncssh
 
 from seerd.agent.needs import needs_torch
+from seerd.backends import stored
+from seerd.backends.backend import FREE_BYTES, PYTHON
+from seerd.backends.examining import Case, Finding, Level
+from seerd.backends.hosts.backend import hosts_of
+from seerd.backends.hosts.keys import HostsKeys
 from seerd.backends.hosts.provider import SshHost
 from seerd.backends.ssh.connecting import UnreachableError, open_connection
-from seerd.commands.doctor import store
-from seerd.commands.doctor.case import Case, peak_of
-from seerd.commands.doctor.finding import Finding, Level
-from seerd.runs.clusters import PYTHON, hosts_of
-from seerd.runs.wiring import FREE_BYTES
-from seerd.spec.clusters import HostsCluster
-from seerd.spec.spec import Train
 from seerd.stores.by_address import by_address
 from seerd.units import count
 
@@ -63,25 +61,21 @@ class _Wanted:
     store: str  # the directory of the checkpoint store; empty: it is in S3
 
 
-async def of_cluster(case: Case, cluster: HostsCluster) -> list[Finding]:
+async def examined(case: Case, keys: HostsKeys) -> list[Finding]:
     """Check what a plan wants, every host, and the checkpoint store if it is in S3."""
-    return [peak_of(case)[1], *await _hosts(case.spec.train, cluster)]
-
-
-async def _hosts(train: Train, cluster: HostsCluster) -> list[Finding]:
-    kept = cluster.store or ""
+    train, kept = case.spec.train, keys.store or ""
     python = train.python or PYTHON
     is_there = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))
     asks = is_there and needs_torch(train.launcher, train.source / train.script)
-    wanted = _Wanted(python if asks else "", "" if kept and by_address(kept).by_urls else kept)
+    wanted = _Wanted(python if asks else "", by_address(kept).address if kept else "")
     few = asyncio.Semaphore(AT_ONCE)
 
     async def look(host: SshHost) -> Finding:
         async with few:
             return await _look(host, wanted)
 
-    found = list(await asyncio.gather(*map(look, hosts_of(cluster))))
-    return found + await store.findings(kept, train.data, None)
+    hosts = await asyncio.gather(*map(look, hosts_of(keys)))
+    return [case.peak(None)[1], *hosts, *await stored.findings(kept, train.data, None)]
 
 
 async def _look(host: SshHost, wanted: _Wanted) -> Finding:
@@ -97,22 +91,13 @@ async def _look(host: SshHost, wanted: _Wanted) -> Finding:
             done = await connection.run(command, input=SCRIPT)
         if done.returncode:
             last = (str(done.stderr).strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-            return Finding(
-                check,
-                "problem",
-                f"python3 does not run there: {last}",
-                "install Python 3.9 or newer on it",
-            )
-        return _judged(
-            check, host, wanted, json.loads(str(done.stdout).strip().splitlines()[-1]), before
-        )
+            why = f"python3 does not run there: {last}"
+            return Finding(check, "problem", why, "install Python 3.9 or newer on it")
+        answer = json.loads(str(done.stdout).strip().splitlines()[-1])
+        return _judged(check, host, wanted, answer, before)
     except TimeoutError:
-        return Finding(
-            check,
-            "problem",
-            f"it let us in, but did not answer within {ASKING_S:g}s",
-            "look at its load",
-        )
+        why = f"it let us in, but did not answer within {ASKING_S:g}s"
+        return Finding(check, "problem", why, "look at its load")
     except (OSError, asyncssh.Error, ValueError, IndexError) as error:
         return Finding(check, "problem", f"it let us in, but cannot be asked: {error}")
     finally:
@@ -123,64 +108,47 @@ def _judged(
     check: str, host: SshHost, wanted: _Wanted, said: dict[str, Any], before: float
 ) -> Finding:
     """Judge a host by its answer: all that is wrong in one finding, with the worst level."""
-    wrong: list[tuple[Level, str]] = [*_of_gpus(host, said), *_of_torch(host, said, wanted)]
+    wrong = [*_of_gpus(host, said), *_of_torch(host, said, wanted)]
     python = ".".join(map(str, said["python"]))
     if tuple(said["python"][:2]) < OLDEST:
-        wrong.append(("problem", f"its python3 is {python}; the agent needs 3.9"))
+        wrong.append(f"its python3 is {python}; the agent needs 3.9")
     if said["free"] < FREE_BYTES:
-        wrong.append(
-            ("problem", f"{said['free'] / 2**30:.1f} GiB free in its home folder; 2 GiB are needed")
-        )
+        free_gib = said["free"] / 2**30
+        wrong.append(f"{free_gib:.1f} GiB free in its home folder; 2 GiB are needed")
     if said["store"] is False:
-        wrong.append(
-            ("problem", f"the store {wanted.store} is not there, or cannot be written there")
-        )
+        wrong.append(f"the store {wanted.store} is not there, or cannot be written there")
+    level: Level = "problem" if wrong else "warning"
     off_s = said["at"] - before
     if abs(off_s) > CLOCK_S:
-        wrong.append(
-            (
-                "warning",
-                f"its clock is {abs(off_s):.0f}s {'ahead' if off_s > 0 else 'behind'}: set up NTP",
-            )
-        )
+        side = "ahead" if off_s > 0 else "behind"
+        wrong.append(f"its clock is {abs(off_s):.0f}s {side}: set up NTP")
     if wrong:
-        level: Level = "problem" if any(level == "problem" for level, _ in wrong) else "warning"
-        return Finding(check, level, "; ".join(text for _, text in wrong))
+        return Finding(check, level, "; ".join(wrong))
     gpus = count(host.gpus, "GPU" if host.cuda else "CPU slot")
     torch = f", torch {said['torch'][1].split()[0]}" if said["torch"] and said["torch"][1] else ""
-    return Finding(
-        check,
-        "ok",
-        f"lets us in; {gpus}, Python {python}{torch}, {said['free'] / 2**30:.0f} GiB free",
-    )
+    free_gib = said["free"] / 2**30
+    found = f"lets us in; {gpus}, Python {python}{torch}, {free_gib:.0f} GiB free"
+    return Finding(check, "ok", found)
 
 
-def _of_gpus(host: SshHost, said: dict[str, Any]) -> list[tuple[Level, str]]:
+def _of_gpus(host: SshHost, said: dict[str, Any]) -> list[str]:
     if not host.cuda:
         return []
     code, text = said["smi"]
     if code:
-        return [("problem", f"nvidia-smi fails: {text.splitlines()[0] if text else 'no message'}")]
+        return [f"nvidia-smi fails: {text.splitlines()[0] if text else 'no message'}"]
     gpus = sum(line.startswith("GPU ") for line in text.splitlines())
-    wrong = f"{count(gpus, 'GPU')}; the spec says {host.gpus}"
-    return [("problem", wrong)] if gpus < host.gpus else []
+    return [f"{count(gpus, 'GPU')}; the spec says {host.gpus}"] if gpus < host.gpus else []
 
 
-def _of_torch(host: SshHost, said: dict[str, Any], wanted: _Wanted) -> list[tuple[Level, str]]:
+def _of_torch(host: SshHost, said: dict[str, Any], wanted: _Wanted) -> list[str]:
     if said["torch"] is None:
         return []
     code, text = said["torch"]
     if code:
         last = text.splitlines()[-1] if text else "no message"
-        return [
-            (
-                "problem",
-                f"{wanted.python} cannot import torch: {last}",
-            )
-        ]
+        return [f"{wanted.python} cannot import torch: {last}"]
     seen = text.split()[-1]
     if host.cuda and seen.isdecimal() and int(seen) < host.gpus:
-        return [
-            ("problem", f"torch of {wanted.python} sees {seen} GPUs; the spec says {host.gpus}")
-        ]
+        return [f"torch of {wanted.python} sees {seen} GPUs; the spec says {host.gpus}"]
     return []

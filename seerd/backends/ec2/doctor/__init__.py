@@ -13,12 +13,12 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import Introduction, introduce, owner_of
 from seerd.aws.policy import Needs
-from seerd.commands.doctor import network, permissions, renting, store
-from seerd.commands.doctor.case import Case, Ec2Case
-from seerd.commands.doctor.finding import Finding, Level
-from seerd.commands.doctor.notes import Notes
-from seerd.runs.wiring import MARGIN_S
-from seerd.spec.clusters import Ec2Cluster
+from seerd.backends import stored
+from seerd.backends.backend import MARGIN_S
+from seerd.backends.ec2.doctor import network, permissions, renting
+from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
+from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.examining import Case, Finding, Level
 from seerd.spec.spec import Spec
 from seerd.stores.by_address import by_address
 from seerd.stores.s3 import Address
@@ -31,14 +31,11 @@ from five minutes on.
 _NOBODY = frozenset({ErrorKind.CREDENTIALS, ErrorKind.UNCLEAR, ErrorKind.THROTTLED})
 
 
-async def of_cluster(case: Case, cluster: Ec2Cluster) -> list[Finding]:
+async def examined(asked: Case, keys: Ec2Keys) -> list[Finding]:
     """Make all checks in AWS."""
-    return await _examined(Ec2Case(case.spec, case.home, case.machine, cluster))
-
-
-async def _examined(case: Ec2Case) -> list[Finding]:
-    notes = Notes()
-    async with Cloud(case.cluster.region) as cloud:
+    case = Ec2Case(asked.spec, asked.home, asked.machine, asked.peak, keys)
+    notes = AwsNotes()
+    async with Cloud(case.keys.region) as cloud:
         try:
             region = cloud.region
             lifetime = await cloud.lifetime()
@@ -76,27 +73,26 @@ def clock(ahead_s: float | None) -> list[Finding]:
     return [Finding("clock", level, found, todo, cloud=False)]
 
 
-async def needs_of(spec: Spec) -> Needs:
+async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
     """Collect what the policy for this spec has to permit; AWS is asked for the account."""
-    cluster = spec.cluster if isinstance(spec.cluster, Ec2Cluster) else Ec2Cluster()
-    async with Cloud(cluster.region) as cloud:
+    async with Cloud(keys.region) as cloud:
         try:
             region = cloud.region
         except AwsError:
             region = "*"
         who = await introduce(cloud) if region != "*" else None
     kept = spec.cluster.store or ""
-    place = by_address(kept) if kept else None
-    at = place if isinstance(place, Address) else Address("YOUR-BUCKET", "seerd")
+    in_s3 = bool(kept) and by_address(kept).by_urls
+    at = Address.parse(kept) if in_s3 else Address("YOUR-BUCKET", "seerd")
     data = [Address.parse(one.source) for one in spec.train.data]
     return Needs(
         region=region,
         account=(who.account if who else "") or "*",
-        image=cluster.image or "*",
-        subnets=cluster.subnets,
-        groups=cluster.security_groups,
-        key=cluster.key,
-        spot=cluster.market == "spot",
+        image=keys.image or "*",
+        subnets=keys.subnets,
+        groups=keys.security_groups,
+        key=keys.key,
+        spot=keys.market == "spot",
         store=(at.bucket, at.prefix),
         data=tuple((address.bucket, address.prefix) for address in data),
     )
@@ -111,7 +107,7 @@ def _rest() -> Finding:
 
 
 def _last(
-    notes: Notes, who: Introduction, source: str, ends_at: float | None, case: Ec2Case
+    notes: AwsNotes, who: Introduction, source: str, ends_at: float | None, case: Ec2Case
 ) -> None:
     """Note whose the credentials are, and whether they outlast a run that begins now."""
     found = f"{who.arn} (from {source})"
@@ -132,7 +128,7 @@ def _last(
 
 
 async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
-    notes = Notes()
+    notes = AwsNotes()
     quote = await renting.look(notes, cloud, case)
     ground = await network.look(notes, cloud, case, quote)
     await permissions.look(notes, cloud, case, permissions.PermissionTarget(owner, quote, ground))
@@ -141,4 +137,4 @@ async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
 
 async def _stored(case: Ec2Case, region: str) -> list[Finding]:
     spec = case.spec
-    return await store.findings(spec.cluster.store or "", spec.train.data, region)
+    return await stored.findings(spec.cluster.store or "", spec.train.data, region)

@@ -8,10 +8,10 @@ it. EC2 is never asked to really do anything.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from seerd.aws import instances, sweeping
+from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN, tagged
@@ -23,13 +23,13 @@ from seerd.aws.rights import (
     dry_run,
     has_spot_role,
 )
-from seerd.aws.sweeping import Left
+from seerd.backends.ec2 import sweeping
+from seerd.backends.ec2.backend import settings_of
+from seerd.backends.ec2.doctor.network import Ground
+from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
+from seerd.backends.ec2.doctor.renting import Rented
 from seerd.backends.ec2.request import Candidate, Ec2Settings, run_instances
-from seerd.commands.doctor.case import Ec2Case
-from seerd.commands.doctor.network import Ground
-from seerd.commands.doctor.notes import Notes
-from seerd.commands.doctor.renting import Rented
-from seerd.runs.clusters import settings_of
+from seerd.backends.sweeping import Left
 
 RUN_NAME = "seerd-doctor"
 SCRIPT = "#!/bin/sh\n"
@@ -44,14 +44,14 @@ class PermissionTarget:
     ground: Ground  # where it would be
 
 
-async def look(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
+async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
     """Check the permissions for instances and volumes."""
     wrong = len(notes.lines)
     left = await notes.ask("instances", "ec2:DescribeInstances", _left(cloud, target.owner))
     disks = instances.volumes(cloud, tagged(RUN, RUN_NAME))
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
     await _launch(notes, cloud, case, target)
-    if case.cluster.market == "spot":
+    if case.keys.market == "spot":
         await _spot_role(notes, cloud)
     live = [one.id for one in left or [] if one.kind == "instance"]
     await _dry(
@@ -82,7 +82,7 @@ async def _left(cloud: Cloud, owner: str) -> list[Left]:
     return []
 
 
-async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
+async def _launch(notes: AwsNotes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
     """Ask for one instance as a dry run, place by place until a place has the type."""
     places = [
         Candidate(kind.name, s.subnet, s.zone)
@@ -112,7 +112,7 @@ async def _launch(notes: Notes, cloud: Cloud, case: Ec2Case, target: PermissionT
     )
 
 
-async def _spot_role(notes: Notes, cloud: Cloud) -> None:
+async def _spot_role(notes: AwsNotes, cloud: Cloud) -> None:
     """Look for the role for spot. It is no problem if it is missing: whoever may make it makes it
     with the first request.
     """
@@ -129,7 +129,7 @@ async def _spot_role(notes: Notes, cloud: Cloud) -> None:
         )
 
 
-async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> None:
+async def _dry(notes: AwsNotes, action: str, asked: Awaitable[AwsError | None]) -> None:
     """Note a refusal: a problem for ending instances, a warning for deleting volumes (only `seerd
     sweep` does that).
     """
@@ -144,20 +144,17 @@ async def _dry(notes: Notes, action: str, asked: Awaitable[AwsError | None]) -> 
 
 
 def _settings(case: Ec2Case, target: PermissionTarget) -> Ec2Settings:
-    settings = settings_of(
-        case.cluster,
+    groups = tuple(group.group for group in target.ground.groups)
+    return settings_of(
+        case.keys,
         run=RUN_NAME,
         name=case.spec.name,
         owner=target.owner or "doctor",
         gpus=target.rented.types[0].gpus,
         keys=Path(),
         hard_end=0.0,
-    )
-    groups = tuple(group.group for group in target.ground.groups)
-    return replace(
-        settings,
         instance_types=tuple(kind.name for kind in target.rented.types),
-        security_groups=groups if case.cluster.security_groups else (),
+        security_groups=groups if case.keys.security_groups else (),
         key=target.ground.key,
-        max_usd_per_h=case.cluster.price,
+        max_usd_per_h=case.keys.price,
     )

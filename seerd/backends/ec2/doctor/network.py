@@ -15,10 +15,9 @@ from seerd.aws import network
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.network import SecurityGroup, Subnet
-from seerd.commands.doctor.case import Ec2Case
-from seerd.commands.doctor.finding import Finding
-from seerd.commands.doctor.notes import Notes
-from seerd.commands.doctor.renting import Rented
+from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
+from seerd.backends.ec2.doctor.renting import Rented
+from seerd.backends.examining import Finding
 
 SSH = 22
 ALLOW = "aws ec2 authorize-security-group-ingress"
@@ -36,9 +35,9 @@ class Ground:
     key: str | None  # the key pair; None: none is named, or it does not exist
 
 
-async def look(notes: Notes, cloud: Cloud, case: Ec2Case, rented: Rented) -> Ground:
+async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case, rented: Rented) -> Ground:
     """Check subnets, zones, security groups and key pair; return those that exist."""
-    cluster = case.cluster
+    cluster = case.keys
     asked = network.subnets(cloud, cluster.subnets)
     places = await notes.ask("subnets", "ec2:DescribeSubnets", asked) or []
     if places:
@@ -52,7 +51,7 @@ async def look(notes: Notes, cloud: Cloud, case: Ec2Case, rented: Rented) -> Gro
     return Ground(tuple(places), tuple(groups), await _key(notes, cloud, cluster.key))
 
 
-def _subnets(notes: Notes, places: Sequence[Subnet], rented: Rented) -> None:
+def _subnets(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
     free = sum(place.free for place in places)
     told = f"{', '.join(f'{p.subnet} ({p.zone})' for p in places)}: {free} free addresses"
     networks = {place.vpc for place in places}
@@ -70,7 +69,7 @@ def _subnets(notes: Notes, places: Sequence[Subnet], rented: Rented) -> None:
         notes.ok("subnets", told)
 
 
-async def _offered(notes: Notes, cloud: Cloud, places: Sequence[Subnet], rented: Rented) -> None:
+async def _offered(notes: AwsNotes, cloud: Cloud, places: Sequence[Subnet], rented: Rented) -> None:
     names = [kind.name for kind in rented.types]
     zones = {place.zone for place in places}
     if not names:
@@ -98,9 +97,9 @@ async def _offered(notes: Notes, cloud: Cloud, places: Sequence[Subnet], rented:
 
 
 async def _groups(
-    notes: Notes, cloud: Cloud, case: Ec2Case, places: Sequence[Subnet]
+    notes: AwsNotes, cloud: Cloud, case: Ec2Case, places: Sequence[Subnet]
 ) -> list[SecurityGroup]:
-    named = case.cluster.security_groups
+    named = case.keys.security_groups
     vpc = places[0].vpc if places else ""
     if not named and not vpc:
         return []
@@ -196,7 +195,7 @@ def _our_address(to: str) -> str:
         return str(probe.getsockname()[0])
 
 
-async def _key(notes: Notes, cloud: Cloud, name: str | None) -> str | None:
+async def _key(notes: AwsNotes, cloud: Cloud, name: str | None) -> str | None:
     if name is None:
         return None
     before = len(notes.lines)

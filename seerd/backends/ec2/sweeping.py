@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
+from seerd.aws.identity import caller
 from seerd.aws.instances import (
     ENDING,
     HARD_END,
@@ -23,37 +23,31 @@ from seerd.aws.instances import (
     SeenInstance,
     Volume,
 )
+from seerd.backends.sweeping import Found, Left
+from seerd.planner.clouds import INSTANCE_TYPES
 
 LONGEST = 256
 """The longest value of a tag that EC2 takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Something that still costs."""
+class Ec2Sweeper(Cloud):
+    """See `backends.sweeping.Sweeper`."""
 
-    kind: Literal["instance", "volume"]  # what it is
-    id: str
-    run: str  # its run, from its tags
-    name: str  # its name, from its tags
-    hard_end: str  # when it ends by itself, from its tags
-    state: str
-    what: str  # its type, or its size
-    age_s: float  # seconds since it was made
+    async def owner(self, patience_s: float = 60.0) -> str:
+        """Return the owner of the credentials. Raises `AwsError`."""
+        return await caller(self, patience_s=patience_s)
 
-    def __str__(self) -> str:
-        return (
-            f"{self.kind} {self.id} ({self.what}, {self.state}) of run {self.run}, "
-            f"{self.age_s / 3600.0:.1f}h old"
-        )
+    async def find(self, owner: str) -> Found:
+        """Find everything that the owner's runs have left. Raises `AwsError`."""
+        return await find(self, owner)
 
+    async def find_instances(self, owner: str, patience_s: float) -> list[Left]:
+        """Find only the instances that have not ended. Raises `AwsError`."""
+        return await find_instances(self, owner, patience_s=patience_s)
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What runs of an owner have left behind."""
-
-    left: list[Left]  # what still costs, the oldest first
-    ending: list[str]  # ids of instances that are shutting down, and of their disks; not billed
+    async def remove(self, left: Left) -> None:
+        """End or delete it. Raises `AwsError`."""
+        await remove(self, left)
 
 
 async def find(cloud: Cloud, owner: str) -> Found:
@@ -98,7 +92,9 @@ async def remove(cloud: Cloud, left: Left) -> None:
 def _instance(seen: SeenInstance) -> Left:
     tags, age_s = seen.tags, time.time() - seen.launched_at
     named = tags[RUN], tags.get(NAME, ""), tags.get(HARD_END, "")
-    return Left("instance", seen.instance, *named, seen.state, seen.type, age_s)
+    price = INSTANCE_TYPES.get(seen.type) if seen.state in {"pending", "running"} else None
+    usd_per_h = None if price is None else price.usd_per_h
+    return Left("instance", seen.instance, *named, seen.state, seen.type, age_s, usd_per_h)
 
 
 def _volume(disk: Volume) -> Left:

@@ -14,14 +14,13 @@ from seerd.aws.errors import AwsError
 from seerd.aws.images import Image
 from seerd.aws.rights import denied_action
 from seerd.aws.types import Ec2Type
-from seerd.commands.doctor.case import Ec2Case, peak_of
-from seerd.commands.doctor.finding import POLICY, Finding, Level
-from seerd.commands.doctor.notes import Notes
+from seerd.backends.backend import FREE_BYTES
+from seerd.backends.ec2.asking import price_of
+from seerd.backends.ec2.backend import one_size, quote_of
+from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
+from seerd.backends.examining import POLICY, Finding, Level
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
-from seerd.runs.clusters import one_size, quote_of
-from seerd.runs.quotes import price_of
-from seerd.runs.wiring import FREE_BYTES
 
 QUOTA = "servicequotas:GetServiceQuota"
 
@@ -36,13 +35,13 @@ class Rented:
     largest: int  # GPUs of the plan's largest trial; 1 if there is no plan
 
 
-async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:
+async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> Rented:
     """Check types, prices, plan, quota and image; return what is known of them."""
     kinds = await _types(notes, cloud, case)
     price = await _price(notes, cloud, case)
     gpus = kinds[0].gpus if kinds else 0
-    quote = quote_of(case.cluster, gpus, price, "AWS") if gpus and price else None
-    peak, plan = peak_of(case, quote)
+    quote = quote_of(case.keys, gpus, price, "AWS") if gpus and price else None
+    peak, plan = case.peak(quote)
     notes.lines.append(plan)
     instances, largest = (peak.instances, peak.largest) if peak else (1, 1)
     await _quota(notes, cloud, case, kinds, instances)
@@ -50,11 +49,11 @@ async def look(notes: Notes, cloud: Cloud, case: Ec2Case) -> Rented:
     return Rented(kinds, image, instances, largest)
 
 
-async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ...]:
+async def _types(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ...]:
     """Look up the types one by one, so that a wrong name does not hide the others; return those
     that exist.
     """
-    names = case.cluster.types
+    names = case.keys.types
     found: list[Ec2Type] = []
     for name in names:
         known = await notes.ask("types", "ec2:DescribeInstanceTypes", types.describe(cloud, [name]))
@@ -77,18 +76,18 @@ async def _types(notes: Notes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ..
     return tuple(found)
 
 
-async def _price(notes: Notes, cloud: Cloud, case: Ec2Case) -> float | None:
+async def _price(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> float | None:
     """Return USD for an hour of the most expensive type, and note the price of each; None: none is
     known.
     """
-    given = case.cluster.price
+    given = case.keys.price
     if given:
         notes.ok("price", f"${given:.4g}/h, since the spec says so")
         return given
     found: list[float] = []
-    for name in case.cluster.types:
+    for name in case.keys.types:
         try:
-            price = await price_of(case.cluster, name, cloud, case.home.path / "prices")
+            price = await price_of(case.keys, name, cloud, case.home / "prices")
         except AwsError as error:
             found += _brought_along(notes, case, name, error)
         else:
@@ -97,11 +96,9 @@ async def _price(notes: Notes, cloud: Cloud, case: Ec2Case) -> float | None:
     return max(found, default=None)
 
 
-def _brought_along(notes: Notes, case: Ec2Case, name: str, error: AwsError) -> list[float]:
+def _brought_along(notes: AwsNotes, case: Ec2Case, name: str, error: AwsError) -> list[float]:
     """Note that AWS tells no price, and take that of the bundled table if it has the type."""
-    action = (
-        "ec2:DescribeSpotPriceHistory" if case.cluster.market == "spot" else "pricing:GetProducts"
-    )
+    action = "ec2:DescribeSpotPriceHistory" if case.keys.market == "spot" else "pricing:GetProducts"
     known = INSTANCE_TYPES.get(name)
     level: Level = "problem" if known is None else "warning"
     notes.refused("price", action, error, level)
@@ -119,31 +116,31 @@ def _brought_along(notes: Notes, case: Ec2Case, name: str, error: AwsError) -> l
 
 
 async def _quota(
-    notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type], peak: int
+    notes: AwsNotes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type], peak: int
 ) -> None:
     """Check the quotas. Together the types have to be enough: a run takes what it can get of
     each.
     """
-    asked = [await quotas.check(cloud, kind, case.cluster.market, peak) for kind in kinds]
-    together = quotas.together(list(zip(kinds, asked, strict=True)), case.cluster.market, peak)
+    asked = [await quotas.check(cloud, kind, case.keys.market, peak) for kind in kinds]
+    together = quotas.together(list(zip(kinds, asked, strict=True)), case.keys.market, peak)
     some = together.enough is not False
     for quota in dict.fromkeys(asked):
         if quota.enough:
             notes.ok("quota", quota.text)
         elif quota.enough is not None:
-            finding = Finding("quota", "warning" if some else "problem", quota.text)
-            notes.lines.append(finding)
+            notes.note("quota", "warning" if some else "problem", quota.text)
         elif (denied := denied_action(quota.text, "")) or "do not permit" in quota.text:
             found = f"not permitted: {denied or QUOTA}; the quota was not checked"
-            notes.add(Finding("quota", "warning", found, POLICY, (denied or QUOTA,)))
+            finding = Finding("quota", "warning", found, POLICY, (denied or QUOTA,))
+            notes.lines += [finding] if finding not in notes.lines else []
         else:
             notes.warn("quota", quota.text)
 
 
 async def _image(
-    notes: Notes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type]
+    notes: AwsNotes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type]
 ) -> Image | None:
-    named = case.cluster.image
+    named = case.keys.image
     if not named:
         return None
     action = "ssm:GetParameter" if named.startswith("ssm:") else "ec2:DescribeImages"
@@ -154,7 +151,7 @@ async def _image(
         notes.refused("image", asked, error)
         return None
     root_gb = dict(image.disks).get(image.root, 0)
-    wanted_gb = case.cluster.volume_gb
+    wanted_gb = case.keys.volume_gb
     wrong = [
         kind.name
         for kind in kinds

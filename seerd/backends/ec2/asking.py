@@ -12,11 +12,11 @@ from pathlib import Path
 from seerd.aws import identity, prices, quotas, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
+from seerd.backends.base import Quote
+from seerd.backends.ec2.backend import THE_SPEC, bundled, one_size, quote_of
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
-from seerd.planning.facts import Quote
-from seerd.runs.clusters import THE_SPEC, bundled, one_size, quote_of
-from seerd.spec.clusters import Ec2Cluster
 
 SPOT_MARGIN = 1.2
 """How many times its present value a spot price may reach before AWS takes the instances back: this
@@ -24,66 +24,66 @@ much is bid, and planned with.
 """
 
 
-def ask(cluster: Ec2Cluster, cache: Path) -> Quote:
+def quote(keys: Ec2Keys, cache: Path) -> Quote:
     """Ask EC2 what would be rented; `cache`: a folder for prices.
 
     Raises `CloudError` for credentials, region, permissions or unknown types; `UsageError` for
     types that have no GPUs, or do not have the same number of them.
     """
-    return asyncio.run(_ask(cluster, cache))
+    return asyncio.run(_quote(keys, cache))
 
 
-def quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
+def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
     """Ask whether the account may have `peak` instances at a time."""
-    return asyncio.run(_quota(cluster, peak))
+    return asyncio.run(_quota(keys, peak))
 
 
-async def _ask(cluster: Ec2Cluster, cache: Path) -> Quote:
-    async with Cloud(cluster.region) as cloud:
+async def _quote(keys: Ec2Keys, cache: Path) -> Quote:
+    async with Cloud(keys.region) as cloud:
         whose, kinds = await asyncio.gather(
-            identity.caller(cloud), types.describe(cloud, cluster.types)
+            identity.caller(cloud), types.describe(cloud, keys.types)
         )
         without = [kind.name for kind in kinds if kind.gpus == 0]
         if without:
             raise UsageError(f"cluster.instance_type: {', '.join(without)} has no GPUs")
         gpus = one_size({kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
-        price, source = await _price(cluster, cloud, cache)
-        return quote_of(cluster, gpus, price, source, threads=threads, owner=whose)
+        price, source = await _price(keys, cloud, cache)
+        return quote_of(keys, gpus, price, source, threads=threads, owner=whose)
 
 
-async def _quota(cluster: Ec2Cluster, peak: int) -> quotas.Quota:
-    async with Cloud(cluster.region) as cloud:
-        kinds = await types.describe(cloud, cluster.types)
-        return await quotas.check_all(cloud, kinds, cluster.market, peak)
+async def _quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
+    async with Cloud(keys.region) as cloud:
+        kinds = await types.describe(cloud, keys.types)
+        return await quotas.check_all(cloud, kinds, keys.market, peak)
 
 
-async def price_of(cluster: Ec2Cluster, kind: str, cloud: Cloud, cache: Path) -> prices.Price:
+async def price_of(keys: Ec2Keys, kind: str, cloud: Cloud, cache: Path) -> prices.Price:
     """Ask for the price of this instance type in the spec's market. Raises `AwsError`."""
-    if cluster.market == "spot":
+    if keys.market == "spot":
         return await prices.spot(cloud, kind)
     return await prices.on_demand(cloud, kind, cache)
 
 
-async def _price(cluster: Ec2Cluster, cloud: Cloud, cache: Path) -> tuple[float, str]:
+async def _price(keys: Ec2Keys, cloud: Cloud, cache: Path) -> tuple[float, str]:
     """Return USD for an hour of the dearest type, and where that comes from.
 
     Raises `CloudError` if AWS tells no price and the spec and the bundled facts have none.
     """
-    if cluster.price:
-        return cluster.price, THE_SPEC
-    asked = (price_of(cluster, kind, cloud, cache) for kind in cluster.types)
+    if keys.price:
+        return keys.price, THE_SPEC
+    asked = (price_of(keys, kind, cloud, cache) for kind in keys.types)
     try:
         found = await asyncio.gather(*asked)
     except AwsError as error:
-        if any(kind not in INSTANCE_TYPES for kind in cluster.types):
+        if any(kind not in INSTANCE_TYPES for kind in keys.types):
             raise CloudError(
                 f'{error}\nSay what an hour costs: price = "$3.912" in [cluster].'
             ) from error
-        _, price, source = bundled(cluster)
+        _, price, source = bundled(keys)
         return price, f"{source}; AWS did not tell: {error}"
     dearest = max(found, key=lambda price: price.usd_per_h)
-    if cluster.market == "spot":
+    if keys.market == "spot":
         more = f"above {SPOT_MARGIN - 1:.0%} more it is given up"
         return dearest.usd_per_h * SPOT_MARGIN, f"spot costs {dearest} now; {more}"
     return dearest.usd_per_h, str(dearest)

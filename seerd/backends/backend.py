@@ -1,0 +1,229 @@
+"""What a backend is: all that depends on where GPUs come from, from its keys in a spec to what is
+left of its instances.
+
+The one rule: nobody outside a backend's folder asks which one it is. A new one is a folder and its
+line in `seerd/registry.py`. What takes time to import (SSH, AWS) is imported by the methods that
+need it, since `seerd plan` asks no cloud and opens no connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from seerd.backends.base import Machine, Printer, Provider, Quote
+from seerd.errors import UsageError
+from seerd.registry import BACKENDS
+from seerd.spec.keys import BackendKeys
+
+if TYPE_CHECKING:
+    from seerd.agent.protocol import Expected
+    from seerd.backends.examining import Case, Finding
+    from seerd.backends.sweeping import Sweeper
+    from seerd.spec.spec import Spec
+
+PYTHON = "python3"
+"""The interpreter on machines other than this one, if the spec names none."""
+GRACE_S = 10.0
+"""Seconds that trials have to save when they are asked to end."""
+MARGIN_S = 600.0
+"""Seconds from the deadline until whatever is left of a run switches itself off. That is long after
+every orderly end, and longer than the five minutes before a scheduled power-off in which Linux lets
+nobody log in any more (shutdown(8)).
+"""
+FREE_BYTES = 2 << 30
+"""The least bytes that a healthy instance has free: room for a few checkpoints and logs."""
+
+SOURCE = "source"
+"""The folder in the agent's folder that the user's source is pushed to."""
+
+K = TypeVar("K", bound=BackendKeys)
+
+
+class RunFiles(Protocol):
+    """The files of a run that a backend uses: `shell.home.RunFolder`."""
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+
+    @property
+    def agent(self) -> Path:
+        """The agent's zip."""
+
+    @property
+    def source(self) -> Path:
+        """The copy of the user's source."""
+
+    @property
+    def instances(self) -> Path:
+        """The folder with a subfolder for each instance."""
+
+
+class JobSources(Protocol):
+    """Sends instances the sources of a run's jobs."""
+
+    async def send(self, instance: str) -> None:
+        """Send an instance what it lacks. Raises `ProviderError`."""
+
+    def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
+        """Return what sends one more job's source, too."""
+
+    def of_jobs(self, jobs: Callable[[], list[str]]) -> None:
+        """Set what names the jobs that share the run."""
+
+    def uploads(self) -> str:
+        """Say how far the upload to instances is; empty: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the instances of a run come from."""
+
+    provider: Provider  # starts and ends them
+    printed: Printer | None = None  # fetches what trials print; None: that is in the run's folder
+    sources: JobSources | None = None  # what is sent to them; None: nothing is
+    expected: Expected | None = None  # what a healthy instance has; None: not checked
+    region: str | None = None  # the region of AWS; None: the environment's
+    # lets what is rented from now on end itself later, wall clock, seconds since 1970; None:
+    # nothing is rented
+    prolong: Callable[[float], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """Who has which GPUs of a machine."""
+
+    machine: str  # its name
+    report: dict[str, Any] | None = None  # see `agent/gpu_report.py`; None: it cannot be asked
+    why: str = ""  # why it cannot be asked
+
+
+@dataclass(frozen=True)
+class Backend(ABC, Generic[K]):
+    """Where a run's GPUs come from, as a spec asks for it.
+
+    The methods stand in the order in which a run that begins calls them; a resumed one calls only
+    `site`, and `why_not` is for a job that comes while a run goes on, too.
+    """
+
+    python: ClassVar[str] = PYTHON  # the interpreter of its trials, if the spec names none
+    # whether they run on other machines, where links of the source lead nowhere
+    elsewhere: ClassVar[bool] = True
+    # the commands that are made for it alone
+    commands: ClassVar[frozenset[str]] = frozenset()
+    keys: K  # what the spec says in [cluster]
+
+    @abstractmethod
+    def check(self, spec: Spec) -> None:
+        """Check that the spec can be run here. Raises `UsageError` if not."""
+
+    @classmethod
+    def why_not(cls, spec: Spec) -> str | None:  # noqa: ARG003
+        """Return why a job cannot be run here, whatever its spec says of where; None: it can."""
+        return None
+
+    @classmethod
+    def python_in(cls, spec: Spec) -> str:  # noqa: ARG003
+        """Return the folder that a relative `train.python` is relative to; empty: the source, as
+        it is on other machines.
+        """
+        return ""
+
+    @abstractmethod
+    def machine_types(self, machine: Machine) -> tuple[str, ...]:
+        """Name the machines that trials run on, as profiles do, the preferred one first.
+
+        machine  this machine
+        """
+
+    @abstractmethod
+    def unasked_quote(self, machine: Machine | None) -> Quote:
+        """Return what is offered, without asking anybody. Raises `UsageError` if it cannot be.
+
+        machine  this machine; None: one with as many GPUs as the plan likes
+        """
+
+    def for_simulation(self) -> Self:
+        """Return this backend with what a simulation needs and the spec does not name."""
+        return self
+
+    def quote(self, machine: Machine, home: Path) -> Quote:
+        """Return what is offered, after asking the cloud if there is one.
+
+        home  the folder of all runs
+
+        Raises `CloudError` if the cloud refuses to tell.
+        """
+        return self.unasked_quote(machine)
+
+    def check_quota(self, instances: int, gpus: int) -> None:
+        """Check that the cloud allows so many instances at once. Raises `CloudError` if not.
+
+        gpus  GPUs of each
+        """
+
+    def source(self, files: RunFiles) -> str:
+        """Return the folder of the user's source, as agents know it."""
+        return SOURCE
+
+    @abstractmethod
+    def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> Any:
+        """Return what the run's folder keeps of the backend, as `Setup.where`: not empty, of
+        `kept_type`.
+
+        until  when instances end at the latest, wall clock, seconds since 1970
+        """
+
+    @staticmethod
+    @abstractmethod
+    def kept_type() -> Any:
+        """Return the type of what is kept, for msgspec."""
+
+    @staticmethod
+    @abstractmethod
+    def site(kept: Any, files: RunFiles, until: float, lease_s: float) -> Site:
+        """Connect the daemon with the instances of a run, new or resumed.
+
+        until    as for `kept`
+        lease_s  the lease of an agent
+        """
+
+    # ------------------------------------------------------------ beside a run
+
+    async def examine(self, case: Case) -> list[Finding]:
+        """Return what `seerd doctor` finds: what a plan wants, and whether it is there."""
+        return [case.peak(None)[1]]
+
+    async def policy(self, spec: Spec) -> dict[str, Any]:
+        """Return the policy with the least rights that the cloud must grant for this spec."""
+        raise UsageError(f"{self.keys.provider} asks for no rights")
+
+    async def gpu_use(self) -> list[GpuUse]:
+        """Return who has which GPUs of each machine. Raises `UsageError` if nobody shares any."""
+        raise UsageError(
+            f"instances of {self.keys.provider} are rented for one run alone, so nobody shares them"
+        )
+
+    @classmethod
+    def sweeper(cls, region: str | None) -> AbstractAsyncContextManager[Sweeper] | None:  # noqa: ARG003
+        """Return what finds and ends what runs have left behind; None: nothing can be left.
+
+        region  None: that of the credentials
+        """
+        return None
+
+
+def by_name(name: str) -> type[Backend[Any]]:
+    """Return the backend of this name, one of `registry.BACKENDS`."""
+    kind: type[Backend[Any]] = import_module(f"{BACKENDS[name]}.backend").BACKEND
+    return kind

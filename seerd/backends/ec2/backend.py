@@ -1,0 +1,265 @@
+"""Instances of EC2, as a spec asks for them and before anything is rented."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from seerd.backends.backend import Backend, RunFiles, Site
+from seerd.backends.base import Machine, Quote
+from seerd.backends.ec2.keys import Ec2Keys
+from seerd.errors import CloudError, UsageError
+from seerd.planner.clouds import (
+    INSTANCE_TYPES,
+    ORPHAN_SPARE_S,
+    PAPERS_TYPE,
+    PRICES_AS_OF,
+    RENTED_TERMINATE_S,
+    UNPRICED_GPUS,
+)
+from seerd.planner.model import ClusterFacts
+from seerd.registry import WRITTEN
+from seerd.spec.spec import Spec
+from seerd.stores.by_address import by_address
+
+if TYPE_CHECKING:
+    from seerd.backends.ec2.request import Ec2Settings
+    from seerd.backends.ec2.sweeping import Ec2Sweeper
+    from seerd.backends.examining import Case, Finding
+
+THE_SPEC = "the spec says so"
+"""The source of a price that the person has given."""
+
+
+class Ec2Backend(Backend[Ec2Keys]):
+    """Instances of EC2. All types have the same number of GPUs, and count as the dearest."""
+
+    commands = frozenset({"canary", "image build"})
+
+    def check(self, spec: Spec) -> None:
+        """Check that checkpoints are kept in S3, and that an image and a type are named. Raises
+        `UsageError` if not.
+        """
+        if not (self.keys.store and by_address(self.keys.store).by_urls):
+            raise UsageError(
+                f"instances keep checkpoints in S3: add store = {WRITTEN} to [cluster]"
+            )
+        if not self.keys.image:
+            raise UsageError(
+                'which image do the instances boot? Add to [cluster] image = "ami-...", '
+                "or a public one with driver and torch, for example\n"
+                '  image = "ssm:/aws/service/deeplearning/ami/x86_64/'
+                'oss-nvidia-driver-gpu-pytorch-2.9-ubuntu-24.04/latest/ami-id"\n'
+                "`seerd image build` makes one of your own that boots faster."
+            )
+        self._check_types()
+
+    def machine_types(self, machine: Machine) -> tuple[str, ...]:
+        """Name the instance types; "ec2" if the spec names none."""
+        return self.keys.instance_type or (self.keys.provider,)
+
+    def unasked_quote(self, machine: Machine | None) -> Quote:
+        """Offer the bundled facts of the types, at the spec's price if it names one.
+
+        Raises `UsageError` for types that are not known, or if the spec names none.
+        """
+        self._check_types()
+        return quote_of(self.keys, *bundled(self.keys))
+
+    def for_simulation(self) -> Self:
+        """Take the papers' instances if the spec names no type."""
+        if self.keys.types:
+            return self
+        return type(self)(replace(self.keys, instance_type=(PAPERS_TYPE,)))
+
+    def quote(self, machine: Machine, home: Path) -> Quote:
+        """Ask AWS for types, prices and the owner of the credentials. Raises `UsageError` if the
+        spec names no type.
+        """
+        self._check_types()
+        from seerd.backends.ec2 import asking
+
+        return asking.quote(self.keys, home / "prices")
+
+    def check_quota(self, instances: int, gpus: int) -> None:
+        """Ask AWS how many instances the account may have. Raises `CloudError` if they are too
+        few.
+        """
+        from seerd.backends.ec2 import asking
+
+        quota = asking.quota(self.keys, instances)
+        if quota.enough is False:
+            allowed = (quota.instances or 0) * gpus
+            fits = f", or run with what it allows: --max-gpus {allowed}" if allowed else ""
+            raise CloudError(f"nothing was started: {quota.text}{fits}")
+
+    def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> Ec2Settings:
+        """Keep what will be asked for when instances are launched."""
+        return settings_of(
+            self.keys,
+            run=files.run,
+            name=spec.name,
+            owner=quote.owner,
+            gpus=quote.facts.gpus_per_instance,
+            keys=files.path / "keys",
+            hard_end=until,
+            max_usd_per_h=quote.usd_per_h if self.keys.market == "spot" else None,
+            python=spec.train.python or self.python,
+        )
+
+    async def examine(self, case: Case) -> list[Finding]:
+        """Ask AWS for everything that a run would ask for."""
+        from seerd.backends.ec2.doctor import examined
+
+        return await examined(case, self.keys)
+
+    async def policy(self, spec: Spec) -> dict[str, Any]:
+        """Return the IAM policy with the least rights for this spec. Raises `AwsError`."""
+        from seerd.aws.policy import policy
+        from seerd.backends.ec2.doctor import needs_of
+
+        return policy(await needs_of(spec, self.keys))
+
+    @classmethod
+    def sweeper(cls, region: str | None) -> Ec2Sweeper:
+        """Look for what runs have left in a region."""
+        from seerd.backends.ec2.sweeping import Ec2Sweeper
+
+        return Ec2Sweeper(region)
+
+    @staticmethod
+    def kept_type() -> Any:
+        """Return the type of what is kept."""
+        from seerd.backends.ec2.request import Ec2Settings
+
+        return Ec2Settings
+
+    @staticmethod
+    def site(kept: Ec2Settings, files: RunFiles, until: float, lease_s: float) -> Site:
+        """Rent instances, and reach them over SSH."""
+        from seerd.backends.ec2.provider import Ec2Provider
+        from seerd.backends.ssh.site import remote_of, site_of
+
+        settings = replace(kept, hard_end=until)
+        spot = settings.market == "spot"
+        remote = remote_of(files, settings.gpus, lease_s, cuda=True, rented=True, spot=spot)
+        provider = Ec2Provider(settings, remote, shared=files.path.parent / "dry-places")
+        return site_of(provider, remote, settings.region, provider.prolong)
+
+    def _check_types(self) -> None:
+        if not self.keys.types:
+            raise UsageError(
+                "which instances are to be rented? Add their type to [cluster], or several in "
+                "order of preference, for example\n"
+                '  instance_type = ["g6.xlarge", "g5.xlarge", "g4dn.xlarge"]     # 1 GPU each\n'
+                '  instance_type = ["g6e.12xlarge", "g6.12xlarge", "g5.12xlarge"]     # 4\n'
+                '  instance_type = "p5.48xlarge"     # 8'
+            )
+
+
+def quote_of(
+    keys: Ec2Keys,
+    gpus: int,
+    usd_per_h: float,
+    source: str,
+    *,
+    threads: int = 0,
+    owner: str = "",
+) -> Quote:
+    """Make the quote for instances of these types.
+
+    gpus       GPUs of one instance
+    usd_per_h  USD for an hour of the dearest type
+    source     where that price comes from, for people
+    threads    CPU threads for each GPU; 0: not known
+    owner      who rents them
+    """
+    facts = ClusterFacts(
+        billing="rented",
+        gpus_per_instance=gpus,
+        usd_per_gpu_h=usd_per_h / gpus,
+        terminate_s=RENTED_TERMINATE_S,
+        orphan_s=keys.boot_s + ORPHAN_SPARE_S,
+        hints_move=keys.on_rebalance == "move",
+    )
+    most = "at most" if len(keys.types) > 1 or keys.market == "spot" else "at"
+    note = f"{' or '.join(keys.types)} {most} ${usd_per_h:.4g} an hour ({source})"
+    return Quote(facts, threads, usd_per_h=usd_per_h, owner=owner, notes=(note,))
+
+
+def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
+    """Return the bundled facts: GPUs of an instance, USD for an hour of the dearest type, its
+    source.
+
+    Raises `UsageError` for types that are not known or have no price, or that do not have the same
+    number of GPUs.
+    """
+    known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)
+    for name in keys.types:
+        if name not in known:
+            raise UsageError(
+                f"keys.instance_type = {name!r} is not known here; known are "
+                f"{', '.join(sorted(known))}. `seerd doctor` and `seerd run` ask AWS about others"
+            )
+    gpus = one_size({name: known[name] for name in keys.types})
+    if keys.price:
+        return gpus, keys.price, THE_SPEC
+    unpriced = [name for name in keys.types if name not in INSTANCE_TYPES]
+    if unpriced:
+        raise UsageError(
+            f"seerd brought no price of {', '.join(unpriced)} along. Say what an hour costs: "
+            'price = "$4" in [cluster]; `seerd doctor` asks AWS for it'
+        )
+    source = f"on-demand prices of us-east-1 that seerd brought along, as of {PRICES_AS_OF}"
+    return gpus, max(INSTANCE_TYPES[name].usd_per_h for name in keys.types), source
+
+
+def one_size(gpus: Mapping[str, int]) -> int:
+    """Return how many GPUs all types have. Raises `UsageError` if they do not have the same
+    number.
+    """
+    if len(set(gpus.values())) > 1:
+        sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
+        raise UsageError(
+            f"the types in keys.instance_type must have the same number of GPUs, and have: {sizes}"
+        )
+    return next(iter(gpus.values()))
+
+
+def settings_of(
+    wanted: Ec2Keys,
+    *,
+    run: str,
+    name: str,
+    owner: str,
+    gpus: int,
+    keys: Path,
+    hard_end: float,
+    **changes: Any,
+) -> Ec2Settings:
+    """Collect what the instances of a run are asked for, without a bid. What has the same name in
+    the spec is taken from there.
+
+    gpus      GPUs of one instance
+    keys      the folder of the run's key pairs
+    hard_end  when they end by themselves, wall clock, seconds since 1970
+    changes   what is not as the spec has it
+    """
+    from seerd.backends.ec2.request import Ec2Settings
+
+    names = {field.name for field in fields(Ec2Settings)}
+    of_spec = {key.name: getattr(wanted, key.name) for key in fields(wanted) if key.name in names}
+    own = {"instance_types": wanted.types, "boot_s": wanted.boot_s, "keys": keys}
+    return Ec2Settings(
+        run=run,
+        name=name,
+        owner=owner,
+        gpus=gpus,
+        hard_end=hard_end,
+        **{**of_spec, **own, **changes},
+    )
+
+
+BACKEND = Ec2Backend

@@ -1,0 +1,92 @@
+"""Machines that people have. All count as if they had only the GPUs of the smallest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from seerd.backends.backend import Backend, GpuUse, RunFiles, Site
+from seerd.backends.base import Machine, Quote
+from seerd.backends.hosts.keys import HostsKeys
+from seerd.errors import UsageError
+from seerd.planner.model import ClusterFacts
+from seerd.registry import WRITTEN
+from seerd.spec.spec import Spec
+
+if TYPE_CHECKING:
+    from seerd.backends.examining import Case, Finding
+    from seerd.backends.hosts.provider import SshHost
+
+
+class HostsBackend(Backend[HostsKeys]):
+    """Machines that people have. All count as if they had only the GPUs of the smallest."""
+
+    def check(self, spec: Spec) -> None:
+        """Check that there is a checkpoint store that all hosts reach. Raises `UsageError` if
+        not.
+        """
+        if self.keys.store is None:
+            raise UsageError(
+                "hosts need a place for checkpoints that all of them reach: "
+                f"add store = {WRITTEN} to [cluster], or a directory that all "
+                "of them and this machine have mounted under the same path"
+            )
+
+    def machine_types(self, machine: Machine) -> tuple[str, ...]:
+        """Name all hosts alike."""
+        return (self.keys.provider,)
+
+    def unasked_quote(self, machine: Machine | None) -> Quote:
+        """Offer the hosts that the spec lists. Raises `UsageError` if it lists none."""
+        sizes = [host.gpus for host in self.keys.hosts]
+        if not sizes:
+            raise UsageError(
+                'provider = "hosts" needs machines: hosts = [{ address = "10.0.0.5", user = '
+                '"ubuntu", gpus = 8 }]'
+            )
+        return Quote(
+            ClusterFacts(billing="held", gpus_per_instance=min(sizes), max_instances=len(sizes))
+        )
+
+    def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> tuple[SshHost, ...]:
+        """Keep the hosts."""
+        return hosts_of(self.keys)
+
+    async def examine(self, case: Case) -> list[Finding]:
+        """Ask every host whether it has what trials need."""
+        from seerd.backends.hosts.doctor import examined
+
+        return await examined(case, self.keys)
+
+    async def gpu_use(self) -> list[GpuUse]:
+        """Ask every host for the leases of its GPUs."""
+        from seerd.backends.hosts.gpu_use import of_hosts
+
+        return await of_hosts(hosts_of(self.keys))
+
+    @staticmethod
+    def kept_type() -> Any:
+        """Return the type of what is kept."""
+        from seerd.backends.hosts.provider import SshHost
+
+        return tuple[SshHost, ...]
+
+    @staticmethod
+    def site(kept: tuple[SshHost, ...], files: RunFiles, _until: float, lease_s: float) -> Site:
+        """Reach the hosts over SSH."""
+        from seerd.backends.hosts.provider import HostsProvider
+        from seerd.backends.ssh.site import remote_of, site_of
+
+        gpus, cuda = min(host.gpus for host in kept), all(host.cuda for host in kept)
+        remote = remote_of(files, gpus, lease_s, cuda=cuda, weight=kept[0].weight)
+        return site_of(HostsProvider(kept, remote), remote)
+
+
+def hosts_of(keys: HostsKeys) -> tuple[SshHost, ...]:
+    """Turn the spec's hosts into those of the provider."""
+    from seerd.backends.hosts.provider import SshHost
+
+    weight = keys.weight
+    return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda, weight) for h in keys.hosts)
+
+
+BACKEND = HostsBackend

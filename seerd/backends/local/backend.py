@@ -1,0 +1,154 @@
+"""This machine: its CUDA devices if it has any, else CPU slots."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from seerd.agent.arguments import fixed_environment
+from seerd.backends.backend import GRACE_S, Backend, GpuUse, RunFiles, Site
+from seerd.backends.base import Machine, Quote
+from seerd.backends.local.keys import LocalKeys
+from seerd.errors import UsageError
+from seerd.planner.model import ClusterFacts
+from seerd.spec.program import why_no_python
+from seerd.spec.spec import Spec
+from seerd.stores.by_address import by_address
+
+if TYPE_CHECKING:
+    from seerd.backends.examining import Case, Finding
+
+HERE = "this machine"
+UNBOUNDED = 8
+"""GPUs where their number is not known: those of the papers' machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSlots:
+    """What trials get of this machine."""
+
+    gpus: int  # CUDA devices (`cuda`), or CPU slots
+    cuda: bool  # whether they are CUDA devices
+    threads: int  # CPU threads for each rank
+    weight: float = 1.0  # the run's share beside other runs on this machine
+
+
+class LocalBackend(Backend[LocalKeys]):
+    """This machine: its CUDA devices if it has any, else CPU slots."""
+
+    python = sys.executable
+    elsewhere = False
+
+    def check(self, spec: Spec) -> None:
+        """Check that data and checkpoints are on this machine. Raises `UsageError` if not."""
+        if self.keys.store and by_address(self.keys.store).by_urls:
+            raise UsageError(
+                f"on this machine checkpoints are kept in a directory, not in {self.keys.store}"
+            )
+        if (why := self.why_not(spec)) is not None:
+            raise UsageError(f"nothing was started: {why}")
+
+    @classmethod
+    def why_not(cls, spec: Spec) -> str | None:
+        """Say that data is not on this machine, or that there is no Python for the trials."""
+        if spec.train.data:
+            return (
+                "train.data is for rented instances; on this machine, name the folder in the "
+                "script or in train.args"
+            )
+        if spec.train.launcher == "command" or spec.train.setup:
+            return None
+        return (
+            why_no_python(
+                spec.train.python or cls.python,
+                spec.folder,
+                fixed_environment(spec.train.env, spec.space.names),
+                torch=spec.train.launcher == "torchrun",
+            )
+            or None
+        )
+
+    @classmethod
+    def python_in(cls, spec: Spec) -> str:
+        """Return the spec's folder: an environment is no code, so the one of the project is used,
+        not a copy.
+        """
+        return str(spec.folder.resolve())
+
+    def machine_types(self, machine: Machine) -> tuple[str, ...]:
+        """Name the CUDA devices, or how the cores are shared."""
+        if machine.cuda_devices:
+            return (f"{machine.cuda_devices} x {machine.device or 'CUDA device'}",)
+        return (f"{self._gpus(machine)} slots on {machine.cores} CPU cores",)
+
+    def unasked_quote(self, machine: Machine | None) -> Quote:
+        """Offer as many GPUs as the spec says, or as the machine has.
+
+        Raises `UsageError` if the spec asks for more CUDA devices than there are.
+        """
+        if machine is None:
+            return Quote(ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED))
+        gpus = self._gpus(machine)
+        return Quote(
+            ClusterFacts(billing="held", gpus_per_instance=gpus, max_instances=1),
+            threads=max(1, machine.cores // gpus),
+            cuda=machine.cuda_devices > 0,
+        )
+
+    async def examine(self, case: Case) -> list[Finding]:
+        """Check what trials get of this machine."""
+        from seerd.backends.local.doctor import examined
+
+        return examined(case, self.keys)
+
+    async def gpu_use(self) -> list[GpuUse]:
+        """Read the leases of this machine's GPUs."""
+        from seerd.agent.gpu_leases import LeaseFolderError
+        from seerd.agent.gpu_report import report
+
+        try:
+            return [GpuUse(HERE, report())]
+        except LeaseFolderError as error:
+            return [GpuUse(HERE, why=str(error))]
+
+    def source(self, files: RunFiles) -> str:
+        """Use the source in the run's folder where it is."""
+        return str(files.source.resolve())
+
+    def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> MachineSlots:
+        """Keep the GPUs that were offered."""
+        gpus, weight = quote.facts.gpus_per_instance, self.keys.weight
+        return MachineSlots(gpus, quote.cuda, quote.threads, weight)
+
+    @staticmethod
+    def kept_type() -> Any:
+        """Return the type of what is kept."""
+        return MachineSlots
+
+    @staticmethod
+    def site(kept: MachineSlots, files: RunFiles, _until: float, lease_s: float) -> Site:
+        """Start agents in the run's folder."""
+        from seerd.backends.bundle import agent_for
+        from seerd.backends.local.provider import LocalProvider
+
+        provider = LocalProvider(
+            folder=files.instances,
+            run=files.run,
+            bundle=agent_for(files.agent),
+            gpus=kept.gpus,
+            cuda=kept.cuda,
+            weight=kept.weight,
+            lease_s=lease_s,
+            grace_s=GRACE_S,
+        )
+        return Site(provider)
+
+    def _gpus(self, machine: Machine) -> int:
+        there, wanted = machine.cuda_devices, self.keys.gpus
+        if there and (wanted or 0) > there:
+            raise UsageError(f"cluster.gpus = {wanted}, but this machine has {there} CUDA devices")
+        return wanted or there or machine.cores
+
+
+BACKEND = LocalBackend

@@ -1,0 +1,204 @@
+"""`seerd doctor`: checks from all sides whether a run of this spec could begin, and tells what to
+do where it could not.
+
+The one rule: nothing is started, and no check prevents another: what cannot be found out is told in
+a line of its own. What is checked where trials would run is the backend's (`Backend.examine`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import metadata
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from seerd.backends.base import Machine, Quote
+from seerd.backends.examining import Case, Finding, Level, Notes, Peak
+from seerd.commands.common import SpecOptions, tell
+from seerd.errors import CloudError, LimitsError, SeerdError, UsageError
+from seerd.planner.stages import instances_for
+from seerd.planning import plans
+from seerd.planning.facts import Place
+from seerd.planning.machine import this_machine
+from seerd.runs import clusters
+from seerd.shell.home import Home
+from seerd.spec.group import is_group, load_group
+from seerd.spec.reader import Override
+from seerd.spec.spec import Spec, load_spec, require_limits
+from seerd.telling.working import working
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LITTLE_BYTES, TOO_LITTLE_BYTES = 2 << 30, 200 << 20
+"""Bytes for journals and best models: with less free there is a warning, or a problem."""
+
+
+def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> None:
+    """Examine a spec and print what was found, or print the IAM policy that it needs.
+
+    Raises `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be made.
+    """
+    if policy_only:
+        print(dumps(policy_of(asked.load()), indent=2))
+        return
+    with working("looking at the spec, and at where it would run"):
+        findings = examine(asked.path, asked.overrides(), home)
+    tell(findings_json(findings), lambda told: _page(told, asked.path), json=json)
+    raise typer.Exit(exit_code(findings))
+
+
+def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding]:
+    """Make all checks of this spec with these options, or of every job of a group. Failures are
+    findings and not raised.
+    """
+    notes = Notes(cloud=False)
+    notes.ok("seerd", _versions())
+    _disk(notes, home)
+    try:
+        specs = _specs(path, options)
+    except SeerdError as error:
+        notes.problem("spec", str(error), "correct it; docs/spec.md has every key")
+        return notes.lines
+    findings = notes.lines
+    for job, spec in specs.items():
+        machine = this_machine()
+        case = Case(spec, home.path, machine, partial(_peak, spec, home, machine))
+        found = [_runnable(spec, home), *asyncio.run(clusters.of(spec).examine(case))]
+        findings += [replace(one, check=f"{job}: {one.check}") if job else one for one in found]
+    return findings
+
+
+def policy_of(spec: Spec) -> dict[str, Any]:
+    """Make the IAM policy with the least rights that the coordinator needs for this spec.
+
+    The account is in it if AWS tells it. Raises `AwsError`.
+    """
+    return asyncio.run(clusters.rented(spec).policy(spec))
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """Return the exit code: 0 without a problem, 5 if all problems are of the cloud, else 2."""
+    problems = [finding for finding in findings if finding.level == "problem"]
+    if not problems:
+        return 0
+    of_cloud = all(finding.cloud for finding in problems)
+    return CloudError.exit_code if of_cloud else UsageError.exit_code
+
+
+def missing(findings: Iterable[Finding]) -> list[str]:
+    """List the permissions that are missing, each once, in alphabetical order."""
+    return sorted({action for finding in findings for action in finding.missing})
+
+
+def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Make what `seerd doctor --json` prints."""
+    levels = [finding.level for finding in findings]
+    return {
+        "problems": levels.count("problem"),
+        "warnings": levels.count("warning"),
+        "missing": missing(findings),
+        "checks": [
+            {
+                "check": f.check,
+                "level": f.level,
+                "found": f.found,
+                "todo": f.todo or None,
+                "missing": list(f.missing),
+            }
+            for f in findings
+        ],
+    }
+
+
+def _page(told: dict[str, Any], spec: Path) -> RenderableType:
+    from seerd.telling.findings import doctor_view
+
+    return doctor_view(told, str(spec))
+
+
+def _versions() -> str:
+    try:
+        version = metadata.version("seerd")
+    except metadata.PackageNotFoundError:
+        version = "from its sources"
+    return f"seerd {version}, Python {platform.python_version()}"
+
+
+def _disk(notes: Notes, home: Home) -> None:
+    """Check whether the folder of runs can be written and has enough free space."""
+    there = next(path for path in (home.path, *home.path.parents) if path.exists())
+    if not os.access(there, os.W_OK):
+        notes.problem("home", f"{there} cannot be written", "name another with --home")
+        return
+    free = shutil.disk_usage(there).free
+    found = f"{home.path}: {free / 2**30:.1f} GiB free"
+    if free < LITTLE_BYTES:
+        todo = "journals and best models are kept there: make room, or --home"
+        notes.note("home", "problem" if free < TOO_LITTLE_BYTES else "warning", found, todo)
+    else:
+        notes.ok("home", found)
+
+
+def _specs(path: Path, options: Sequence[Override]) -> dict[str, Spec]:
+    """Read the spec, under an empty name, or those of a group's jobs, as their run has them."""
+    if not is_group([path]):
+        return {"": load_spec(path, options)}
+    group = load_group([path], options)
+    return {job.id: replace(job.spec, limits=group.lead.limits) for job in group.jobs}
+
+
+def _runnable(spec: Spec, home: Home) -> Finding:
+    """Check whether what the spec asks for can be run."""
+    doubts: list[str] = []
+    try:
+        clusters.of(spec).check(spec)
+        clusters.check_source(spec, home, doubts.append)
+    except SeerdError as error:
+        return Finding("spec", "problem", str(error), cloud=False)
+    if doubts:
+        return Finding("spec", "warning", "; ".join(doubts), cloud=False)
+    found = f"{spec.name}: {spec.train.script}, on {spec.cluster.provider}"
+    return Finding("spec", "ok", found, cloud=False)
+
+
+def _peak(
+    spec: Spec, home: Home, machine: Machine, quote: Quote | None
+) -> tuple[Peak | None, Finding]:
+    """Plan for the spec. Return the plan's peak (None: there is no plan), and the finding about it.
+
+    quote  what the cloud offers, if it was asked
+    """
+
+    def finding(level: Level, found: str, todo: str = "") -> Finding:
+        return Finding("plan", level, found, todo, cloud=False)
+
+    try:
+        require_limits(spec)
+    except UsageError as error:
+        return None, finding("warning", f"no plan was looked at: {error}")
+    backend = clusters.of(spec)
+    try:
+        quote = quote or backend.unasked_quote(machine)
+        made = plans.of_spec(spec, Place(home.path, backend.machine_types(machine), quote))
+    except LimitsError as error:
+        return None, finding("problem", str(error), "seerd plan shows what limits would do")
+    except SeerdError as error:
+        return None, finding("problem", f"there is no plan: {error}")
+    size, stages = made.cluster.gpus_per_instance, made.outline.stages
+    instances = max(instances_for(stage.groups, size) for stage in stages)
+    peak = Peak(instances, max(made.outline.allocations))
+    found = (
+        f"at its peak {instances} instances of {size} GPUs; the largest trial takes {peak.largest}"
+    )
+    level: Level = "warning" if made.warnings else "ok"
+    return peak, finding(level, "; ".join([found, *made.warnings]))
