@@ -23,18 +23,15 @@ def judge(state: State) -> AnyVerdict:
     """Return the verdict on the answer that has come."""
     answer = state.plan.answer
     question = state.plan.asked
-    why = (
-        answer
-        if isinstance(answer, str)
-        else _mistake(state, answer[0])
-        if answer is not None
-        else "there is none"
-    )
-    if why is None and isinstance(answer, tuple):
-        return Adopted(question=question, dropped=tuple(_untrue(state, answer[0])))
+    if isinstance(answer, tuple):
+        why = next(_mistakes(state, answer[0]), None)
+        if why is None:
+            return Adopted(question=question, dropped=tuple(_untrue(state, answer[0])))
+    else:
+        why = answer or "there is none"
     return Declined(
         question=question,
-        why=str(why),
+        why=why,
         failures=state.plan.failures + 1,
         again_s=state.now + state.rules.ask_again_s,
     )
@@ -42,7 +39,7 @@ def judge(state: State) -> AnyVerdict:
 
 def _untrue(state: State, change: PlanChange) -> Iterator[str]:
     """Yield the trials that the answer wants and that cannot run any more."""
-    out, new = set(change.eliminated), {one.trial for one in change.new}
+    out, new = set(change.eliminated), {new.trial for new in change.new}
     for put in change.put:
         if put.trial not in new and (put.trial in out or not _may_run(state, put.trial)):
             yield put.trial
@@ -52,13 +49,9 @@ def _may_run(state: State, trial: str) -> bool:
     return state.trials[trial].status == "live" and state.jobs[job_of(trial)].over is None
 
 
-def _mistake(state: State, change: PlanChange) -> str | None:
-    """Say what is wrong with the answer, for people; None if nothing is."""
-    return next(_mistakes(state, change), None)
-
-
 def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
-    new = Counter(one.trial for one in change.new)
+    """Yield what is wrong with the answer, for people."""
+    new = Counter(trial.trial for trial in change.new)
     for name, times in new.items():
         if name in state.trials or times > 1:
             yield f"it asks for {name} as a new trial, and there is one"
@@ -107,9 +100,8 @@ def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_size(state: State, put: Put) -> Iterator[str]:
-    """Find numbers of GPUs or reports that a trial cannot have.
-
-    A trial that is larger than an instance takes whole ones.
+    """Find numbers of GPUs or reports that a trial cannot have. A trial that is larger than an
+    instance takes whole ones.
     """
     size = state.facts.cluster.gpus_per_instance
     if put.gpus < 1:

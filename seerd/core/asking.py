@@ -17,8 +17,8 @@ from seerd.planner.memory import Memory
 from seerd.planner.model import Impossible, Plan, Problem, View
 
 PlanFunction = Callable[[Problem, Memory, View], tuple[Plan, Memory]]
-MOST_TOLD = 2000
-"""How many characters of an exception's text are told at most."""
+LONGEST = 2000
+"""How many characters of an exception's text are kept at most."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -29,9 +29,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class ImpossibleRunError(Exception):
-    """Raised when no plan fits the limits.
-
-    Whoever starts a run asks the policy for its outline first, and so learns of it then.
+    """Raised when no plan fits the limits. Whoever starts a run asks the policy for its outline
+    first, and so learns of it then.
     """
 
     def __init__(self, impossible: Impossible) -> None:
@@ -40,9 +39,8 @@ class ImpossibleRunError(Exception):
 
 
 def outlined(facts: RunFacts) -> RunFacts:
-    """Return the facts with the outline of the run's policy, if they have none.
-
-    Raises `ImpossibleRunError` if no plan fits the limits, and whatever the policy raises.
+    """Return the facts with the outline of the run's policy, if they have none. Raises
+    `ImpossibleRunError` if no plan fits the limits, and whatever the policy raises.
     """
     if facts.outline != NO_OUTLINE:
         return facts
@@ -77,10 +75,8 @@ class Asking:
         self._plan = plan or default_plan()
 
     def ask(self, view: View) -> Answer:
-        """Return the next plan, and what the policy will remember.
-
-        Raises what the policy raises, or an error if its answer is no plan. This object is then
-        unchanged.
+        """Return the next plan, and what the policy will remember. Raises what the policy raises,
+        or an error if its answer is no plan. This object is then unchanged.
         """
         plan, memory = self._plan(self._problem, self._memory, view)
         changes = {} if memory is self._memory else dict(memory.changes)
@@ -91,9 +87,8 @@ class Asking:
 
 
 def default_plan() -> PlanFunction:
-    """Return the function that asks the policy which a problem names.
-
-    It is imported only here, since all policies are imported with it.
+    """Return the function that asks the policy which a problem names. It is imported only here,
+    since all policies are imported with it.
     """
     from seerd.planner.policy import plan_of
 
@@ -106,11 +101,8 @@ def why(error: Exception) -> str:
     where = error.__traceback__
     while where is not None and where.tb_next is not None:
         where = where.tb_next
-    told = f"{type(error).__name__}: {error}"[:MOST_TOLD]
+    text = f"{type(error).__name__}: {error}"[:LONGEST]
     if where is None:
-        return told
-    return f"{told} ({_short(where.tb_frame.f_code.co_filename)}, line {where.tb_lineno})"
-
-
-def _short(path: str) -> str:
-    return "/".join(path.split("/")[-2:])
+        return text
+    file = "/".join(where.tb_frame.f_code.co_filename.split("/")[-2:])
+    return f"{text} ({file}, line {where.tb_lineno})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from seerd.core.events import TrialComplained, TrialExited
+from seerd.core.events import TrialComplained, TrialExited, TrialStarted
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import AttemptEnd, Complaint, State, Trial
 from seerd.planner.trial_ids import job_of
@@ -22,10 +22,8 @@ with signal 9.
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """Return the trial of a fact, if the fact is about its present attempt on this node.
-
-    Otherwise, or if no process of the attempt is left there, return None: the fact came too late,
-    or is false.
+    """Return the trial of a fact, if the fact is about its present attempt on this node. Otherwise,
+    or if no process of the attempt is left there, return None: the fact came too late, or is false.
     """
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
@@ -33,11 +31,9 @@ def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
     return trial if any(slots.node == node for slots in trial.held) else None
 
 
-def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> None:
-    """Record that the attempt's processes exist on a node.
-
-    at  since when, in seconds since the run began
-    """
+def node_started(state: State, trial: Trial, event: TrialStarted) -> None:
+    """Record that the attempt's processes exist on a node since the moment of this event."""
+    node, at = event.instance, event.happened
     assert trial.held is not None
     trial.told[node] = None
     state.signs.complaints.pop("waits", None)  # told again while another attempt waits
@@ -48,7 +44,7 @@ def node_started(state: State, trial: Trial, node: str, pid: int, at: float) -> 
     if key in state.ledger.open:
         _begins(state, trial, key, at)
     if node == trial.held[0].node:
-        trial.pid, trial.began_s = pid, at
+        trial.pid, trial.began_s = event.pid, at
         if trial.phase is TrialPhase.STARTING:
             trial.go(TrialPhase.RUNNING)
 
@@ -87,14 +83,9 @@ def node_exited(state: State, trial: Trial, event: TrialExited) -> None:
     if not event.started and (key := trial.key_on(event.instance)) in state.ledger.open:
         _begins(state, trial, key, event.happened)
         state.ledger.void(key)
-    told = (event.tail, event.silent, event.obstacle)
-    end = AttemptEnd(event.cause, _alone(trial), why, *told)
+    log = (event.tail, event.silent, event.obstacle)
+    end = AttemptEnd(event.cause, _alone(trial), why, *log)
     node_ended(state, trial, event.instance, end, event.happened)
-
-
-def node_refused(state: State, trial: Trial, node: str, why: str, at: float) -> None:
-    """Record that an agent could not start the attempt on its node."""
-    node_ended(state, trial, node, AttemptEnd("refused", True, why), at)
 
 
 def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> None:
@@ -103,23 +94,23 @@ def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> Non
 
 
 def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float) -> None:
-    """Free the attempt's GPUs on a node; with its last node the attempt is over.
-
-    Trials that are to get these GPUs are put on the agenda.
+    """Free the attempt's GPUs on a node; with its last node the attempt is over. Trials that are to
+    get these GPUs are put on the agenda.
     """
     trial.ends[node] = end
     _settle_start(state, trial)
     _release(state, trial, node, at)
     if len(trial.ends) == len(trial.held or ()):
-        _settle_stop(state, trial)
+        if trial.stop_command is not None:
+            state.under_way.pop(trial.stop_command, None)
+            trial.stop_command = None
         _conclude(state, trial)
     state.touch(trial.id)
 
 
 def _alone(trial: Trial) -> bool:
-    """Return whether an end that comes now was asked for by nobody.
-
-    An attempt that was stopped because another of its nodes had ended was not asked in this sense.
+    """Return whether an end that comes now was asked for by nobody. An attempt that was stopped
+    because another of its nodes had ended was not asked in this sense.
     """
     return trial.phase is not TrialPhase.STOPPING or trial.broken
 
@@ -139,18 +130,11 @@ def crash_text(event: TrialExited) -> str:
 
 
 def _settle_start(state: State, trial: Trial) -> None:
-    """Note that the outcome of the order to start is known, once every node has told."""
+    """Note that the outcome of the order to start is known, once every node has reported."""
     if trial.start_command is None or len(trial.told | trial.ends) < len(trial.held or ()):
         return
     state.under_way.pop(trial.start_command, None)
     trial.start_command = None
-
-
-def _settle_stop(state: State, trial: Trial) -> None:
-    """Note that the outcome of the order to stop, if there was one, is known."""
-    if trial.stop_command is not None:
-        state.under_way.pop(trial.stop_command, None)
-        trial.stop_command = None
 
 
 def _release(state: State, trial: Trial, node: str, at: float) -> None:
@@ -171,9 +155,8 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
 
 
 def _conclude(state: State, trial: Trial) -> None:
-    """Decide what the end of an attempt means for its trial, now that every node has ended.
-
-    Whether the trial has failed for good is judged afterwards, in `settle`.
+    """Decide what the end of an attempt means for its trial, now that every node has ended. Whether
+    the trial has failed for good is judged afterwards, in `settle`.
     """
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
@@ -184,8 +167,7 @@ def _conclude(state: State, trial: Trial) -> None:
     trial.waits, trial.slow = {}, {}
     state.fleet.holding -= 1
     guilty = _guilty(ends)
-    told = guilty or first
-    trial.tail = told.tail or trial.tail
+    trial.tail = (guilty or first).tail or trial.tail
     trial.fault = None
     if saved and trial.history:
         trial.go(TrialPhase.FINISHED)
@@ -200,17 +182,12 @@ def _conclude(state: State, trial: Trial) -> None:
             trial.why, trial.fault = guilty.why, "blocked"
             trial.blocked_s.append(state.now)
             state.agenda.blocked[trial.id], state.agenda.doubt = (guilty.obstacle, on), True
+        elif guilty is not None and guilty.cause == "lost":
+            trial.why, trial.fault, trial.losses = guilty.why, "lost", trial.losses + 1
+            state.agenda.judge[trial.id] = "losses"
         elif guilty is not None:
-            _blame(state, trial, guilty)
-
-
-def _blame(state: State, trial: Trial, guilty: AttemptEnd) -> None:
-    trial.why = guilty.why
-    if guilty.cause == "lost":
-        trial.losses, trial.fault = trial.losses + 1, "lost"
-        state.agenda.judge[trial.id] = "losses"
-    else:
-        count_crash(state, trial)
+            trial.why = guilty.why
+            count_crash(state, trial)
 
 
 def count_crash(state: State, trial: Trial) -> None:
@@ -232,11 +209,10 @@ def unwant(state: State, trial: Trial) -> None:
 
 
 def _guilty(ends: Sequence[AttemptEnd]) -> AttemptEnd | None:
-    """Return the end that explains why the attempt ended, None if no fault ended it.
-
-    `ends` are in the order in which they were told. A node that is lost takes the others with it,
-    whatever they say. Of nodes that crashed, it is the one whose log fell silent first, since the
-    others waited for it.
+    """Return the end that explains why the attempt ended, None if no fault ended it. `ends` are in
+    the order in which they were told. A node that is lost takes the others with it, whatever they
+    say. Of nodes that crashed, it is the one whose log fell silent first, since the others waited
+    for it.
     """
     for cause in ("lost", "refused"):
         for end in ends:

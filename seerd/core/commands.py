@@ -28,17 +28,9 @@ failed            nothing could run
 
 
 AskCause = Literal[
-    "began",
-    "clock",
-    "reports",
-    "ended",
-    "resumed",
-    "untrue",
-    "again",
-    "extended",
-    "added",
+    "began", "clock", "reports", "ended", "resumed", "untrue", "again", "extended", "added",
     "jobs",
-]
+]  # fmt: skip
 """Why the policy is asked.
 
 began    the run began
@@ -80,19 +72,9 @@ blocked  something was in the way of its last attempt
 lost     its last attempt ended by a machine's fault
 """
 StopCause = Literal[
-    "out",
-    "resized",
-    "moved",
-    "displaced",
-    "shared",
-    "reached",
-    "paused",
-    "leaving",
-    "node",
-    "hung",
-    "closing",
-    "hard",
-]
+    "out", "resized", "moved", "displaced", "shared", "reached", "paused", "leaving", "node",
+    "hung", "closing", "hard",
+]  # fmt: skip
 """Why an attempt is ended.
 
 out        the trial is eliminated
@@ -130,9 +112,8 @@ class SetTimer(Command, frozen=True, kw_only=True, tag="set-timer"):
 
 
 class AskPolicy(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ask-policy"):
-    """Ask the policy for a plan of the run as it is now.
-
-    Outcomes: `PolicyAnswered`, `PolicyFailed`.
+    """Ask the policy for a plan of the run as it is now. Outcomes: `PolicyAnswered`,
+    `PolicyFailed`.
     """
 
     why: AskCause
@@ -166,9 +147,8 @@ class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ter
 
 
 class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):
-    """Start an attempt, from the newest checkpoint that can be read.
-
-    Outcomes: `TrialStarted` and later `TrialExited`; `OrderRefused`; `InstanceLost`.
+    """Start an attempt, from the newest checkpoint that can be read. Outcomes: `TrialStarted` and
+    later `TrialExited`; `OrderRefused`; `InstanceLost`.
     """
 
     trial: str
@@ -207,9 +187,8 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
 
 
 class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publish"):
-    """Put a checkpoint into the run's folder as its result.
-
-    Outcomes: `ModelPublished`, `PublishFailed`.
+    """Put a checkpoint into the run's folder as its result. Outcomes: `ModelPublished`,
+    `PublishFailed`.
     """
 
     trial: str

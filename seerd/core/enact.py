@@ -7,64 +7,22 @@ no rule is read.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import singledispatch
 
 import msgspec
 
+from seerd.core import commands, instances, verdicts
 from seerd.core.attempts import count_crash, unwant
-from seerd.core.commands import (
-    AnyCommand,
-    AskPolicy,
-    Command,
-    Finish,
-    Launch,
-    Publish,
-    SetTimer,
-    StartTrial,
-    StopTrial,
-    Terminate,
-)
-from seerd.core.events import AddAsked, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
+from seerd.core.commands import AnyCommand, Command
+from seerd.core.events import AddAsked, Event, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
 from seerd.core.ledger import Charge
-from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
+from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.obstacles import is_extra
 from seerd.core.placement import Slots
 from seerd.core.plans import Order, PlanChange
-from seerd.core.record import leave, lose
-from seerd.core.state import (
-    GONE,
-    Complaint,
-    Incumbent,
-    Instance,
-    JobState,
-    PlanInForce,
-    State,
-    Trial,
-)
-from seerd.core.verdicts import (
-    Adopted,
-    Again,
-    AnyVerdict,
-    Blocked,
-    Closing,
-    Declined,
-    Denied,
-    Failed,
-    Gone,
-    Granted,
-    HeldBack,
-    JobOver,
-    Kept,
-    Promised,
-    Releasing,
-    Retired,
-    Since,
-    Slow,
-    Warned,
-)
+from seerd.core.state import GONE, Complaint, Incumbent, JobState, State, Trial
+from seerd.core.verdicts import AnyVerdict, JobOver, Verdict
 from seerd.planner.model import Limits, PlannedJob
 from seerd.planner.trial_ids import job_of
 
@@ -76,26 +34,47 @@ UNMATCHED = "ended, and printed no line that matches train.report {pattern!r}"
 
 def enact(state: State, decision: AnyDecision) -> None:
     """Apply a decision to the state. A command counts as under way from now on."""
-    _ENACT[type(decision)](state, decision)
+    _enact(decision, state)
     if isinstance(decision, Command):
         state.clock.given += 1
+        if not isinstance(decision, commands.Finish):
+            state.under_way[decision.id] = decision
+
+
+@singledispatch
+def _enact(decision: Verdict | Command, state: State) -> None:
+    raise TypeError(f"{type(decision).__name__} is not applied")
+
+
+for _handler in (
+    instances.launch,
+    instances.terminate,
+    instances.retired,
+    instances.ask_again,
+):
+    _enact.register(_handler)
 
 
 # ------------------------------------------------------------ the plan
 
 
-def _ask(state: State, command: AskPolicy) -> None:
+@_enact.register
+def _(command: commands.AskPolicy, state: State) -> None:
     state.plan.question = state.plan.asked = command.id
     state.plan.asked_s = state.now
-    state.under_way[command.id] = command
 
 
-def _adopted(state: State, verdict: Adopted) -> None:
+@_enact.register
+def _(verdict: verdicts.Adopted, state: State) -> None:
     plan, answer = state.plan, state.plan.answer
     assert isinstance(answer, tuple)
     change, memory = answer
     plan.answer, plan.failures, plan.last = None, 0, change
-    _remember(plan, memory)
+    for key, value in memory.items():
+        if value is None:
+            plan.memory.pop(key, None)
+        else:
+            plan.memory[key] = value
     if change.note:
         state.result.notes.append(change.note)
     for new in change.new:
@@ -105,17 +84,9 @@ def _adopted(state: State, verdict: Adopted) -> None:
         _eliminate(state, state.trials[name])
     plan.order.apply(change)
     _want(state, change, set(verdict.dropped))
-    for one in change.compared:
-        if one.trial in state.trials:
-            state.trials[one.trial].judged = one.compared()
-
-
-def _remember(plan: PlanInForce, changes: Mapping[str, Any]) -> None:
-    for key, value in changes.items():
-        if value is None:
-            plan.memory.pop(key, None)
-        else:
-            plan.memory[key] = value
+    for standing in change.compared:
+        if standing.trial in state.trials:
+            state.trials[standing.trial].judged = standing.compared()
 
 
 def _eliminate(state: State, trial: Trial) -> None:
@@ -158,7 +129,8 @@ def _want_one(state: State, name: str, dropped: set[str]) -> None:
     )
 
 
-def _declined(state: State, verdict: Declined) -> None:
+@_enact.register
+def _(verdict: verdicts.Declined, state: State) -> None:
     plan = state.plan
     plan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s
     if verdict.failures == 1:
@@ -170,14 +142,13 @@ def _declined(state: State, verdict: Declined) -> None:
 # ------------------------------------------------------------ trials
 
 
-def _start(state: State, command: StartTrial) -> None:
+@_enact.register
+def _(command: commands.StartTrial, state: State) -> None:
     trial = state.trials[command.trial]
     trial.go(TrialPhase.STARTING)
     trial.attempt, trial.ordered_s = command.attempt, state.now
-    on = (
-        Slots(command.instance, command.gpus),
-        *(Slots(node, gpus) for node, gpus in command.beside),
-    )
+    nodes = ((command.instance, command.gpus), *command.beside)
+    on = tuple(Slots(node, gpus) for node, gpus in nodes)
     if is_extra(state, trial.id, on):
         state.jobs[job_of(trial.id)].extra = trial.id
     trial.held = on
@@ -193,10 +164,10 @@ def _start(state: State, command: StartTrial) -> None:
             state.ledger.start(
                 Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now)
             )
-    state.under_way[command.id] = command
 
 
-def _stop(state: State, command: StopTrial) -> None:
+@_enact.register
+def _(command: commands.StopTrial, state: State) -> None:
     trial = state.trials[command.trial]
     if trial.phase is TrialPhase.STOPPING:
         state.under_way.pop(trial.stop_command or "", None)
@@ -205,21 +176,22 @@ def _stop(state: State, command: StopTrial) -> None:
     trial.stop_command, trial.asked_s = command.id, state.now
     trial.stopped = command.why
     trial.hung = trial.hung or command.why == "hung"
-    state.under_way[command.id] = command
 
 
-def _failed(state: State, verdict: Failed) -> None:
+@_enact.register
+def _(verdict: verdicts.Failed, state: State) -> None:
     trial = state.trials[verdict.trial]
     trial.go(TrialPhase.FAILED)
     if verdict.why == "silent":
         goal = state.facts.goal_of(trial.id)
         pattern = goal.patterns.get(goal.metric)
-        said = SILENT.format(metric=goal.metric)
-        trial.why = UNMATCHED.format(pattern=pattern) if pattern else said
+        silent = SILENT.format(metric=goal.metric)
+        trial.why = UNMATCHED.format(pattern=pattern) if pattern else silent
     unwant(state, trial)
 
 
-def _blocked(state: State, verdict: Blocked) -> None:
+@_enact.register
+def _(verdict: verdicts.Blocked, state: State) -> None:
     job = state.jobs[job_of(verdict.trial)]
     if verdict.own:
         count_crash(state, state.trials[verdict.trial])
@@ -231,23 +203,26 @@ def _blocked(state: State, verdict: Blocked) -> None:
     state.signs.complaints.setdefault(verdict.why, complaint)
 
 
-def _kept(state: State, verdict: Kept) -> None:
+@_enact.register
+def _(verdict: verdicts.Kept, state: State) -> None:
     trial = state.trials[verdict.trial]
     trial.checkpoints = tuple(
-        one
-        for place, one in enumerate(trial.checkpoints)
-        if place < verdict.newest or one.name == verdict.best
+        checkpoint
+        for place, checkpoint in enumerate(trial.checkpoints)
+        if place < verdict.newest or checkpoint.name == verdict.best
     )
 
 
-def _slow(state: State, verdict: Slow) -> None:
+@_enact.register
+def _(verdict: verdicts.Slow, state: State) -> None:
     trial = state.trials[verdict.trial]
     trial.slow[verdict.rank] = state.now
     trial.note = verdict.detail
     state.result.notes.append(verdict.detail)
 
 
-def _warned(state: State, verdict: Warned) -> None:
+@_enact.register
+def _(verdict: verdicts.Warned, state: State) -> None:
     state.signs.warned[verdict.what] = state.now
     state.result.notes.append(verdict.detail)
     if verdict.what == "identical":
@@ -257,84 +232,49 @@ def _warned(state: State, verdict: Warned) -> None:
 # ------------------------------------------------------------ instances and money
 
 
-def _launch(state: State, command: Launch) -> None:
-    state.fleet.add(Instance(command.id, command.gpus))
-    cluster = state.facts.cluster
-    if cluster.per_instance:
-        # When it began to run is known only once it is ready. Until then it is charged from now on,
-        # since it may run at any moment.
-        state.ledger.start(
-            Charge(command.id, command.id, command.gpus, state.now, minimum_s=cluster.minimum_s)
-        )
-    state.under_way[command.id] = command
+@_enact.register
+def _(verdict: verdicts.Gone, state: State) -> None:
+    instance, why = state.fleet.instances[verdict.instance], "it was gone when the run was resumed"
+    instances.lose(state, instance, verdict.at_s, why)
 
 
-def _terminate(state: State, command: Terminate) -> None:
-    instance = state.fleet.instances[command.instance]
-    if instance.phase is InstancePhase.REQUESTED:
-        del state.under_way[instance.id]
-    state.fleet.go(instance, InstancePhase.RELEASING)
-    instance.terminate_command = command.id
-    state.under_way[command.id] = command
-
-
-def _gone(state: State, verdict: Gone) -> None:
-    lose(
-        state,
-        state.fleet.instances[verdict.instance],
-        verdict.at_s,
-        "it was gone when the run was resumed",
-    )
-
-
-def _since(state: State, verdict: Since) -> None:
+@_enact.register
+def _(verdict: verdicts.Since, state: State) -> None:
     state.ledger.begin_at(verdict.what, verdict.at_s)
 
 
-def _again(state: State, verdict: Again) -> None:
-    fleet = state.fleet
-    if not fleet.refusals and verdict.refusals:
-        fleet.refused_since = state.now
-    fleet.refusals, fleet.refused = verdict.refusals, verdict.batch
-    fleet.launch_at = math.inf if verdict.at_s is None else verdict.at_s
-    fleet.until_change = verdict.changed
-
-
-def _held_back(state: State, verdict: HeldBack) -> None:
+@_enact.register
+def _(verdict: verdicts.HeldBack, state: State) -> None:
     state.fleet.held_back = verdict if verdict.why is not None else None
 
 
-def _retired(state: State, verdict: Retired) -> None:
-    leave(state, state.fleet.instances[verdict.instance], verdict.by_s)
-    state.result.notes.append(
-        f"{verdict.instance} was rented for the limits that held before, and is replaced"
-    )
-
-
-def _granted(state: State, verdict: Granted) -> None:
-    """Let what is asked for be so. An open question was about what was before: no answer to it is
-    awaited any more.
-    """
+@_enact.register
+def _(verdict: verdicts.Granted, state: State) -> None:
     asked = state.requests.open.pop(verdict.request)
     state.requests.answered[verdict.request] = None
-    _GRANT[type(asked)](state, asked)
-    plan = state.plan
-    state.under_way.pop(plan.question or "", None)
-    plan.question, plan.answer = None, None
+    _grant(asked, state)
+    state.forget_question()
 
 
-def _add(state: State, asked: AddAsked) -> None:
-    """Have the next configuration that is drawn be this one; those that wait come before."""
+@singledispatch
+def _grant(asked: Event, state: State) -> None:
+    raise TypeError(f"{type(asked).__name__} is not granted")
+
+
+@_grant.register
+def _(asked: AddAsked, state: State) -> None:
+    """Draw this configuration next; those that wait come before."""
     problem = state.facts.problem
     number = max([len(state.trials), *(at + 1 for at, _ in problem.added)])
     problem = replace(problem, added=(*problem.added, (number, asked.config)))
     state.facts = msgspec.structs.replace(state.facts, problem=problem)
 
 
-def _extend(state: State, asked: ExtendAsked) -> None:
+@_grant.register
+def _(asked: ExtendAsked, state: State) -> None:
     outline = asked.outline or state.facts.outline
     before = state.facts.problem
-    jobs = tuple(_with_limits(one, before.limits, asked.problem.limits) for one in before.jobs)
+    jobs = tuple(_with_limits(job, before.limits, asked.problem.limits) for job in before.jobs)
     problem = replace(asked.problem, added=before.added, jobs=jobs)
     state.facts = msgspec.structs.replace(state.facts, problem=problem, outline=outline)
     for instance in state.fleet.instances.values():
@@ -356,8 +296,8 @@ def _with_limits(job: PlannedJob, before: Limits, after: Limits) -> PlannedJob:
     return job if limits == own else replace(job, problem=replace(job.problem, limits=limits))
 
 
-def _add_job(state: State, asked: JobAdded) -> None:
-    """Have one more job share the run."""
+@_grant.register
+def _(asked: JobAdded, state: State) -> None:
     state.jobs[asked.job.id] = JobState(since_s=state.now)
     jobs = (*state.facts.jobs, asked.facts)
     state.facts = msgspec.structs.replace(state.facts, jobs=jobs)
@@ -365,33 +305,30 @@ def _add_job(state: State, asked: JobAdded) -> None:
     state.result.notes.append(f"{asked.job.id} has come to share the run")
 
 
-def _stop_job(state: State, asked: JobStopAsked) -> None:
-    _end_job(state, JobOver(job=asked.job, why="person"))
+@_grant.register
+def _(asked: JobStopAsked, state: State) -> None:
+    _end_job(JobOver(job=asked.job, why="person"), state)
 
 
-def _weigh(state: State, asked: JobWeighed) -> None:
+@_grant.register
+def _(asked: JobWeighed, state: State) -> None:
     jobs = state.facts.problem.jobs
-    _set_jobs(
-        state,
-        tuple(replace(one, weight=asked.weight) if one.id == asked.job else one for one in jobs),
-    )
+    weighed = (replace(job, weight=asked.weight) if job.id == asked.job else job for job in jobs)
+    _set_jobs(state, tuple(weighed))
     state.result.notes.append(f"{asked.job} has the weight {asked.weight:g} now")
 
 
-def _end_job(state: State, verdict: JobOver) -> None:
-    """Have a job get nothing any more, whenever the policy answers. An open question was about what
-    was before.
-    """
+@_enact.register
+def _end_job(verdict: JobOver, state: State) -> None:
+    """Give a job nothing any more, whenever the policy answers."""
     job = state.jobs[verdict.job]
     job.over, job.detail = verdict.why, verdict.detail
     jobs = state.facts.problem.jobs
     _set_jobs(state, tuple(replace(o, over=o.over or o.id == verdict.job) for o in jobs))
     detail = f": {verdict.detail}" if verdict.detail else ""
     state.result.notes.append(f"{verdict.job} is over ({verdict.why}){detail}")
-    plan = state.plan
-    state.under_way.pop(plan.question or "", None)
-    plan.question, plan.answer = None, None
-    for name in [name for name in plan.wanted if job_of(name) == verdict.job]:
+    state.forget_question()
+    for name in [name for name in state.plan.wanted if job_of(name) == verdict.job]:
         unwant(state, state.trials[name])
         state.touch(name)
 
@@ -401,41 +338,31 @@ def _set_jobs(state: State, jobs: tuple[PlannedJob, ...]) -> None:
     state.facts = msgspec.structs.replace(state.facts, problem=problem)
 
 
-_GRANT: dict[type, Callable[[State, Any], None]] = {
-    AddAsked: _add,
-    ExtendAsked: _extend,
-    JobAdded: _add_job,
-    JobStopAsked: _stop_job,
-    JobWeighed: _weigh,
-}
-
-
-def _denied(state: State, verdict: Denied) -> None:
+@_enact.register
+def _(verdict: verdicts.Denied, state: State) -> None:
     del state.requests.open[verdict.request]
     state.requests.answered[verdict.request] = verdict.why
 
 
-def _promised(state: State, verdict: Promised) -> None:
+@_enact.register
+def _(verdict: verdicts.Promised, state: State) -> None:
     state.end.promised = verdict
 
 
 # ------------------------------------------------------------ the run
 
 
-def _closing(state: State, verdict: Closing) -> None:
-    """Let every trial save and exit, and start nothing new.
-
-    No answer of the policy is awaited any more.
-    """
+@_enact.register
+def _(verdict: verdicts.Closing, state: State) -> None:
+    """Ask every trial to save and exit, and start nothing new."""
     end = state.end
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why
     end.detail = verdict.detail
     if verdict.why == "target":
         state.result.notes.append(f"the target was reached: {verdict.detail}")
     state.go(RunPhase.CLOSING)
-    plan = state.plan
-    state.under_way.pop(plan.question or "", None)
-    plan.question, plan.answer, plan.wanted, plan.order = None, None, {}, Order()
+    state.forget_question()
+    state.plan.wanted, state.plan.order = {}, Order()
     for instance in state.fleet.instances.values():
         instance.claims.clear()
     for trial in state.trials.values():
@@ -443,54 +370,26 @@ def _closing(state: State, verdict: Closing) -> None:
         state.touch(trial.id)
 
 
-def _releasing(state: State, verdict: Releasing) -> None:
+@_enact.register
+def _(verdict: verdicts.Releasing, state: State) -> None:
     state.go(RunPhase.RELEASING)
     state.result.no_model.clear()
 
 
-def _publish(state: State, command: Publish) -> None:
+@_enact.register
+def _(command: commands.Publish, state: State) -> None:
     kept = state.trials[command.trial].checkpoints
-    checkpoint = next(one for one in kept if one.name == command.checkpoint)
+    checkpoint = next(saved for saved in kept if saved.name == command.checkpoint)
     state.result.publishing = Incumbent(command.trial, checkpoint, command.metric)
-    state.under_way[command.id] = command
 
 
-def _finish(state: State, command: Finish) -> None:
+@_enact.register
+def _(command: commands.Finish, state: State) -> None:
     state.go(RunPhase.OVER)
 
 
-def _set_timer(state: State, command: SetTimer) -> None:
+@_enact.register
+def _(command: commands.SetTimer, state: State) -> None:
     if state.clock.timer is not None:
         state.under_way.pop(state.clock.timer.id, None)
     state.clock.timer = command
-    state.under_way[command.id] = command
-
-
-_ENACT: dict[type, Callable[[State, Any], None]] = {
-    Adopted: _adopted,
-    Again: _again,
-    AskPolicy: _ask,
-    Blocked: _blocked,
-    Closing: _closing,
-    Declined: _declined,
-    Denied: _denied,
-    Failed: _failed,
-    Finish: _finish,
-    Gone: _gone,
-    Granted: _granted,
-    HeldBack: _held_back,
-    JobOver: _end_job,
-    Kept: _kept,
-    Launch: _launch,
-    Promised: _promised,
-    Publish: _publish,
-    Releasing: _releasing,
-    Retired: _retired,
-    SetTimer: _set_timer,
-    Since: _since,
-    Slow: _slow,
-    StartTrial: _start,
-    StopTrial: _stop,
-    Terminate: _terminate,
-    Warned: _warned,
-}

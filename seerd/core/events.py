@@ -104,9 +104,8 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
-    """A checkpoint that is whole in the store.
-
-    It was confirmed by the agent of its attempt, or was found there after that agent was gone.
+    """A checkpoint that is whole in the store. It was confirmed by the agent of its attempt, or was
+    found there after that agent was gone.
     """
 
     trial: str  # trial that saved it
@@ -283,6 +282,13 @@ class AgentFact(Event, frozen=True, kw_only=True):
     happened: float  # when it took place, in seconds since the run began
 
 
+class AttemptFact(AgentFact, frozen=True, kw_only=True):
+    """Something that an agent saw of an attempt."""
+
+    trial: str
+    attempt: int  # number of the attempt, from 1
+
+
 class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-noticed"):
     """The cloud will take the instance away, or its agent has found something out about it."""
 
@@ -312,27 +318,25 @@ class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
     why: str  # text for people
 
 
-class TrialStarted(AgentFact, frozen=True, kw_only=True, tag="trial-started"):
+class TrialStarted(AttemptFact, frozen=True, kw_only=True, tag="trial-started"):
     """The attempt's processes exist on this instance (outcome of `StartTrial`)."""
 
-    trial: str
-    attempt: int
     pid: int
 
 
-class TrialTraining(AgentFact, frozen=True, kw_only=True, tag="trial-training", rename=IN_JOURNALS):
+class TrialTraining(
+    AttemptFact, frozen=True, kw_only=True, tag="trial-training", rename=IN_JOURNALS
+):
     """The attempt has reached its training loop."""
 
-    trial: str
-    attempt: int
     reports: int  # number of reports that its checkpoint restored
 
 
-class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", rename=IN_JOURNALS):
+class TrialReported(
+    AttemptFact, frozen=True, kw_only=True, tag="trial-reported", rename=IN_JOURNALS
+):
     """A trial has made a report."""
 
-    trial: str
-    attempt: int
     reports: int  # how many reports the trial has made, with this one
     metric: float | None  # metric that it reported, None if that was missing, NaN or infinite
     unit_s: float  # seconds for one unit of work, see `seerd.agent.protocol.Reported`
@@ -343,12 +347,10 @@ class TrialReported(AgentFact, frozen=True, kw_only=True, tag="trial-reported", 
 
 
 class TrialCheckpointed(
-    AgentFact, frozen=True, kw_only=True, tag="trial-checkpointed", rename=IN_JOURNALS
+    AttemptFact, frozen=True, kw_only=True, tag="trial-checkpointed", rename=IN_JOURNALS
 ):
     """A checkpoint is confirmed: whole, with its checksum, in the store."""
 
-    trial: str
-    attempt: int
     name: str  # its name in the store
     reports: int  # how many reports the trial had made
     metric: float | None  # as `Checkpoint.metric`
@@ -359,24 +361,19 @@ class TrialCheckpointed(
     free: int | None = None
 
 
-class TrialComplained(AgentFact, frozen=True, kw_only=True, tag="trial-complained"):
+class TrialComplained(AttemptFact, frozen=True, kw_only=True, tag="trial-complained"):
     """Something is wrong with what an attempt writes; it goes on."""
 
-    trial: str
-    attempt: int
     what: str  # kind of the complaint: see `seerd.agent.protocol.Complained.what`
     why: str  # text for people
 
 
-class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
-    """No process of an attempt is left on this instance, and its GPUs there are free.
-
-    It is the outcome of `StopTrial`, or the attempt has ended by itself. An attempt on several
-    instances has ended when each of them has told so.
+class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
+    """No process of an attempt is left on this instance, and its GPUs there are free. It is the
+    outcome of `StopTrial`, or the attempt has ended by itself. An attempt on several instances has
+    ended when each of them has told so.
     """
 
-    trial: str
-    attempt: int
     cause: ExitCause  # what ended it
     code: int | None  # exit status, None if unknown
     rank: int | None = None  # rank that failed, None if unknown
@@ -391,22 +388,18 @@ class TrialExited(AgentFact, frozen=True, kw_only=True, tag="trial-exited"):
     started: bool = True  # whether any process of it ever existed there; if not, no GPU was used
 
 
-class TrialStalled(AgentFact, frozen=True, kw_only=True, tag="trial-stalled"):
+class TrialStalled(AttemptFact, frozen=True, kw_only=True, tag="trial-stalled"):
     """On this instance no rank of an attempt on several instances makes progress."""
 
-    trial: str
-    attempt: int
     hung: bool  # True: some ranks there do nothing; False: all of them wait for ranks elsewhere
     units: int  # how many calls of `running()` these ranks have begun
     ticks: int  # how many backward passes and steps they have made since the last of those calls
     over: bool = False  # True: the ranks move again
 
 
-class TrialWaited(AgentFact, frozen=True, kw_only=True, tag="trial-waited"):
+class TrialWaited(AttemptFact, frozen=True, kw_only=True, tag="trial-waited"):
     """For how much of their time the ranks of an attempt on this instance wait for others."""
 
-    trial: str
-    attempt: int
     over_s: float  # seconds that were looked at, up to now
     ranks: tuple[int, ...]  # ranks on this instance
     # share of that time (0 to 1) for which each of them waited, in the order of `ranks`
@@ -438,35 +431,11 @@ AnyRequest = ExtendAsked | AddAsked | JobAdded | JobStopAsked | JobWeighed
 """What a person asks of a run that goes on. Each has a `request`."""
 
 AnyEvent = (
-    RunStarted
-    | RunResumed
-    | EventsMissing
-    | StopAsked
-    | ExtendAsked
-    | AddAsked
-    | JobAdded
-    | JobStopAsked
-    | JobWeighed
-    | TimerFired
-    | PolicyAnswered
-    | PolicyFailed
-    | InstanceReady
-    | LaunchRefused
-    | InstanceLost
-    | InstanceTerminated
-    | InstanceNoticed
-    | InstanceComputed
-    | InstanceShared
-    | OrderRefused
-    | TrialStarted
-    | TrialTraining
-    | TrialReported
-    | TrialCheckpointed
-    | TrialComplained
-    | TrialExited
-    | TrialStalled
-    | TrialWaited
-    | ModelPublished
-    | PublishFailed
-    | Remarked
-)
+    RunStarted | RunResumed | EventsMissing | StopAsked | AnyRequest | TimerFired
+    | PolicyAnswered | PolicyFailed
+    | InstanceReady | LaunchRefused | InstanceLost | InstanceTerminated
+    | InstanceNoticed | InstanceComputed | InstanceShared | OrderRefused
+    | TrialStarted | TrialTraining | TrialReported | TrialCheckpointed | TrialComplained
+    | TrialExited | TrialStalled | TrialWaited
+    | ModelPublished | PublishFailed | Remarked
+)  # fmt: skip

@@ -7,10 +7,14 @@ journal that has less has lost events, however whole it looks.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from seerd.core.events import AgentFact, AnyEvent
-from seerd.core.state import State
+from seerd.core.aiming import instances_needed
+from seerd.core.events import AgentFact, AnyEvent, AttemptFact, EventsMissing
+from seerd.core.ledger import LOST, Charge
+from seerd.core.lifecycle import InstancePhase
+from seerd.core.state import Instance, State
 
 
 def lacks(state: State, instance: str, launch: str) -> bool:
@@ -24,7 +28,7 @@ def gap(
     acked: Mapping[str, int],
     strays: Mapping[str, float],
     facts: Iterable[AnyEvent],
-    known_until_s: float,
+    missing_until_s: float,
 ) -> tuple[float, float] | None:
     """Return from when until when events are missing, in seconds since the run began; None: none.
 
@@ -34,11 +38,75 @@ def gap(
         strays: what the journal has never started or launched -> when it was last at work, in
             seconds since the run began.
         facts: what agents have reported since.
-        known_until_s: until when events are known to be missing for another reason.
+        missing_until_s: until when events are missing for another reason.
 
     """
-    ahead = any(acked.get(one.id, 0) > one.seen for one in state.fleet.instances.values())
+    ahead = any(acked.get(i.id, 0) > i.seen for i in state.fleet.instances.values())
     if not ahead and not strays:
-        return (state.now, known_until_s) if known_until_s > state.now else None
+        return (state.now, missing_until_s) if missing_until_s > state.now else None
     times = (event.happened for event in facts if isinstance(event, AgentFact))
-    return state.now, max(state.now, known_until_s, *strays.values(), *times)
+    return state.now, max(state.now, missing_until_s, *strays.values(), *times)
+
+
+def events_missing(event: EventsMissing, state: State) -> None:
+    """Charge for missing events if an agent was acknowledged more than the journal has."""
+    clock, instance = state.clock, state.fleet.instances.get(event.instance)
+    seen = state.fleet.early.get(event.instance, 0) if instance is None else instance.seen
+    if event.acked > seen and clock.gap_s < clock.resumed_s:
+        _charge_lost(state, clock.left_s, clock.resumed_s)
+        state.result.notes.append(
+            f"the journal lacks events that {event.instance} tells, from before the run was resumed"
+        )
+
+
+def note_unknown_attempt(state: State, event: AttemptFact) -> None:
+    """Note that events are missing, if an agent tells of an attempt that was never begun: one from
+    before the last resume, since from then on it can only be invented.
+    """
+    trial = state.trials.get(event.trial)
+    is_unknown = trial is None or event.attempt > trial.attempt
+    if is_unknown and state.ledger.least_s < event.happened < state.clock.resumed_s:
+        _charge_lost(state, event.happened, event.at)
+        state.result.notes.append(
+            f"the journal lacks {event.trial}/{event.attempt}, of which {event.instance} tells"
+        )
+
+
+def add_lost(
+    state: State,
+    lost: tuple[float, float],
+    strays: Mapping[str, tuple[float | None, float | None]],
+) -> None:
+    """Charge for what a damaged journal has lost, and add the instances that have ended of which it
+    has lost all. Both are as in `RunResumed`.
+    """
+    gpus, minimum_s = state.facts.cluster.gpus_per_instance, state.facts.cluster.minimum_s
+    for name, (since_s, until_s) in strays.items():
+        over = InstancePhase.TERMINATED
+        state.fleet.instances[name] = Instance(name, gpus, over, ended_at=until_s)
+        if since_s is not None:
+            state.ledger.start(Charge(name, name, gpus, since_s, minimum_s=minimum_s))
+            state.ledger.end(name, until_s or state.now, state.now)
+    _charge_lost(state, *lost)
+
+
+def _charge_lost(state: State, since_s: float, until_s: float) -> None:
+    """Charge what nobody knows any more for as much as there can have been: all GPUs that the run
+    may have, but for those that are charged in any case, which are until then at least: others may
+    have followed on the same GPUs. From now on no name is given that the lost events may have.
+    """
+    state.clock.gap_s = state.now
+    until_s = state.ledger.least_s = min(until_s, state.now)
+    cluster, most = state.facts.cluster, state.facts.problem.limits.max_gpus
+    size = cluster.gpus_per_instance
+    machines = None if cluster.max_instances is None else cluster.max_instances * size
+    bounds = (bound for bound in (most, machines) if bound is not None)
+    wanted = Counter(allocation.gpus for allocation in state.plan.wanted.values())
+    gpus = min(bounds, default=instances_needed(wanted, cluster) * size)
+    for job in state.jobs.values():
+        job.gpu_s += max(0, gpus - job.gpus) * max(0.0, until_s - since_s)
+    rest_gpu_s = gpus * (until_s - since_s) - state.ledger.between_gpu_s(since_s, until_s)
+    if rest_gpu_s > 0:
+        what = f"{LOST} {since_s:.0f}"
+        state.ledger.start(Charge(what, "", gpus, until_s - rest_gpu_s / gpus))
+        state.ledger.end(what, until_s, state.now)

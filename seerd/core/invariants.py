@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from seerd.core.commands import Publish
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
-from seerd.core.state import GONE, LIVE, THERE, State, Trial
+from seerd.core.state import GONE, LIVE, PRESENT, State, Trial
 from seerd.planner.trial_ids import job_of
 
 HOLDING = (TrialPhase.STARTING, TrialPhase.RUNNING, TrialPhase.STOPPING)
@@ -31,9 +31,8 @@ def _holding(state: State) -> list[Trial]:
 
 
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
-    """Check that every GPU belongs to at most one attempt.
-
-    Instances and trials must agree on which attempt that is.
+    """Check that every GPU belongs to at most one attempt. Instances and trials must agree on which
+    attempt that is.
     """
     held = [
         (slots.node, gpu, t.id) for t in _holding(state) for slots in t.left for gpu in slots.gpus
@@ -76,7 +75,7 @@ def what_is_held_is_paid(state: State) -> Iterator[str]:
         costs = {
             i.id
             for i in state.fleet.instances.values()
-            if i.phase is InstancePhase.REQUESTED or i.phase in THERE
+            if i.phase is InstancePhase.REQUESTED or i.phase in PRESENT
         }
     if costs != set(state.ledger.open):
         yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
@@ -153,9 +152,8 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
 
 
 def the_result_is_confirmed(state: State) -> Iterator[str]:
-    """Check that what was handed back is a confirmed checkpoint.
-
-    Newer ones of its trial may have taken its place in the store since.
+    """Check that what was handed back is a confirmed checkpoint. Newer ones of its trial may have
+    taken its place in the store since.
     """
     for job, published in state.result.of_jobs.items():
         best = published.incumbent
@@ -238,9 +236,8 @@ def time_does_not_go_back(state: State) -> Iterator[str]:
 
 
 def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
-    """Check that nothing ends a run that goes on.
-
-    Of a run that closes, it must be known how it ends, why and by when.
+    """Check that nothing ends a run that goes on. Of a run that closes, it must be known how it
+    ends, why and by when.
     """
     end = state.end
     known = [one is not None for one in (end.status, end.why, end.close_by)]
@@ -273,7 +270,6 @@ def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
 
 def targets_and_claims_agree(state: State) -> Iterator[str]:
     """Check that, while the run goes on, claims on GPUs are exactly those of trials with a target.
-
     `Aims.aimed` must name these trials.
     """
     if state.phase is not RunPhase.RUNNING:

@@ -59,9 +59,7 @@ def _of_job(state: State, job: str) -> list[Trial]:
 
 
 def is_extra(state: State, trial: str, target: Assignment) -> bool:
-    """Return whether an attempt that begins there now is one that may not go on beside the
-    others.
-    """
+    """Return whether an attempt that begins there now may not go on beside the others."""
     block = state.jobs[job_of(trial)].block
     if block is None:
         return False

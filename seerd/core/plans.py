@@ -40,9 +40,8 @@ class New(Struct, frozen=True, array_like=True):
 
 
 class Standing(Struct, frozen=True, array_like=True, gc=False):
-    """How a trial stood when it was compared.
-
-    It has the fields of `seerd.planner.model.Compared`, and leaves their names out of the JSON.
+    """How a trial stood when it was compared. It has the fields of `seerd.planner.model.Compared`,
+    and leaves their names out of the JSON.
     """
 
     trial: str
@@ -55,21 +54,18 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
     final: bool
 
     @classmethod
-    def of_compared(cls, one: Compared) -> Standing:
+    def of_compared(cls, compared: Compared) -> Standing:
         """Make it from what the policy said."""
-        judged = (one.trial, one.metric, one.reports, one.place, one.of, one.best)
-        return cls(*judged, one.bracket, one.final)
+        return cls(*(getattr(compared, name) for name in cls.__struct_fields__))
 
     def compared(self) -> Compared:
         """Return what the policy said."""
-        judged = (self.trial, self.metric, self.reports, self.place, self.of, self.best)
-        return Compared(*judged, self.bracket, self.final)
+        return Compared(*(getattr(self, name) for name in self.__struct_fields__))
 
 
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plan as its difference to the one before.
-
-    Fields without a description are as in `seerd.planner.model.Plan`.
+    """A plan as its difference to the one before. Fields without a description are as in
+    `seerd.planner.model.Plan`.
     """
 
     gone: tuple[str, ...] = ()  # trials that have no allocation any more
@@ -128,9 +124,8 @@ class Order:
         )
 
     def apply(self, change: PlanChange) -> None:
-        """Change this order into that of the next plan.
-
-        Raises `ValueError` if the change does not fit this order.
+        """Change this order into that of the next plan. Raises `ValueError` if the change does not
+        fit this order.
         """
         placed = [put for put in change.put if put.place != STAYS]
         if any(put.place == STAYS and put.trial not in self._of for put in change.put):
@@ -145,9 +140,8 @@ class Order:
 
 
 def difference(before: Order, plan: Plan) -> PlanChange:
-    """Return how the plan differs from the one before it.
-
-    Raises `ValueError` if a trial is in it twice.
+    """Return how the plan differs from the one before it. Raises `ValueError` if a trial is in it
+    twice.
     """
     names = [allocation.trial for allocation in plan.allocations]
     changed = _changed(before, plan, names)
@@ -173,9 +167,8 @@ def _put(one: Allocation, place: int) -> Put:
 
 
 def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
-    """Return the allocations of trials that had another one, or none.
-
-    Most of the time of comparing plans is spent here.
+    """Return the allocations of trials that had another one, or none. Most of the time of comparing
+    plans is spent here.
     """
     return [
         a
@@ -204,9 +197,8 @@ def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
 
 
 def _moved(old: list[str], new: list[str]) -> list[str]:
-    """Return the trials that must be taken out and put in elsewhere to turn `old` into `new`.
-
-    Both have the same trials.
+    """Return the trials that must be taken out and put in elsewhere to turn `old` into `new`. Both
+    have the same trials.
     """
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
@@ -221,9 +213,8 @@ def _moved(old: list[str], new: list[str]) -> list[str]:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many elements are the same at the beginning.
-
-    It halves the range each time, since comparing slices is fast.
+    """Return how many elements are the same at the beginning. It halves the range each time, since
+    comparing slices is fast.
     """
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -236,10 +227,8 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """Return the places of a longest rising subsequence.
-
-    It keeps the smallest end that each length can have (Fredman, On computing the length of longest
-    increasing subsequences, 1975).
+    """Return the places of a longest rising subsequence. It keeps the smallest end that each length
+    can have (Fredman, On computing the length of longest increasing subsequences, 1975).
     """
     ends: list[int] = []
     places: list[int] = []
@@ -263,9 +252,8 @@ def _back(before: Sequence[int], place: int) -> Iterator[int]:
 
 
 def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
-    """Return the names that are not in `out`, in order.
-
-    Raises `ValueError` if `out` has a name that is not among them.
+    """Return the names that are not in `out`, in order. Raises `ValueError` if `out` has a name
+    that is not among them.
     """
     if len(out) <= FEW:
         left = list(names)
@@ -280,9 +268,8 @@ def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
 
 
 def _inserted(names: list[str], placed: Sequence[Put]) -> list[str]:
-    """Return the names with these trials put in their places.
-
-    Raises `ValueError` if there is no such place.
+    """Return the names with these trials put in their places. Raises `ValueError` if there is no
+    such place.
     """
     if not placed:
         return names

@@ -9,46 +9,96 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
-from seerd.core.events import Checkpoint, TrialCheckpointed, TrialReported, TrialTraining
+from seerd.core import events
+from seerd.core.attempts import current
+from seerd.core.events import Checkpoint
 from seerd.core.incumbent import good_enough
 from seerd.core.lifecycle import RunPhase
 from seerd.core.metrics import as_it_counts, keep
-from seerd.core.state import State, Trial
+from seerd.core.state import GOES_ON, State, Trial
 from seerd.planner.model import Report
 from seerd.planner.trial_ids import job_of
 
 
-def reporting(
-    state: State, event: TrialTraining | TrialReported | TrialCheckpointed
-) -> Trial | None:
-    """Return the trial that an event is about, if its present attempt can still report; else None.
+def training(event: events.TrialTraining, state: State) -> None:
+    """Record that an attempt has reached its training loop."""
+    trial = _reporting(state, event)
+    if trial is not None:
+        trial.training = trial.trained = True
+        rewind(trial, event.reports)
 
+
+def reported(event: events.TrialReported, state: State) -> None:
+    """Record a report."""
+    trial = _reporting(state, event)
+    if trial is None:
+        return
+    rewind(trial, event.reports - 1)
+    metric = keep(state, trial, event)
+    trial.history.append(Report(event.happened, event.reports, metric))
+    signs, agenda, job = state.signs, state.agenda, state.jobs[job_of(trial.id)]
+    agenda.reported = trial.id
+    if trial.ordered_s is not None:
+        signs.first_s = min(signs.first_s, event.happened - trial.ordered_s)
+        trial.ordered_s = None
+    signs.reported, signs.named = True, signs.named or event.named
+    for what in GOES_ON:
+        if (complaint := signs.complaints.get(what)) and complaint.trial == trial.id:
+            del signs.complaints[what]
+    signs.finite = signs.finite or event.metric is not None
+    job.finite = job.finite or event.metric is not None
+    if not job.finite:
+        agenda.doubt = agenda.stirred = True
+    if job.extra == trial.id:  # it trains beside the others: nothing is in the way any more
+        job.block, job.extra, agenda.stirred = None, None, True
+    trial.blocked_s.clear()
+    if state.facts.goal_of(trial.id).target is not None:
+        agenda.stirred |= not state.facts.problem_of(job_of(trial.id)).saves
+    _took(state, event.unit_s)
+    if trial.until is not None and event.reports >= trial.until:
+        trial.reached, trial.until = trial.until, None
+        state.plan.reached[trial.id] = None
+        agenda.ask, agenda.about = "reports", trial.id
+        agenda.stirred = True
+
+
+def checkpointed(event: events.TrialCheckpointed, state: State) -> None:
+    """Record a checkpoint that the agent has confirmed."""
+    trial = _reporting(state, event)
+    if trial is None:
+        return
+    fields: dict[str, Any] = {name: getattr(event, name) for name in Checkpoint.__struct_fields__}
+    confirm(state, trial, Checkpoint(**fields))
+    state.signs.free = event.free
+    state.signs.save_s = max(state.signs.save_s, event.save_s)
+    _took(state, event.save_s)
+
+
+def _reporting(state: State, event: events.AttemptFact) -> Trial | None:
+    """Return the trial that an event is about, if its present attempt can still report; else None.
     Only node 0 reports, for all nodes.
     """
-    trial = state.trials.get(event.trial)
-    if trial is None or trial.held is None or trial.attempt != event.attempt:
+    trial = current(state, event.trial, event.attempt, event.instance)
+    if trial is None or trial.held is None or trial.held[0].node != event.instance:
         return None
-    return (
-        trial if trial.held[0].node == event.instance and event.instance not in trial.ends else None
-    )
+    return trial
 
 
 def rewind(trial: Trial, reports: int) -> None:
-    """Take back all reports after the first `reports`, since training goes on from there.
-
-    An attempt that was lost had made them.
+    """Take back all reports after the first `reports`, since training goes on from there. An
+    attempt that was lost had made them.
     """
     while trial.history and trial.history[-1].reports > reports:
         trial.others.pop(trial.history.pop().reports, None)
 
 
-def fill(state: State, event: TrialReported) -> None:
-    """Add a report that comes after its instance was gone, if later reports are known.
-
-    The trial has then gone on from a checkpoint in the store that includes this report.
+def fill(state: State, event: events.TrialReported) -> None:
+    """Add a report that comes after its instance was gone, if later reports are known. The trial
+    has then gone on from a checkpoint in the store that includes this report.
     """
     trial = state.trials.get(event.trial)
     if trial is None or event.attempt != trial.attempt:
@@ -60,10 +110,8 @@ def fill(state: State, event: TrialReported) -> None:
 
 
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
-    """Confirm checkpoints that no agent had told of, given oldest first.
-
-    Training goes on from the newest. Where its report was not told, its metric stands for the
-    report's.
+    """Confirm checkpoints that no agent had told of, given oldest first. Training goes on from the
+    newest. Where its report was not told, its metric stands for the report's.
     """
     for one in saved:
         trial = state.trials.get(one.trial)
@@ -75,9 +123,8 @@ def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
-    """Record that a checkpoint is in the store, behind newer ones, since names sort by age.
-
-    Told again, it changes nothing.
+    """Record that a checkpoint is in the store, behind newer ones, since names sort by age. Told
+    again, it changes nothing.
     """
     if any(known.name == new.name for known in trial.checkpoints):
         return
@@ -95,10 +142,9 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     state.result.no_model.discard(job_of(trial.id))
 
 
-def took(state: State, seconds: float) -> None:
-    """Note how many seconds a unit of work or a save took.
-
-    The slowest one decides how early trials are asked to stop.
+def _took(state: State, seconds: float) -> None:
+    """Note how many seconds a unit of work or a save took. The slowest one decides how early trials
+    are asked to stop.
     """
     if seconds > state.end.slowest_s:
         state.end.slowest_s = seconds

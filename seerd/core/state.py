@@ -50,7 +50,7 @@ from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
 """Instances that have been asked for or are ready, and that nobody has given back."""
-THERE = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)
+PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)
 """Instances that are ready, that the cloud takes away, or that are being given back. A resumed run
 may still find them.
 """
@@ -154,9 +154,8 @@ class Trial:
 
     @property
     def status(self) -> TrialStatus:
-        """How policies see the trial.
-
-        An eliminated one is out even while its attempt is still ending.
+        """How policies see the trial. An eliminated one is out even while its attempt is still
+        ending.
         """
         if self.out and self.phase not in STATUS:
             return "eliminated"
@@ -179,27 +178,24 @@ class Trial:
 
     @property
     def left(self) -> list[Slots]:
-        """GPUs that its present attempt still holds, by instance, node 0 first.
-
-        Node 0 is missing if the attempt has ended there.
+        """GPUs that its present attempt still holds, by instance, node 0 first. Node 0 is missing
+        if the attempt has ended there.
         """
         return [slots for slots in self.held or () if slots.node not in self.ends]
 
     @property
     def saved(self) -> bool:
-        """Whether its present attempt has finished on node 0.
-
-        Node 0 saves for all, so nothing more can come of the other nodes.
+        """Whether its present attempt has finished on node 0. Node 0 saves for all, so nothing more
+        can come of the other nodes.
         """
         end = self.ends.get(self.held[0].node) if self.held else None
         return end is not None and end.cause == "finished"
 
     @property
     def broken(self) -> bool:
-        """Whether its present attempt must not go on.
-
-        It hangs, or it has ended on one of its instances and nobody had asked for that. A node
-        other than node 0 that has finished is no reason: the attempt keeps the time to save.
+        """Whether its present attempt must not go on. It hangs, or it has ended on one of its
+        instances and nobody had asked for that. A node other than node 0 that has finished is no
+        reason: the attempt keeps the time to save.
         """
         return self.hung or (
             bool(self.ends)
@@ -208,7 +204,6 @@ class Trial:
 
     def key_on(self, node: str) -> str:
         """Return the name, in the ledger, of the part of its present attempt that runs on `node`.
-
         On node 0 that is the attempt's own name.
         """
         return self.key if self.held is None or node == self.held[0].node else f"{self.key}@{node}"
@@ -360,9 +355,8 @@ class Signs:
 
 @dataclass(slots=True)
 class Fleet:
-    """All instances, and when more may be asked for.
-
-    Its counts are kept nowhere else; `invariants` compares them with a recount.
+    """All instances, and when more may be asked for. Its counts are kept nowhere else; `invariants`
+    compares them with a recount.
     """
 
     instances: dict[str, Instance] = field(default_factory=dict)  # all instances of the run by id
@@ -393,9 +387,8 @@ class Fleet:
         self.present += 1
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
-        """Move an instance to another phase and keep the counts true.
-
-        Raises `IllegalMoveError` if `INSTANCE_MOVES` does not allow it.
+        """Move an instance to another phase and keep the counts true. Raises `IllegalMoveError` if
+        `INSTANCE_MOVES` does not allow it.
         """
         old, instance.phase = (
             instance.phase,
@@ -468,10 +461,9 @@ class Refusal:
 
 @dataclass(slots=True)
 class Agenda:
-    """What must be looked at next.
-
-    Limits are judged only when a timer has fired. After a restart, agents may still have to tell
-    that attempts ended meanwhile; these facts come before the first timer and lower what is spent.
+    """What must be looked at next. Limits are judged only when a timer has fired. After a restart,
+    agents may still have to tell that attempts ended meanwhile; these facts come before the first
+    timer and lower what is spent.
     """
 
     woken: bool = False  # True: a timer has fired, so the limits must be looked at
@@ -512,11 +504,10 @@ class Agenda:
 
 @dataclass(slots=True)
 class Clock:
-    """Where in its journal the run is. Times are in seconds since the run began.
-
-    The id of a command is made of `seq` and `given`. After a gap, ids and numbers of attempts are
-    above all that the missing events can have used: there is no event a microsecond, and no attempt
-    of a trial a second.
+    """Where in its journal the run is. Times are in seconds since the run began. The id of a
+    command is made of `seq` and `given`. After a gap, ids and numbers of attempts are above all
+    that the missing events can have used: there is no event a microsecond, and no attempt of a
+    trial a second.
     """
 
     now: float = 0.0  # time of the present event; it never goes back
@@ -538,9 +529,8 @@ class Clock:
 
 @dataclass(slots=True)
 class RunEnd:
-    """How the run ends, and how far it is on the way there.
-
-    `status`, `why` and `close_by` are set when the run begins to close.
+    """How the run ends, and how far it is on the way there. `status`, `why` and `close_by` are set
+    when the run begins to close.
     """
 
     phase: RunPhase = RunPhase.RUNNING  # where the run is in its life, see `RunPhase`
@@ -554,9 +544,8 @@ class RunEnd:
     promised: Promised | None = None  # how long agents may go on alone, as they were last told
 
     def reopen(self) -> None:
-        """Forget how the run was to end, since an interrupted run goes on.
-
-        What was learned of its trials and told to agents still holds.
+        """Forget how the run was to end, since an interrupted run goes on. What was learned of its
+        trials and told to agents still holds.
         """
         self.status, self.hard, self.why, self.close_by = None, False, None, None
         self.detail = ""
@@ -606,9 +595,8 @@ class State:
         return self.facts.outline
 
     def go(self, phase: RunPhase) -> None:
-        """Move the run to another phase.
-
-        Raises `IllegalMoveError` if `RUN_MOVES` does not allow it.
+        """Move the run to another phase. Raises `IllegalMoveError` if `RUN_MOVES` does not allow
+        it.
         """
         self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
 
@@ -617,6 +605,11 @@ class State:
         """The run as its policy is shown it."""
         spent = {name: job.spent_gpu_s(self.now) for name, job in self.jobs.items()}
         return View(self.now, self.facts.mode, self.trials, spent if self.facts.jobs else {})
+
+    def forget_question(self) -> None:
+        """Await no answer of the policy any more: the open question was about what was before."""
+        self.under_way.pop(self.plan.question or "", None)
+        self.plan.question = self.plan.answer = None
 
     def touch(self, trial: str) -> None:
         """Put this trial on the agenda of the next `reconcile`."""

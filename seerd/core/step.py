@@ -49,10 +49,9 @@ ABOUT_ANY = (InstanceLost, InstanceTerminated, OrderRefused, RunResumed)
 
 
 def step(state: State, event: AnyEvent) -> list[AnyDecision]:
-    """Handle one event and return what was decided, in order.
-
-    The caller must now carry out the commands among it. After `RunResumed` it first carries out
-    those of `unfinished` that are still under way.
+    """Handle one event and return what was decided, in order. The caller must now carry out the
+    commands among it. After `RunResumed` it first carries out those of `unfinished` that are still
+    under way.
     """
     take(state, event)
     return list(decisions(state, event))
@@ -69,9 +68,8 @@ def take(state: State, event: AnyEvent) -> None:
 
 
 def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
-    """Decide what follows from the event that was just taken.
-
-    Each decision is applied to the state when the next one is asked for.
+    """Decide what follows from the event that was just taken. Each decision is applied to the state
+    when the next one is asked for.
     """
     quiet = isinstance(event, QUIET)
     for decision in chain(settle(state), _later(state, quiet=quiet)):
@@ -113,9 +111,8 @@ def commands_of(decided: Sequence[AnyDecision]) -> list[AnyCommand]:
 
 
 def unfinished(state: State) -> list[AnyCommand]:
-    """Return the commands whose outcome is not known.
-
-    After a restart exactly these are carried out again.
+    """Return the commands whose outcome is not known. After a restart exactly these are carried out
+    again.
     """
     return list(state.under_way.values())
 

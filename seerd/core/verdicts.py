@@ -23,18 +23,9 @@ silent   its script has ended without a report
 """
 
 CloseCause = Literal[
-    "plan",
-    "last-stage",
-    "target",
-    "deadline",
-    "budget",
-    "late",
-    "person",
-    "no-instance",
-    "no-trial",
-    "alike",
-    "policy",
-]
+    "plan", "last-stage", "target", "deadline", "budget", "late", "person", "no-instance",
+    "no-trial", "alike", "policy",
+]  # fmt: skip
 """Why a run ends.
 
 plan              the policy wants nothing more
@@ -193,9 +184,8 @@ class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again")
 
 
 class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held-back"):
-    """Instances, or GPUs for a waiting trial, are wanted and not asked for now.
-
-    It is recorded when that begins, when its kind changes, and when it ends (`why` is None).
+    """Instances, or GPUs for a waiting trial, are wanted and not asked for now. It is recorded when
+    that begins, when its kind changes, and when it ends (`why` is None).
     """
 
     # what keeps them from being asked for; None: nothing is held back any more
@@ -269,22 +259,6 @@ class Releasing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="rel
 
 
 AnyVerdict = (
-    Adopted
-    | Declined
-    | Failed
-    | Blocked
-    | Kept
-    | Slow
-    | Warned
-    | Gone
-    | Since
-    | Again
-    | HeldBack
-    | Promised
-    | Retired
-    | Granted
-    | Denied
-    | JobOver
-    | Closing
-    | Releasing
-)
+    Adopted | Declined | Failed | Blocked | Kept | Slow | Warned | Gone | Since | Again | HeldBack
+    | Promised | Retired | Granted | Denied | JobOver | Closing | Releasing
+)  # fmt: skip

@@ -42,7 +42,7 @@ from seerd.core.limits import (
     spare_s,
     training_ends_at,
 )
-from seerd.core.state import THERE, State, Trial
+from seerd.core.state import PRESENT, State, Trial
 from seerd.core.step import step, unfinished
 from seerd.core.verdicts import DenyCause, JobOver
 from seerd.errors import AbandonedError, RunRemovedError
@@ -111,7 +111,7 @@ class Daemon:
         known = [
             i.id
             for i in self.state.fleet.instances.values()
-            if i.phase in THERE and i.ready_at is not None
+            if i.phase in PRESENT and i.ready_at is not None
         ]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
         self._queue.is_bounded = False  # agents tell all that they have before it is handled
@@ -353,9 +353,7 @@ class Daemon:
         return (known[request],) if request in known else None
 
     def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
-        """Return the seed of a trial, and how many reports it had made at one of its
-        checkpoints.
-        """
+        """Return a trial's seed, and how many reports it had made at one of its checkpoints."""
         known = self.state.trials[trial]
         return known.seed, next(c.reports for c in known.checkpoints if c.name == checkpoint)
 

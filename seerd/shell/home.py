@@ -76,9 +76,7 @@ class RunFolder:
 
     @property
     def is_one(self) -> bool:
-        """Whether there is a run here, or what is left of one: a simulated run has only a
-        journal.
-        """
+        """Whether there is a run, or what is left of one: a simulated run has only a journal."""
         return self.journal.is_file() or (self.spec.is_file() and self.setup.is_file())
 
     @property

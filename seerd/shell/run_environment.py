@@ -170,9 +170,7 @@ class Core(Protocol):
         """
 
     def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
-        """Return the seed of a trial, and how many reports it had made at one of its
-        checkpoints.
-        """
+        """Return a trial's seed, and how many reports it had made at one of its checkpoints."""
 
     def spare(self) -> float:
         """Return for how many seconds the end of the run may still wait for a machine, with the

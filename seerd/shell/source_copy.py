@@ -76,10 +76,9 @@ def copy_source(
     source: Path, to: Path, without: Collection[Path], terms: CopyTerms = CopyTerms()
 ) -> None:
     """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, not
-    the home folder, and not these absolute paths.
-
-    Raises `UsageError` if a file cannot be copied, if a link leads out of the source, or if the
-    files would not fit on the disk, and `LimitsError` if it takes longer than the terms allow.
+    the home folder, and not these absolute paths. Raises `UsageError` if a file cannot be copied,
+    if a link leads out of the source, or if the files would not fit on the disk, and `LimitsError`
+    if it takes longer than the terms allow.
     """
     try:
         copy = _SourceCopy(source, to, without, terms)
@@ -204,9 +203,7 @@ class _SourceCopy:
         self._inside.pop()
 
     def _leads_out(self, target: str) -> bool:
-        """Return whether a link's target is neither copied nor below a folder that this link is
-        in.
-        """
+        """Return whether a link's target is neither copied nor below a folder of this link."""
         if _is_within(target, self.root):
             return is_left_out(os.path.relpath(target, self.root), self._ignored)
         return not any(_is_within(target, folder) for folder in self._inside)

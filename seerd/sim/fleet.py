@@ -96,9 +96,7 @@ class SimulatedMachine:
 
     @property
     def ran(self) -> bool:
-        """Whether it has ever run: one that ended while it was pending has not, and costs
-        nothing.
-        """
+        """Whether it has run: one that ended while it was pending has not, and costs nothing."""
         return self.ended is None or self.ended >= self.running_since
 
     @property
@@ -140,9 +138,7 @@ class SimulatedFleet:
     # ------------------------------------------------------------ instances
 
     def launch(self, command: Launch) -> None:
-        """Boot an instance if the cloud has one; the same launch again is given the same
-        instance.
-        """
+        """Boot an instance if the cloud has one; the same launch gets the same instance again."""
         name, now = f"m{command.id}", self._heap.now
         machine = self.machines.get(name)
         if machine is None:
@@ -250,9 +246,8 @@ class SimulatedFleet:
             self._tell(InstanceLost(at=self._heap.now, instance=name, why=why))
 
     def billed_gpu_s(self, minimum_s: float) -> float:
-        """Compute the GPU-seconds that the cloud bills for the instances that have ended.
-
-        Each counts from running until terminated, and for `minimum_s` seconds at least.
+        """Compute the GPU-seconds that the cloud bills for the instances that have ended. Each
+        counts from running until terminated, and for `minimum_s` seconds at least.
         """
         return math.fsum(
             machine.gpus * max(minimum_s, machine.ended - machine.running_since)

@@ -88,9 +88,8 @@ def problem_of(setting: Setting, params: PolicyParams) -> Problem:
 def run(
     setting: Setting, problem: Problem, seed: int, *, checked: bool = False
 ) -> Outcome | Impossible:
-    """Simulate one run of a problem's policy; `Impossible` if the limits fit nothing.
-
-    `checked`: check the core's invariants after every step.
+    """Simulate one run of a problem's policy; `Impossible` if the limits fit nothing. `checked`:
+    check the core's invariants after every step.
     """
     world = world_of(setting, problem, seed, checked=checked)
     if isinstance(world, Impossible):
@@ -122,10 +121,8 @@ def world_of(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Turn off the garbage collector during a run.
-
-    A run makes no cyclic garbage until it is over, and the collector would look at all of its
-    trials again and again.
+    """Turn off the garbage collector during a run. A run makes no cyclic garbage until it is over,
+    and the collector would look at all of its trials again and again.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -163,9 +160,8 @@ def behaviour_of(setting: Setting) -> Behaviour:
 
 
 class _UnitTime:
-    """The seconds of a recorded curve, scaled from the file's number of GPUs to another one.
-
-    They are lambda(gpus of the file) / lambda(gpus) times as long.
+    """The seconds of a recorded curve, scaled from the file's number of GPUs to another one. They
+    are lambda(gpus of the file) / lambda(gpus) times as long.
     """
 
     def __init__(self, curves: Curves, scaling: Scaling) -> None:

@@ -20,7 +20,7 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent, RunFacts, RunStarted
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.plans import New, PlanChange, Put, difference
-from seerd.core.state import THERE, Instance, State, Trial
+from seerd.core.state import PRESENT, Instance, State, Trial
 from seerd.core.step import step
 from seerd.planner.model import Allocation, Compared, MetricConstraint, NewTrial, Plan
 from seerd.planner.trial_ids import in_job
@@ -449,7 +449,7 @@ class Eventful:
     def _resumed(self) -> AnyEvent:
         rng = self.rng
         self.at += rng.choice([1.0, 8.0])
-        there = [i for i in self.state.fleet.instances.values() if i.phase in THERE]
+        there = [i for i in self.state.fleet.instances.values() if i.phase in PRESENT]
         gone = [i for i in there if rng.random() < 0.3]
         since = max(0.0, self.at - 5.0)
         return told.RunResumed(

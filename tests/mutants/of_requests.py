@@ -20,9 +20,9 @@ ASKED_MEANWHILE = (
     Mutant(
         "an extension waits for the answer to the old question",
         "the policy is asked at once with the new limits",
-        "_granted",
-        "plan.question, plan.answer = None, None",
-        "pass",
+        "enact._",
+        "_grant(asked, state)\nstate.forget_question()",
+        "_grant(asked, state)",
         (EXTENDING,),
     ),
     Mutant(

@@ -43,18 +43,11 @@ DECIDING = (
         "checkpoints that nobody had told of are forgotten",
         "a stored checkpoint is never lost",
         "record._",
-        "take_saved(state, event.saved)\n"
+        "progress.take_saved(state, event.saved)\nmissing = {\n    instance.id: event.ended.get(instance.id)\n    for instance in state.fleet.instances.values()\n    if instance.phase in PRESENT\n    and instance.ready_at is not None\n    and instance.id not in event.alive\n}",
         "missing = {\n"
         "    instance.id: event.ended.get(instance.id)\n"
         "    for instance in state.fleet.instances.values()\n"
-        "    if instance.phase in THERE\n"
-        "    and instance.ready_at is not None\n"
-        "    and instance.id not in event.alive\n"
-        "}",
-        "missing = {\n"
-        "    instance.id: event.ended.get(instance.id)\n"
-        "    for instance in state.fleet.instances.values()\n"
-        "    if instance.phase in THERE\n"
+        "    if instance.phase in PRESENT\n"
         "    and instance.ready_at is not None\n"
         "    and instance.id not in event.alive\n"
         "}",
@@ -71,9 +64,9 @@ DECIDING = (
     Mutant(
         "a late report of an old attempt counts for the new one",
         "progress is never counted twice",
-        "reporting",
-        "trial is None or trial.held is None or trial.attempt != event.attempt",
-        "trial is None or trial.held is None",
+        "attempts.current",
+        "trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends",
+        "trial is None or trial.held is None or node in trial.ends",
         (f"{RUN}::test_an_old_attempt_has_nothing_to_say",),
     ),
     Mutant(
@@ -95,7 +88,7 @@ DECIDING = (
     Mutant(
         "reports that a restored attempt takes back are kept",
         "progress is never counted twice",
-        "record._",
+        "progress.training",
         "rewind(trial, event.reports)",
         "",
         (f"{RUN}::test_reports_that_were_lost_with_an_attempt_do_not_count",),
@@ -103,7 +96,7 @@ DECIDING = (
     Mutant(
         "a report that a trial makes again counts again",
         "progress is never counted twice",
-        "record._",
+        "progress.reported",
         "rewind(trial, event.reports - 1)",
         "",
         (f"{RUN}::test_reports_that_were_lost_with_an_attempt_do_not_count",),
@@ -151,8 +144,8 @@ DECIDING = (
     Mutant(
         "a report never reaches the target of a script that saves nothing",
         "a run ends when its target is reached",
-        "record._",
-        "state.agenda.stirred |= not state.facts.problem_of(job_of(trial.id)).saves",
+        "progress.reported",
+        "agenda.stirred |= not state.facts.problem_of(job_of(trial.id)).saves",
         "pass",
         ("tests/core/test_without_checkpoints.py",),
     ),
@@ -306,7 +299,7 @@ DECIDING = (
     Mutant(
         "what the cloud takes away gets new trials",
         "a notice is acted upon",
-        "record._",
+        "instances.noticed",
         "instance.phase is InstancePhase.READY",
         "instance.phase is InstancePhase.READY and event.by is None",
         (
@@ -398,7 +391,7 @@ DECIDING = (
     Mutant(
         "trials move at a mere recommendation",
         "after a recommendation to rebalance trials only save",
-        "record._is_hint",
+        "instances._is_hint",
         'event.what == "rebalance" and not state.facts.cluster.hints_move',
         'event.what == "rebalance" and state.facts.cluster.hints_move',
         ("tests/core/test_provisioning.py",),

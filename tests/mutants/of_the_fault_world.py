@@ -59,9 +59,9 @@ ENDURING = (
         "an instance that was never ready counts as lost when a run is taken up",
         "the ledger is the cloud's own account",
         "record._",
-        "instance.phase in THERE and instance.ready_at is not None and instance.id not in "
+        "instance.phase in PRESENT and instance.ready_at is not None and instance.id not in "
         "event.alive",
-        "instance.phase in THERE and instance.id not in event.alive",
+        "instance.phase in PRESENT and instance.id not in event.alive",
         (f"{LIMITS}::test_what_is_being_ended_and_was_never_ready_is_ended_by_nobody_else",),
     ),
     Mutant(
@@ -188,8 +188,8 @@ ENDURING = (
         "instances that the journal lacks are not charged",
         "the ledger is the cloud's own account",
         "record._",
-        "_add_strays(state, event.strays)",
-        "",
+        "add_lost(state, event.lost, event.strays)",
+        "add_lost(state, event.lost, {})",
         (f"{DAMAGED}[52000229]",),
     ),
     Mutant(

@@ -166,14 +166,14 @@ COUNTING = (
         "of two times at which an instance is taken away the later counts",
         "trials save before the cloud takes an instance away",
         "_sooner",
-        "min((by for by in (one, other) if by is not None), default=None)",
-        "max((by for by in (one, other) if by is not None), default=None)",
+        "min((by for by in (first, second) if by is not None), default=None)",
+        "max((by for by in (first, second) if by is not None), default=None)",
         (PROVISIONING,),
     ),
     Mutant(
         "an added job trains on to the run's deadline",
         "a job keeps the limits of its own",
-        "_add_job",
+        "enact._",
         "(*state.facts.problem.jobs, asked.job)",
         "(*state.facts.problem.jobs, _with_limits(asked.job, Limits(0.0, 0.0), "
         "state.facts.problem.limits))",
@@ -206,7 +206,7 @@ COUNTING = (
     Mutant(
         "an instance is paid until its end was heard of",
         "the ledger is the cloud's own account",
-        "_end_instance",
+        "instances._end",
         "state.ledger.end(instance.id, at, state.now)",
         "state.ledger.end(instance.id, state.now, state.now)",
         (f"{NODES}::test_a_lost_instance_is_paid_until_it_ended_by_the_clouds_account",),
@@ -214,7 +214,7 @@ COUNTING = (
     Mutant(
         "an instance is paid from when its agent answered",
         "the ledger is the cloud's own account",
-        "record._",
+        "instances.ready",
         "event.running_since",
         "event.at",
         (f"{AIMING}::test_a_launch_is_charged_from_the_request_until_its_start_is_known",),
@@ -222,9 +222,9 @@ COUNTING = (
     Mutant(
         "the ledger forgets launches that are under way",
         "the budget is kept, with what is committed",
-        "enact._launch",
-        "Charge(command.id, command.id, command.gpus, state.now, minimum_s=cluster.minimum_s)",
-        "Charge(command.id, command.id, 0, state.now, minimum_s=cluster.minimum_s)",
+        "instances.launch",
+        "_charge(state, command.id, command.gpus, state.now)",
+        "_charge(state, command.id, 0, state.now)",
         (f"{AIMING}::test_a_launch_is_charged_from_the_request_until_its_start_is_known",),
     ),
     Mutant(

@@ -290,7 +290,7 @@ PROMISED = (
     Mutant(
         "a trial that waits for another run's GPUs has none yet",
         "a trial that was told to start counts as if it had its GPUs",
-        "enact._start",
+        "enact._",
         "state.ledger.start(Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now))",
         "pass",
         (f"{LIMITS}",),

@@ -41,16 +41,16 @@ ASKING = (
     Mutant(
         "an answer is listened to while the run closes",
         "nothing delays the end",
-        "enact._closing",
-        "plan.question, plan.answer, plan.wanted, plan.order = None, None, {}, Order()",
-        "plan.answer, plan.wanted, plan.order = None, {}, Order()",
+        "State.forget_question",
+        "self.plan.question = self.plan.answer = None",
+        "self.plan.answer = None",
         (f"{ANSWERS}::test_an_answer_while_the_run_closes_changes_nothing",),
     ),
     Mutant(
         "a question is under way while the run closes",
         "nothing delays the end",
-        "enact._closing",
-        'state.under_way.pop(plan.question or "", None)',
+        "State.forget_question",
+        'self.under_way.pop(self.plan.question or "", None)',
         "",
         (f"{ANSWERS}::test_an_answer_while_the_run_closes_changes_nothing",),
     ),
@@ -107,7 +107,7 @@ ASKING = (
     Mutant(
         "failures are counted over the whole run",
         "three failures in a row end the run",
-        "_adopted",
+        "enact._",
         "plan.answer, plan.failures, plan.last = None, 0, change",
         "plan.answer, plan.last = None, change",
         (f"{ANSWERS}::test_an_answer_between_failures_begins_the_count_anew",),
@@ -124,7 +124,7 @@ ASKING = (
     Mutant(
         "the person is told of every failure",
         "the person is told once",
-        "enact._declined",
+        "enact._",
         "verdict.failures == 1",
         "verdict.failures",
         (f"{ANSWERS}::test_the_person_is_told_once_of_failures_in_a_row",),
@@ -183,7 +183,7 @@ ASKING = (
     Mutant(
         "an eliminated trial is only paused",
         "who is out stays out",
-        "_adopted",
+        "enact._",
         "for name in change.eliminated:\n    _eliminate(state, state.trials[name])",
         "",
         (f"{ANSWERS}::test_who_is_out_comes_back_by_no_later_plan",),
@@ -191,11 +191,9 @@ ASKING = (
     Mutant(
         "what a declined answer remembers is kept",
         STANDS,
-        "enact._declined",
+        "enact._",
         "plan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s",
-        "if isinstance(plan.answer, tuple):\n"
-        "    _remember(plan, plan.answer[1])\n"
-        "plan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s",
+        "if isinstance(plan.answer, tuple):\n    plan.memory.update(plan.answer[1])\nplan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s",
         (MISTAKE,),
     ),
     Mutant(
@@ -482,7 +480,7 @@ ASKING = (
     Mutant(
         "what is forgotten is remembered",
         "what a policy remembers is in the journal",
-        "_remember",
+        "enact._",
         "plan.memory.pop(key, None)",
         "pass",
         (f"{ANSWERS}::test_what_the_policy_forgets_is_not_given_back_to_it",),

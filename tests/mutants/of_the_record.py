@@ -38,7 +38,7 @@ READING = (
     Mutant(
         "reading goes by how many checkpoints are kept now",
         OTHER_RULES,
-        "enact._kept",
+        "enact._",
         "verdict.newest",
         "state.rules.kept_checkpoints",
         (WITHOUT,),
@@ -46,7 +46,7 @@ READING = (
     Mutant(
         "reading goes by when a policy is asked again now",
         OTHER_RULES,
-        "enact._declined",
+        "enact._",
         "verdict.again_s",
         "state.now + state.rules.ask_again_s",
         (f"{ANSWERS}::test_what_was_declined_is_read_without_a_rule",),
@@ -89,8 +89,8 @@ READING = (
     Mutant(
         "checkpoints that are not needed any more are listed for ever",
         "only the newest two checkpoints of a trial and its best are kept",
-        "enact._kept",
-        "place < verdict.newest or one.name == verdict.best",
+        "enact._",
+        "place < verdict.newest or checkpoint.name == verdict.best",
         "True",
         (f"{DAEMON}::test_the_newest_two_checkpoints_of_a_trial_are_kept",),
     ),
@@ -105,7 +105,7 @@ READING = (
     Mutant(
         "a stop that was replaced is said again after a restart",
         "exactly what is under way is carried on after a restart",
-        "_stop",
+        "enact._",
         'state.under_way.pop(trial.stop_command or "", None)',
         "pass",
         (f"{ANSWERS}::test_of_two_stops_of_an_attempt_the_second_is_under_way",),
@@ -113,7 +113,7 @@ READING = (
     Mutant(
         "a launch that was called off is asked for again after a restart",
         "exactly what is under way is carried on after a restart",
-        "_terminate",
+        "instances.terminate",
         "del state.under_way[instance.id]",
         "pass",
         (f"{ANSWERS}::test_a_launch_that_was_called_off_is_under_way_no_more",),
@@ -121,7 +121,7 @@ READING = (
     Mutant(
         "a timer that was replaced fires after a restart",
         "exactly what is under way is carried on after a restart",
-        "_set_timer",
+        "enact._",
         "if state.clock.timer is not None:\n    state.under_way.pop(state.clock.timer.id, None)",
         "",
         (f"{ANSWERS}::test_of_two_timers_the_second_is_under_way",),
@@ -242,7 +242,7 @@ READING = (
         "a journal with less than agents were told goes on in silence",
         SAYS,
         "gaps.gap",
-        "acked.get(one.id, 0) > one.seen",
+        "acked.get(i.id, 0) > i.seen",
         "False",
         (f"{GAPS}::test_a_journal_that_has_less_than_is_known_says_so_and_no_other_does",),
     ),
@@ -265,7 +265,7 @@ READING = (
     Mutant(
         "an instance that the journal lacks is ended for nothing",
         "what the journal lacks is charged",
-        "record._add_strays",
+        "gaps.add_lost",
         "since_s is not None",
         "False",
         (f"{GAPS}::test_an_instance_that_the_journal_lacks_is_charged_from_its_launch",),
@@ -273,7 +273,7 @@ READING = (
     Mutant(
         "what an agent did before it was ready, as far as the journal says, shows no gap",
         SAYS,
-        "record._note_gap",
+        "gaps.note_unknown_attempt",
         "state.ledger.least_s < event.happened < state.clock.resumed_s",
         "False",
         (
@@ -283,7 +283,7 @@ READING = (
     Mutant(
         "an agent that did not answer a resume shows no gap when it does",
         SAYS,
-        "record._",
+        "gaps.events_missing",
         "event.acked > seen and clock.gap_s < clock.resumed_s",
         "False",
         (f"{GAPS}::test_an_agent_that_was_silent_shows_a_gap_before_it_tells_anything",),
@@ -307,7 +307,7 @@ READING = (
     Mutant(
         "an attempt that an agent invents is charged to the run",
         "an agent that lies ends nothing but its own attempts",
-        "record._note_gap",
+        "gaps.note_unknown_attempt",
         "state.ledger.least_s < event.happened < state.clock.resumed_s",
         "event.happened > state.ledger.least_s",
         ("tests/fuzz/test_fuzz_core.py::test_a_lying_agent_ends_nothing_but_its_own_attempts",),
@@ -315,8 +315,8 @@ READING = (
     Mutant(
         "an agent that told something before it was ready shows a gap that is none",
         "a journal that is whole is not said to lack anything",
-        "record._",
-        "instance.seen = state.fleet.early.pop(instance.id, 0)",
+        "instances.ready",
+        "instance.seen = fleet.early.pop(instance.id, 0)",
         "",
         (f"{GAPS}::test_what_an_agent_told_before_it_was_ready_is_no_gap",),
     ),
@@ -339,7 +339,7 @@ READING = (
     Mutant(
         "what a gap may have cost ends with what was known to run",
         "all GPUs are charged over a gap in the journal",
-        "record._charge_lost",
+        "gaps._charge_lost",
         "until_s = state.ledger.least_s = min(until_s, state.now)",
         "until_s = min(until_s, state.now)",
         (f"{GAPS}::test_all_gpus_cost_until_the_end_of_the_gap_and_none_twice",),

@@ -24,7 +24,7 @@ from seerd.core.incumbent import averaged, best_checkpoint, better_report
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
-from seerd.core.state import GONE, THERE, Incumbent, State, Trial
+from seerd.core.state import GONE, PRESENT, Incumbent, State, Trial
 from seerd.core.step import QUIET
 from seerd.planner.model import Compared
 from seerd.planner.parameter import plain
@@ -88,7 +88,7 @@ class Step:
     ) -> Step:
         """Note what the event is about, before the event is read."""
         instance = state.fleet.instances.get(getattr(event, "instance", ""))
-        there = instance is not None and instance.phase in THERE
+        there = instance is not None and instance.phase in PRESENT
         gpus, wanted = {}, state.plan.wanted
         if isinstance(event, events.PolicyAnswered):
             judged = [*(one.trial for one in event.plan.compared), *event.plan.eliminated]

@@ -13,7 +13,7 @@ from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.metrics import names_of, value_of
-from seerd.core.state import LIVE, THERE, Incumbent, Instance, State, Trial
+from seerd.core.state import LIVE, PRESENT, Incumbent, Instance, State, Trial
 from seerd.planner.model import Mode, Report, Stage
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
@@ -163,7 +163,7 @@ def board_of(state: State, now_s: float, heard: Heard) -> Board:
             replace(_row(state, one, became.get(one.id), place, names), turn=turn)
             for place, (turn, one) in enumerate(ordered)
         ),
-        machines=tuple(_machine(one) for one in fleet if one.phase in (*THERE, *LIVE)),
+        machines=tuple(_machine(one) for one in fleet if one.phase in (*PRESENT, *LIVE)),
         coming=sum(one.phase is InstancePhase.REQUESTED for one in fleet),
         rate=heard.rate(now_s) if state.phase is RunPhase.RUNNING else 0.0,
         told=tuple(heard.told),

@@ -1,0 +1,263 @@
+"""How events and decisions change the instances of a run, see `record` and `enact`.
+
+The one rule: an instance costs from the moment at which it may run until its cloud says, or must be
+believed, that it has ended. What runs there ends with it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from seerd.core import commands, events, verdicts
+from seerd.core.attempts import node_lost
+from seerd.core.ledger import Charge
+from seerd.core.lifecycle import InstancePhase
+from seerd.core.progress import take_saved
+from seerd.core.state import PRESENT, Instance, Refusal, State
+
+# ------------------------------------------------------------ events
+
+
+def keep_early(state: State, fact: events.AgentFact) -> None:
+    """Keep what the agent of an instance says before the instance is known to be ready."""
+    fleet, name = state.fleet, fact.instance
+    fleet.early[name] = fact.fact
+    if isinstance(fact, events.InstanceNoticed) and not _is_hint(state, fact):
+        fleet.noticed[name] = _sooner(fleet.noticed.get(name), fact.by)
+    elif isinstance(fact, events.InstanceNoticed) and fact.what == "cold":
+        fleet.slow[name] = (fact.why, fact.happened)
+    elif isinstance(fact, events.InstanceShared):
+        fleet.shared[name] = fact
+
+
+def ready(event: events.InstanceReady, state: State) -> None:
+    """Record that an instance takes orders, with what its agent has said before."""
+    if state.under_way.pop(event.command, None) is None:
+        return
+    fleet = state.fleet
+    instance = fleet.instances.pop(event.command)
+    requested_gpus, instance.id, instance.gpus = instance.gpus, event.instance, event.gpus
+    fleet.go(instance, InstancePhase.READY)
+    instance.ready_at = event.at
+    instance.seen = fleet.early.pop(instance.id, 0)
+    instance.boot = event.boot
+    fleet.instances[event.instance] = instance
+    state.agenda.came = True
+    state.agenda.roomy[instance.id] = None
+    if state.facts.cluster.per_instance:
+        state.ledger.void(event.command)
+        _charge(state, instance.id, requested_gpus, event.running_since)
+    fleet.slow.pop(instance.id, None)
+    if instance.id in fleet.shared:
+        _share(state, instance, fleet.shared.pop(instance.id))
+    if instance.id in fleet.noticed:
+        leave(state, instance, fleet.noticed.pop(instance.id))
+
+
+def refused(event: events.LaunchRefused, state: State) -> None:
+    """Record that a launch brings no instance."""
+    if state.under_way.pop(event.command, None) is None:
+        return
+    instance = state.fleet.instances[event.command]
+    state.fleet.go(instance, InstancePhase.REFUSED)
+    if instance.id in state.ledger.open:
+        _settle_unready(state, instance.id, event)
+    instance.why = event.why
+    instance.ended_at = event.at
+    batch = int(event.command.partition(".")[0])
+    state.agenda.refused.append(Refusal(batch, event.retry, event.unknown))
+    state.agenda.replace = True
+    state.result.notes.append(f"no instance: {event.why}")
+
+
+def lost(event: events.InstanceLost, state: State) -> None:
+    """Record that an instance is gone, with the checkpoints that its trials had stored."""
+    instance = state.fleet.instances.get(event.instance)
+    state.agenda.because = "replacement"
+    if instance is not None and instance.phase in PRESENT:
+        take_saved(state, event.saved)
+        lose(state, instance, _ended_at(event), event.why)
+
+
+def lose(state: State, instance: Instance, at: float, why: str) -> None:
+    """Record that an instance is gone that nobody had given back.
+
+    at   when it stopped costing, in seconds since the run began
+    why  text for people
+    """
+    instance.why = why
+    text = f"{instance.id} was lost: {why}"
+    _end(state, instance, at, text)
+    state.agenda.replace = True
+    state.result.notes.append(text)
+
+
+def noticed(event: events.InstanceNoticed, state: State) -> None:
+    """Record that the cloud takes an instance away, or what there is to know about it."""
+    instance, notes = state.fleet.instances[event.instance], state.result.notes
+    is_ready = instance.phase is InstancePhase.READY
+    if _is_hint(state, event):
+        if event.what == "cold":
+            if event.why not in notes:  # other instances say the same
+                notes.append(event.why)
+        elif is_ready:
+            notes.append(f"the cloud may take {instance.id} away; its trials save and stay")
+        return
+    state.agenda.because = "replacement"
+    if is_ready:
+        notes.append(
+            f"{instance.id} is not used any more: {event.why}"
+            if event.what == "unhealthy"
+            else f"the cloud will take {instance.id} away ({event.what})"
+        )
+        leave(state, instance, event.by)
+    elif instance.phase is InstancePhase.LEAVING:
+        instance.by = _sooner(instance.by, event.by)
+
+
+def _sooner(first: float | None, second: float | None) -> float | None:
+    """Return the sooner of two moments, of which either may not be known."""
+    return min((by for by in (first, second) if by is not None), default=None)
+
+
+def _is_hint(state: State, event: events.InstanceNoticed) -> bool:
+    """Return whether this changes nothing here: starts are cold, or an interruption is expected.
+    Then trials have saved, which their agent sees to, and stay until it is announced.
+    Recommendations come far more often than interruptions (github.com/kubernetes/kops/issues/14761,
+    github.com/aws/karpenter-provider-aws/pull/4903), and each move costs an instance's boot.
+    """
+    expected = event.what == "rebalance" and not state.facts.cluster.hints_move
+    return expected or event.what == "cold"
+
+
+def _share(state: State, instance: Instance, event: events.InstanceShared) -> None:
+    """Record how many GPUs of an instance may be used; trials are placed anew if it is another
+    number than before.
+    """
+    before, is_first = instance.usable, instance.share is None
+    instance.share = event.gpus
+    if instance.usable != before:
+        state.agenda.replace = state.agenda.refit = True
+    if is_first:  # later ones come and go with others' trials
+        state.result.notes.append(
+            f"{instance.id} is not this run's alone: it may use {instance.usable} of "
+            f"{instance.gpus} GPUs there, since {event.why}"
+        )
+
+
+def shared(event: events.InstanceShared, state: State) -> None:
+    """Record how many GPUs of an instance may be used."""
+    _share(state, state.fleet.instances[event.instance], event)
+
+
+def leave(state: State, instance: Instance, by: float | None) -> None:
+    """Stop using an instance that will be taken away. Nothing new is placed there, what runs there
+    moves, and another instance is wanted in its place. `by` is when it is taken away, in seconds
+    since the run began; None if unknown.
+    """
+    state.fleet.go(instance, InstancePhase.LEAVING)
+    instance.by = by
+    instance.claims.clear()
+    state.agenda.idle[instance.id] = None
+    state.agenda.replace = state.agenda.refit = True
+    may_launch(state)
+
+
+def terminated(event: events.InstanceTerminated, state: State) -> None:
+    """Record that an instance that was given back has ended."""
+    state.under_way.pop(event.command, None)
+    instance = state.fleet.instances.get(event.instance)
+    if instance is None or instance.phase is InstancePhase.TERMINATED:
+        return
+    if instance.ready_at is None and instance.id in state.ledger.open:
+        _settle_unready(state, instance.id, event)
+    _end(state, instance, _ended_at(event), f"{instance.id} was given back")
+    state.agenda.refit = state.agenda.refit or not state.facts.cluster.per_instance
+
+
+def _end(state: State, instance: Instance, at: float, why: str) -> None:
+    """Record that an instance and all that ran there are gone since `at` (seconds since the run
+    began). Commands that were under way on it have no outcome any more.
+    """
+    state.fleet.go(instance, InstancePhase.TERMINATED)
+    instance.ended_at = at
+    instance.claims.clear()
+    if instance.id in state.ledger.open:
+        state.ledger.end(instance.id, at, state.now)
+    for name in dict.fromkeys(instance.busy.values()):
+        node_lost(state, state.trials[name], instance.id, why, at)
+    state.under_way.pop(instance.terminate_command or "", None)
+    may_launch(state)
+
+
+def may_launch(state: State) -> None:
+    """Forget earlier refusals: an instance is gone or will be, so another may be had now."""
+    fleet = state.fleet
+    fleet.refusals = 0
+    state.agenda.refit = state.agenda.refit or fleet.launch_at > state.now
+    fleet.launch_at = -math.inf
+    fleet.until_change = False
+
+
+def _settle_unready(
+    state: State, instance: str, event: events.LaunchRefused | events.InstanceTerminated
+) -> None:
+    """Charge an instance that ended before it was ready for the time that it ran, if any."""
+    if event.running_since is None:
+        state.ledger.void(instance)
+    else:
+        state.ledger.begin_at(instance, event.running_since)
+        state.ledger.end(instance, _ended_at(event), state.now)
+
+
+def _ended_at(
+    event: events.LaunchRefused | events.InstanceTerminated | events.InstanceLost,
+) -> float:
+    """Return when the instance ended, in seconds since the run began: by the cloud's account if
+    there is one, but never later than the event.
+    """
+    return event.at if event.ended is None else min(event.ended, event.at)
+
+
+# ------------------------------------------------------------ decisions
+
+
+def launch(command: commands.Launch, state: State) -> None:
+    """Add an instance that is asked for. When it begins to run is known only once it is ready; it
+    is charged from now on until then, since it may run at any moment.
+    """
+    state.fleet.add(Instance(command.id, command.gpus))
+    if state.facts.cluster.per_instance:
+        _charge(state, command.id, command.gpus, state.now)
+
+
+def _charge(state: State, instance: str, gpus: int, since_s: float) -> None:
+    minimum_s = state.facts.cluster.minimum_s
+    state.ledger.start(Charge(instance, instance, gpus, since_s, minimum_s=minimum_s))
+
+
+def terminate(command: commands.Terminate, state: State) -> None:
+    """Record that an instance is being given back."""
+    instance = state.fleet.instances[command.instance]
+    if instance.phase is InstancePhase.REQUESTED:
+        del state.under_way[instance.id]
+    state.fleet.go(instance, InstancePhase.RELEASING)
+    instance.terminate_command = command.id
+
+
+def retired(verdict: verdicts.Retired, state: State) -> None:
+    """Stop using an instance that ends itself before the run does."""
+    leave(state, state.fleet.instances[verdict.instance], verdict.by_s)
+    state.result.notes.append(
+        f"{verdict.instance} was rented for the limits that held before, and is replaced"
+    )
+
+
+def ask_again(verdict: verdicts.Again, state: State) -> None:
+    """Record when instances may be asked for again."""
+    fleet = state.fleet
+    if not fleet.refusals and verdict.refusals:
+        fleet.refused_since = state.now
+    fleet.refusals, fleet.refused = verdict.refusals, verdict.batch
+    fleet.launch_at = math.inf if verdict.at_s is None else verdict.at_s
+    fleet.until_change = verdict.changed
