@@ -20,7 +20,7 @@ def main() -> None:
         daemon.wait()
         began = time.time()
         coordinator.start("resume", "last", "--plain")
-        coordinator.says("resumed; instances that are still there")
+        coordinator.says("instances that are still there")
         found, origin = events(coordinator)
         resumed = next(event for event in found if isinstance(event, RunResumed))
         told = {

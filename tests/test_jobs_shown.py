@@ -101,9 +101,9 @@ def test_lines_have_the_metric_and_the_best_of_each_job() -> None:
         "    9.1s  a.t0001 report 1: accuracy 0.1  (best of a)",
         "    9.1s  b.t0001 report 1: loss 9  (best of b)",
         "   29.1s  b.t0001 report 2: loss 5  (best of b)",
-        f"   61.0s  job a is over, its target was reached: {REACHED}",
+        f"   61.0s  job a is over: its target was reached: {REACHED}; others get its share",
         "   66.1s  the best model of a is that of a.t0001, accuracy 0.9: best/a",
-        "  119.0s  job c is over, its deadline is near",
+        "  119.0s  job c is over: its own deadline is near; others get its share",
         "  130.1s  the best model of b is that of b.t0001, loss 0.8: best/b",
     ):
         assert line in lines, line

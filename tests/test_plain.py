@@ -22,14 +22,15 @@ from seerd.core.events import (
     TrialReported,
     TrialStarted,
 )
-from seerd.core.state import new_state
+from seerd.core.state import Instance, new_state
 from seerd.core.step import follow
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour, exactly
 from seerd.sim.world import World
 from seerd.telling.configs import config_text
 from seerd.telling.harmless import printable
-from seerd.telling.plain import gpus_text, line_of
+from seerd.telling.plain import line_of
+from seerd.telling.words import gpus_text
 from tests.by_hand import handle
 
 MakeFacts = Callable[..., RunFacts]
@@ -62,7 +63,7 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
     lines = said(slow(facts()))
     assert lines[0] == "    0.1s  6 trials, deadline 1m, budget 5.333gpu-min"
     assert (
-        lines[1] == "    0.2s  m2.0 is ready with 8 GPU slots; "
+        lines[1] == "    0.2s  m2.0: ready with 8 GPUs; "
         "stage 1 of 2 until 20s: 4 trials x 1 GPU, 2 trials x 2 GPUs"
     )
     for line in (
@@ -93,7 +94,7 @@ def test_the_stages_are_said_once_each(facts: MakeFacts) -> None:
             ),
         )
     )
-    assert sum("is ready" in line for line in lines) == 2
+    assert sum("ready with" in line for line in lines) == 2
     assert sum("stage 1 of 2" in line for line in lines) == 1
     assert sum("stage 2 of 2" in line for line in lines) == 1
 
@@ -213,12 +214,12 @@ def test_a_lost_instance_and_a_daemon_that_was_killed(facts: MakeFacts) -> None:
     lost.at(12.0, lambda: lost.lose("m2.0"))
     lines = said(lost)
     assert (
-        "   12.0s  m2.0 is lost: power failure; its trials go on from their last checkpoints "
-        "elsewhere" in lines
+        "   12.0s  m2.0 is lost: power failure; its trials go on elsewhere from "
+        "their last checkpoints" in lines
     )
     assert any("t0001 goes on after report 1" in line for line in lines)
     killed = World(facts(), Behaviour(metric=curve), kill_after=frozenset({30}))
-    assert any("resumed; instances that are still there: m2.0" in line for line in said(killed))
+    assert any("instances that are still there: m2.0" in line for line in said(killed))
 
 
 @pytest.mark.parametrize(
@@ -254,6 +255,7 @@ def test_a_budget_that_ends_a_run_is_named(facts: MakeFacts) -> None:
 
 def test_refusals_have_their_reason(facts: MakeFacts) -> None:
     state = new_state(facts())
+    state.fleet.add(Instance("1.0", 4))
     refused = LaunchRefused(at=1.0, command="1.0", why="no capacity")
     assert line_of(refused, state) == "    1.0s  no instance: no capacity"
     unreadable = PublishFailed(at=2.0, command="9.0", why="checksum")

@@ -21,8 +21,8 @@ from seerd.telling.harmless import printable
 from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
 from seerd.telling.page import tables
 from seerd.telling.page.run_page import ReadRun
-from seerd.telling.plain import ending
 from seerd.telling.run_json import best
+from seerd.telling.words import ending
 from seerd.units import count, format_duration, format_gpu_time, format_money
 
 MOST_ROWS, MOST_METRICS, MOST_PARAMETERS = 10, 3, 8

@@ -24,9 +24,9 @@ from seerd.shell.journal import Journal
 from seerd.spec.spec import Spec
 from seerd.telling.complaints import notes_of
 from seerd.telling.harmless import printable
-from seerd.telling.plain import ENDINGS
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import status_of
+from seerd.telling.words import ENDINGS
 from seerd.units import format_duration
 
 SUFFIX = "-profile"

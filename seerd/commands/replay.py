@@ -23,10 +23,10 @@ from seerd.shell.journal import Entry, Journal
 from seerd.telling.explanation.as_json import moment_json, timeline_json, trial_json
 from seerd.telling.explanation.pages import moment_page, timeline_page, trial_page, wrapped
 from seerd.telling.explanation.timeline import Timeline
-from seerd.telling.explanation.words import at
 from seerd.telling.harmless import printable
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import status_of
+from seerd.telling.words import at
 from seerd.telling.working import working
 from seerd.units import count, parse_duration
 from seerd.version import VERSION

@@ -18,7 +18,8 @@ from seerd.core.verdicts import OverCause
 from seerd.planner.model import PlannedJob
 from seerd.planner.ranking import rank
 from seerd.planner.trial_ids import job_of
-from seerd.telling.plain import OVER, ending
+from seerd.telling.explanation.sentences import REASONS
+from seerd.telling.words import ending
 from seerd.units import count
 
 
@@ -101,7 +102,7 @@ def _shown(
 def _stands(state: State, name: str) -> str:
     job = state.jobs[name]
     if job.over is not None:
-        return f"over: {OVER[job.over]}"
+        return f"over{REASONS['job-over'][job.over].partition('[')[0]}"
     if how := ending(state):
         return f"to the run's end: {how}"
     if job.gpus:

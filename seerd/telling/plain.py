@@ -1,44 +1,26 @@
 """What happened, as one plain line per event, for logs and for the foot of the live view.
 
-The one rule: words that somebody who has never read this code understands; no line for what people
-need not know.
+The one rule: what is explained of an entry has the sentence of its explanation. Only what comes too
+often for an explanation (reports, beginnings of training), and how attempts end, has a text here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import singledispatch
-from itertools import groupby
 
 from seerd.core.alike import OVER_TIME
 from seerd.core.attempts import crash_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
-    AddAsked,
     AnyEvent,
-    AnyRequest,
     Event,
     EventsMissing,
-    ExtendAsked,
-    InstanceLost,
-    InstanceNoticed,
-    InstanceReady,
-    InstanceShared,
     InstanceTerminated,
-    JobAdded,
-    JobStopAsked,
-    JobWeighed,
-    LaunchRefused,
     ModelPublished,
     OrderRefused,
-    PolicyAnswered,
-    PolicyFailed,
     PublishFailed,
-    Remarked,
-    RunResumed,
     RunStarted,
-    StopAsked,
-    TimerFired,
     TrialCheckpointed,
     TrialComplained,
     TrialExited,
@@ -52,32 +34,24 @@ from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import time_left
 from seerd.core.metrics import violated_by
 from seerd.core.state import Complaint, State, Trial
-from seerd.core.verdicts import Adopted, Closing, Declined, JobOver, OverCause, Warned
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import IN_THE_WAY, complaint_text
 from seerd.telling.configs import config_text
+from seerd.telling.explanation.explanations import Explanation
+from seerd.telling.explanation.reasons import explained_after
+from seerd.telling.explanation.sentences import sentence
 from seerd.telling.harmless import harmless
 from seerd.telling.outcomes import standing_text
-from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_money, format_size
+from seerd.telling.words import ending, gpus_text
+from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_size
 
-ENDINGS = {
-    "done": "the plan is carried out",
-    "target": "the target was reached",
-    "deadline": "the deadline is near",
-    "budget": "the budget is used up",
-    "interrupted": "interrupted",
-    "failed": "nothing can run any more",
-}
-OVER: dict[OverCause, str] = {
-    "target": "its target was reached",
-    "person": "the person asked for its end",
-    "deadline": "its deadline is near",
-    "budget": "its budget is used up",
-    "alike": "all its trials fail in the same way",
-}
-"""Why one of the jobs that share a run gets nothing any more."""
-ALIKE = "every trial fails in the same way"
-TOO_LATE = "nothing runs, and it is too late to start anything"
+SENTENCES = frozenset(
+    {
+        *("declined", "stop-wanted", "resumed", "extended", "added", "denied", "remark", "warned"),
+        *("job-over", "job-added", "job-weighed", "noticed", "shared", "lost"),
+    }
+)
+"""Kinds of explanations of which the sentence is a line."""
 MOST_OTHERS = 3
 """How many other metrics stand in the line of a report."""
 LATE_S = 2.0
@@ -86,70 +60,51 @@ may be busy.
 """
 
 
-def ending(state: State) -> str:
-    """Write how the run ended; empty if it goes on."""
-    if state.end.status is None:
-        return ""
-    if state.end.why in ("alike", "late"):
-        return ALIKE if state.end.why == "alike" else TOO_LATE
-    tried = any(trial.attempt for trial in state.trials.values())
-    return ENDINGS[state.end.status if tried or state.end.status != "done" else "deadline"]
-
-
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
-    """Write the line about an event and what was decided; None: there is nothing to tell.
+    """Return the line on an event and what was decided; None: there is nothing that people need to
+    know.
 
-    `state` is that after the event. Nothing is told of trials that do not exist, whatever an agent
-    says.
+    `state` is the one after the event. An agent may report on trials that do not exist: nothing is
+    said of these.
     """
     if (
         isinstance(event, TrialTraining | TrialReported | TrialExited)
         and event.trial not in state.trials
     ):
         return None
-    said = (_decided(event, state, decided) or _text(event, state), *_beside(decided))
-    lines = [f"{event.at:7.1f}s  {text}" for text in said if text is not None]
+    texts = [_text(event, state)]
+    texts += [_explained(one, event, state) for one in explained_after(event, decided, state)]
+    lines = [f"{event.at:7.1f}s  {text}" for text in texts if text is not None]
     return harmless("\n".join(lines)) if lines else None
 
 
-def _beside(decided: Sequence[AnyDecision]) -> Iterator[str]:
-    """Write what was decided that is told beside its event."""
-    for decision in decided:
-        match decision:
-            case Closing(why="alike"):
-                yield f"{decision.detail}; the run ends, since the others would do the same"
-            case Closing(why="late"):
-                yield f"{TOO_LATE}: the run ends"
-            case JobOver():
-                detail = f": {decision.detail}" if decision.detail else ""
-                yield f"job {decision.job} is over, {OVER[decision.why]}{detail}"
-            case Warned():
-                yield decision.detail
-            case _:
-                pass
-
-
-def _decided(event: AnyEvent, state: State, decided: Sequence[AnyDecision]) -> str | None:
-    """Write what was decided without an event from outside; None: nothing worth telling."""
-    if not isinstance(event, TimerFired | PolicyAnswered | PolicyFailed | TrialCheckpointed):
-        return None
-    for decision in decided:
-        match decision:
-            case Closing() if decision.why != "alike" and decision.status in ENDINGS:
-                return ending(state) + ": trials save and exit" * (state.fleet.holding > 0)
-            case Declined():
-                return (
-                    f"the policy gave no plan that can be used: {decision.why}; the last one stands"
-                )
-            case Adopted() if _begins(event, state):
-                return stage_text(state)
-            case _:
-                pass
-    return None
+def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str | None:
+    """Return the sentence of an explanation, if it is worth a line of its own."""
+    match explanation.kind:
+        case "planned":
+            return stage_text(state) if _begins(event, state) else None
+        case "closing" if explanation.why != "person":  # a person is answered at once
+            how = explanation.detail if explanation.why == "alike" else ending(state)
+            return f"{how}: {'trials save and exit' if state.fleet.holding else 'the run ends'}"
+        case "refused":  # the launches of one request that were refused for one reason have a line
+            command, launches = explanation.instance, state.fleet.instances
+            together = f"{command.partition('.')[0]}."
+            alike = [
+                name
+                for name, instance in launches.items()
+                if name.startswith(together) and instance.why == explanation.detail
+            ]
+            return None if command in alike[1:] else sentence(explanation, "")
+        case "came":
+            ready = (i.id for i in state.fleet.instances.values() if i.ready_at is not None)
+            is_first = next(ready) == explanation.instance
+            return sentence(explanation, "") + (f"; {stage_text(state)}" if is_first else "")
+        case kind:
+            return sentence(explanation, "") if kind in SENTENCES else None
 
 
 def _begins(event: AnyEvent, state: State) -> bool:
-    """Tell whether a stage after the first one begins now."""
+    """Return whether a stage after the first one begins now."""
     stage, stages = state.plan.stage, state.outline.stages
     return 0 < stage < len(stages) and 0 <= event.at - stages[stage].start_s < LATE_S
 
@@ -163,15 +118,6 @@ def stage_text(state: State) -> str:
     )
     until = format_duration(round(stage.end_s, 1))
     return f"stage {state.plan.stage + 1} of {len(state.outline.stages)} until {until}: {groups}"
-
-
-def gpus_text(gpus: Sequence[int]) -> str:
-    """Write the numbers of GPUs, neighbours as a range: 0-3,6."""
-    runs = [
-        [gpu for _, gpu in run]
-        for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])
-    ]
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 @singledispatch
@@ -190,11 +136,6 @@ def _(event: RunStarted, state: State) -> str:
 
 
 @_text.register
-def _(event: RunResumed, state: State) -> str:
-    return f"resumed; instances that are still there: {', '.join(event.alive) or 'none'}"
-
-
-@_text.register
 def _(event: EventsMissing, state: State) -> str | None:
     if state.clock.gap_s < event.at:
         return None
@@ -205,107 +146,8 @@ def _(event: EventsMissing, state: State) -> str | None:
 
 
 @_text.register
-def _(event: StopAsked, state: State) -> str:
-    return (
-        "stopping at once (once more to leave it as it is)"
-        if event.hard
-        else "stopping: trials save and exit (again to stop at once)"
-    )
-
-
-@_text.register
-def _(event: AddAsked, state: State) -> str:
-    told = config_text(event.config)
-    if not _is_granted(event, state):
-        return f"asked to try {told}, which cannot be"
-    return f"to be tried next: {told}"
-
-
-@_text.register
-def _(event: ExtendAsked, state: State) -> str:
-    if not _is_granted(event, state):
-        return "other limits are asked for, and those that hold stay"
-    limits = event.problem.limits
-    cost = "" if limits.cost_usd is None else f", cost {format_money(limits.cost_usd)}"
-    budget = format_gpu_time(limits.budget_gpu_s)
-    return f"extended: deadline {format_duration(limits.deadline_s)}, budget {budget}{cost}"
-
-
-@_text.register
-def _(event: JobAdded, state: State) -> str:
-    if not _is_granted(event, state):
-        return f"job {event.job.id} is to be added, which cannot be"
-    owner = f" for {event.facts.owner}" if event.facts.owner else ""
-    return f"job {event.job.id}{owner} shares the run from now on, weight {event.job.weight:g}"
-
-
-@_text.register
-def _(event: JobStopAsked, state: State) -> str:
-    if not _is_granted(event, state):
-        return f"job {event.job} is to end, which cannot be"
-    return f"job {event.job} is over, {OVER['person']}: its trials save and exit"
-
-
-@_text.register
-def _(event: JobWeighed, state: State) -> str:
-    if not _is_granted(event, state):
-        return f"job {event.job} is to have the weight {event.weight:g}, which cannot be"
-    return f"job {event.job} has the weight {event.weight:g} from now on"
-
-
-def _is_granted(event: AnyRequest, state: State) -> bool:
-    return state.requests.answered.get(event.request, "unknown") is None
-
-
-@_text.register
-def _(event: InstanceReady, state: State) -> str:
-    first = next(i.id for i in state.fleet.instances.values() if i.ready_at is not None)
-    text = stage_text(state) if first == event.instance else ""
-    stage = f"; {text}" if text else ""
-    return f"{event.instance} is ready with {count(event.gpus, 'GPU slot')}{stage}"
-
-
-@_text.register
 def _(event: InstanceTerminated, state: State) -> str | None:
     return f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
-
-
-@_text.register
-def _(event: LaunchRefused, state: State) -> str | None:
-    """Write one line for all launches of one request that were refused for the same reason."""
-    together = f"{event.command.partition('.')[0]}."
-    same = [
-        name
-        for name, i in state.fleet.instances.items()
-        if name.startswith(together) and i.why == event.why
-    ]
-    return None if event.command in same[1:] else f"no instance: {event.why}"
-
-
-@_text.register
-def _(event: InstanceNoticed, state: State) -> str:
-    if event.what == "cold":
-        return f"on {event.instance} {event.why}"
-    if event.what == "unhealthy":
-        return f"{event.instance} is not used any more: {event.why}; its trials go on elsewhere"
-    again = "takes back" if event.what == "interruption" else "will probably take back"
-    if event.what == "rebalance" and not state.facts.cluster.hints_move:
-        return f"the cloud {again} {event.instance}; its trials save and stay"
-    return f"the cloud {again} {event.instance}; its trials save and go on elsewhere"
-
-
-@_text.register
-def _(event: InstanceShared, state: State) -> str:
-    gpus = count(event.gpus, "GPU")
-    return f"{gpus} of {event.instance} may be used from now on: {event.why}"
-
-
-@_text.register
-def _(event: InstanceLost, state: State) -> str:
-    return (
-        f"{event.instance} is lost: {event.why}; "
-        "its trials go on from their last checkpoints elsewhere"
-    )
 
 
 @_text.register
@@ -463,8 +305,3 @@ def _(event: PublishFailed, state: State) -> str:
     if not event.damaged:
         return f"the best model is in the store, but could not be fetched: {event.why}"
     return f"a checkpoint cannot be used, trying the next best: {event.why}"
-
-
-@_text.register
-def _(event: Remarked, state: State) -> str:
-    return event.text

@@ -22,8 +22,8 @@ from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_o
 from seerd.telling.harmless import harmless, printable
 from seerd.telling.jobs import ShownJob, bill_of, jobs_of, one_metric, ranked_by_job
 from seerd.telling.outcomes import outcome_text, outcomes, without_gpu
-from seerd.telling.plain import ending
 from seerd.telling.tables import plain_table, whole
+from seerd.telling.words import ending
 from seerd.units import count, format_duration, format_gpu_time, format_money
 
 MOST_ROWS = 20

@@ -83,7 +83,7 @@ def run(mistake: Mistake, folder: Path) -> subprocess.CompletedProcess[str]:
         told, asked = "", False
         for line in process.stdout:
             told += line
-            if not asked and mistake.live in told and "is ready with" in told:
+            if not asked and mistake.live in told and ": ready with" in told:
                 asked = True
                 process.send_signal(signal.SIGINT)
     return subprocess.CompletedProcess(process.args, process.returncode, told, "")

@@ -30,10 +30,10 @@ from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.reasons import minutes, needed, wanted
 from seerd.telling.explanation.sentences import metric_of, predicate, reason, sentence
 from seerd.telling.explanation.timeline import Chapter, Timeline
-from seerd.telling.explanation.words import fill
 from seerd.telling.outcomes import outcomes, why_text
 from seerd.telling.plan_json import Json
 from seerd.telling.run_json import best, result, shared
+from seerd.telling.words import fill
 from seerd.units import count
 
 UNDER_WAY = {

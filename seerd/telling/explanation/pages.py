@@ -15,7 +15,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from seerd.core.commands import StopCause
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.planner.ranking import standing
@@ -24,6 +23,7 @@ from seerd.telling.configs import config_text
 from seerd.telling.explanation.costs import Cost, costs
 from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.sentences import (
+    STOPS,
     metric_of,
     moved,
     predicate,
@@ -32,31 +32,15 @@ from seerd.telling.explanation.sentences import (
     waits_for_room,
 )
 from seerd.telling.explanation.timeline import Chapter, Timeline
-from seerd.telling.explanation.words import at, fill, names, sizes, value
 from seerd.telling.outcomes import in_words
-from seerd.telling.plain import ENDINGS, gpus_text
 from seerd.telling.plan_json import Json
+from seerd.telling.words import ENDINGS, at, fill, gpus_text, names, sizes, value
 from seerd.units import count, format_duration, format_gpu_time, format_money, ordinal
 
 MOST_LINES = 30
 MOST_JUDGED = 16
 MOST_INSTANCES = 8
 
-STOPS: dict[StopCause, str] = {
-    "out": "out",
-    "resized": "moved to another number of GPUs",
-    "moved": "moved",
-    "displaced": "made to wait",
-    "shared": "ended for another run on their machine",
-    "reached": "stopped to be compared",
-    "paused": "paused",
-    "leaving": "moved off what the cloud takes away",
-    "node": "ended with another of their instances",
-    "hung": "killed since they hung",
-    "closing": "asked to save at the end",
-    "hard": "killed at the end",
-}
-"""Cause of a stop -> what is said when the stops of a stage are counted."""
 QUIET = {"out", "resized", "reached", "paused", "closing", "hard", "saved", "killed"}
 """Causes of stops and ends that need no line: the table of compared trials, or the end of the run,
 explains them.
@@ -279,7 +263,7 @@ def _attempts(explanations: Sequence[Explanation]) -> str:
     stops = Counter(one.why for one in explanations if one.kind == "stopped")
     parts = [f"{count(first, 'trial')} started"] if first else []
     parts += [f"{len(started) - first} started again"] if len(started) > first else []
-    parts += [f"{number} {STOPS[why]}" for why, number in stops.items()]
+    parts += [f"{number} stopped ({STOPS[why]})" for why, number in stops.items()]
     return ", ".join(parts)
 
 

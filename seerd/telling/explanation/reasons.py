@@ -50,6 +50,9 @@ SILENT = (*QUIET, events.TrialStarted)
 UNTOLD = (verdicts.Kept, commands.AskPolicy, commands.SetTimer)
 """The most frequent decisions of which nothing is told."""
 ABOUT_INSTANCES = (commands.Launch, commands.Terminate, verdicts.HeldBack)
+OF_ATTEMPTS = (commands.StartTrial, commands.StopTrial, commands.Publish, commands.Finish)
+ASKED = commands.AskPolicy(id="", why="clock")
+"""The question to the policy, where it is not known."""
 THENS: dict[TrialPhase, Then] = {
     TrialPhase.FINISHED: "finished",
     TrialPhase.ELIMINATED: "eliminated",
@@ -124,6 +127,22 @@ def explanations_of(step: Step) -> Explanations:
     yield from _instances(step)
 
 
+def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: State) -> Explanations:
+    """Yield what an entry says, as far as the state after it shows that: nothing of how attempts
+    end, and of what the policy has compared not what was wanted before.
+    """
+    if not says(event, decided):
+        return
+    known, fleet = KnownBefore(planned=True), state.fleet
+    had = getattr(event, "instance", "") in fleet.instances
+    step = Step(event, decided, known, state, ASKED, state.phase, had, fleet.live, {})
+    yield from _happened(step)
+    for decision in decided:
+        if not isinstance(decision, OF_ATTEMPTS):
+            yield from _decided(decision, step)
+            yield from _asked_for(decision, step)
+
+
 def wanted(state: State) -> tuple[Sized, ...]:
     """Count how many trials are wanted with each number of GPUs, largest number first."""
     counted = sorted(_sizes(state).items(), reverse=True)
@@ -163,7 +182,8 @@ def _happened(step: Step) -> Explanations:
         case events.StopAsked():
             yield step.tell("stop-wanted", event, "hard")
         case events.InstanceReady() if event.instance in state.fleet.instances:
-            after_s = round(state.now - step.known.asked_s.get(event.command, state.now), 3)
+            asked_s = step.known.asked_s.get(event.command)
+            after_s = None if asked_s is None else round(state.now - asked_s, 3)
             yield step.tell("came", event, "instance gpus", asked=event.command, after_s=after_s)
         case events.LaunchRefused() if event.command in state.fleet.instances:
             again_s, running = state.fleet.launch_at, state.phase is RunPhase.RUNNING

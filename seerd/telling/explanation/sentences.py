@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from seerd.core.events import RunFacts
 from seerd.telling.explanation.explanations import Explanation, Kind
-from seerd.telling.explanation.words import fill
 from seerd.telling.harmless import printable
+from seerd.telling.words import fill
 
 NEED = "[{wanted:sizes} need {needed}, ]{had} there"
 LATE = (
@@ -30,26 +30,28 @@ SAYS: dict[Kind, str] = {
     "ended": "{trial}: {how:reason}{after}",
     "asked": "{instances:instance} of {gpus_each:GPU} asked for{why:reason}: " + NEED,
     "held-back": "[{trials:names} not started|only {had} of {needed} instances]: {why:reason}",
-    "came": "{instance}: ready with {gpus:GPU}, asked for {after_s:about} before",
+    "came": "{instance}: ready with {gpus:GPU}[, asked for {after_s:about} before]",
     "refused": "no instance: {detail}[; asked again at {again_s:at}]",
     "noticed": "{notice:reason}[; {trials:names} must save and go on elsewhere]",
     "shared": "{gpus:GPU} of {instance} may be used from now on: {detail}",
-    "lost": "{instance} is lost: {detail}{since}[; with it {trials:names}]",
+    "lost": "{instance} is lost: {detail}{since}; its trials[, {trials:names},] go on elsewhere "
+    "from their last checkpoints",
     "given-back": "{instances:names} given back{why:reason}",
     "closing": "the end{why:reason}",
-    "extended": "the person extends the limits: {deadline_s:at}, {budget_gpu_min} GPU-min"
+    "extended": "extended: deadline {deadline_s:at}, budget {budget_gpu_min:g} GPU-min"
     "[, {cost_usd} USD]; [{replanned:if}what is left is planned anew|the plan stands]",
-    "added": "the person adds a configuration, to be tried next: {text}",
-    "denied": "what the person asks for cannot be: {why:reason}",
+    "added": "a configuration was added, to be tried next: {text}",
+    "denied": "what was asked for cannot be: {why:reason}",
     "job-over": "job {job} is over{why:reason}; others get its share",
-    "job-added": "the person adds job {job}[ of {owner}], weight {weight:g}: {metric} by {policy}",
-    "job-weighed": "the person gives job {job} the weight {weight:g}",
+    "job-added": "job {job}[ of {owner}] shares the run from now on, weight {weight:g}: {metric} "
+    "by {policy}",
+    "job-weighed": "job {job} has the weight {weight:g} from now on",
     "retired": "{instance}: not used any more: it was rented for the limits before, and ends "
     "itself at {by_s:at}",
-    "stop-wanted": "the person asks for the end[{hard:if} at once]",
-    "resumed": "[{reopened:if}the interrupted run|after {silent_s:at} without a word, the run]"
-    " is taken up again; [still there: {alive:names}|no instance was there any more]"
-    "[, gone: {gone:names}]",
+    "stop-wanted": "stopping[{hard:if} at once (once more to leave it as it is)|: trials save and "
+    "exit (again to stop at once)]",
+    "resumed": "[{reopened:if}the interrupted run is resumed|resumed after {silent_s:at}]; "
+    "instances that are still there: [{alive:names}|none][, gone: {gone:names}]",
     "chosen": "the model: {trial}, {name}{mean} {metric:value} after {reports:report}: "
     "[{runner_up:if}the best of {among}|the only one] with a confirmed checkpoint"
     "[ (next: {runner_up} with {runner_up_metric:value})][; {better_unsaved} had reported "
@@ -164,6 +166,21 @@ REASONS: dict[str, dict[str, str]] = {
     },
 }
 """Kind -> cause -> text. For a cause that is not listed, nothing is said."""
+STOPS: dict[str, str] = {
+    "out": "out",
+    "resized": "moves to another number of GPUs",
+    "moved": "moves to other GPUs",
+    "displaced": "makes room",
+    "shared": "makes room for another run",
+    "reached": "to be compared",
+    "paused": "not in the plan now",
+    "leaving": "its instance leaves",
+    "node": "an instance of it failed",
+    "hung": "it hung",
+    "closing": "the run ends",
+    "hard": "the run ends at once",
+}
+"""`StopCause` -> the same in a few words."""
 SUBJECT = re.compile(r"^\{(trial|instance)\}: ")
 REASON = re.compile(r"\{(\w+):reason\}")
 

@@ -22,7 +22,7 @@ from seerd.telling.jobs import ShownJob, jobs_of, one_metric, ranked_by_job
 from seerd.telling.live.heard import Heard
 from seerd.telling.live.why import end_of, why_of, word_of
 from seerd.telling.outcomes import TrialOutcome, outcomes
-from seerd.telling.plain import ending, gpus_text
+from seerd.telling.words import ending, gpus_text
 from seerd.units import format_duration
 
 OWN = "own metric"

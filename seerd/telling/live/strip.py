@@ -13,7 +13,7 @@ from rich.text import Text
 
 from seerd.core.lifecycle import InstancePhase
 from seerd.telling.live.board import Board, ShownInstance
-from seerd.telling.plain import gpus_text
+from seerd.telling.words import gpus_text
 
 WORDS = {
     InstancePhase.REQUESTED: "booting",

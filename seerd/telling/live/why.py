@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.state import State, Trial
+from seerd.telling.explanation.sentences import STOPS
 from seerd.telling.outcomes import AT_REPORT, WHYS, TrialOutcome, standing_text, why_text
 from seerd.units import count
 
@@ -20,21 +21,6 @@ WORDS = {
     TrialPhase.ELIMINATED: "out",
     TrialPhase.FAILED: "failed",
 }
-STOPPED = {
-    "resized": "moves to {gpus}",
-    "moved": "moves to other GPUs",
-    "displaced": "makes room",
-    "shared": "makes room for another run",
-    "reached": "to be compared",
-    "paused": "not in the plan now",
-    "leaving": "its instance leaves",
-    "node": "an instance of it failed",
-    "hung": "it hung",
-    "closing": "the run ends",
-    "hard": "the run ends at once",
-    "out": "is out",
-}
-"""Why an attempt is asked to end -> what is said of it."""
 
 
 def word_of(trial: Trial) -> str:
@@ -60,8 +46,8 @@ def why_of(state: State, trial: Trial) -> str:
         case TrialPhase.FINISHED:
             return WHYS["script"]
         case TrialPhase.STOPPING:
-            said = STOPPED.get(trial.stopped or "", "").format(gpus=count(trial.gpus, "GPU"))
-            return f"{said}: {_stood(trial)}" if trial.out and judged else said
+            cause = STOPS.get(trial.stopped or "", "")
+            return f"{cause}: {_stood(trial)}" if trial.out and judged else cause
         case TrialPhase.STARTING:
             return "promoted" if _promoted(trial) else ""
         case TrialPhase.RUNNING:

@@ -8,14 +8,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from string import Formatter
 from typing import Any
 
+from seerd.core.state import State
 from seerd.telling.explanation.explanations import JobModel, On, Sized
-from seerd.telling.plain import ENDINGS, gpus_text
 from seerd.units import count, format_duration, ordinal
 
 MOST_NAMES = 6
+ENDINGS = {
+    "done": "the plan is carried out",
+    "target": "the target was reached",
+    "deadline": "the deadline is near",
+    "budget": "the budget is used up",
+    "interrupted": "interrupted",
+    "failed": "nothing can run any more",
+}
+ALIKE = "every trial fails in the same way"
+TOO_LATE = "nothing runs, and it is too late to start anything"
+
+
+def ending(state: State) -> str:
+    """Write how the run ended; empty if it goes on."""
+    if state.end.status is None:
+        return ""
+    if state.end.why in ("alike", "late"):
+        return ALIKE if state.end.why == "alike" else TOO_LATE
+    tried = any(trial.attempt for trial in state.trials.values())
+    return ENDINGS[state.end.status if tried or state.end.status != "done" else "deadline"]
+
+
+def gpus_text(gpus: Sequence[int]) -> str:
+    """Write the numbers of GPUs, neighbours as a range: 0-3,6."""
+    runs = [
+        [gpu for _, gpu in run]
+        for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])
+    ]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def at(seconds: float) -> str:
