@@ -12,22 +12,14 @@ from typing import Annotated
 import typer
 
 from seerd.commands import common as c
+from seerd.commands import options as o
 
 # ------------------------------------------------------------ what several commands take
 
-SpecArg = Annotated[Path, typer.Argument(metavar="SPEC", help="The spec.toml to run.")]
-SpecsArg = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="SPEC...",
-        help="The spec.toml to run; several, or a group.toml: they share the run.",
-    ),
-]
 RunArg = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or `last`."),
 ]
-JsonOpt = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 HomeOpt = Annotated[
     Path | None,
     typer.Option(
@@ -37,63 +29,8 @@ HomeOpt = Annotated[
         show_default="XDG state folder",
     ),
 ]
-DeadlineOpt = Annotated[
-    str | None,
-    typer.Option(help="Until the best model is in hand, e.g. 30m.", metavar="TIME"),
-]
-BudgetOpt = Annotated[
-    str | None,
-    typer.Option(help="GPU time, e.g. 480gpu-min or 8gpu-h.", metavar="GPU-TIME"),
-]
-CostOpt = Annotated[str | None, typer.Option(help="Money, e.g. '$40'.", metavar="MONEY")]
-PolicyOpt = Annotated[str | None, typer.Option(help="Search policy.", metavar="NAME")]
-ProviderOpt = Annotated[
-    str | None,
-    typer.Option(help="Where to run: local, hosts or ec2.", metavar="NAME"),
-]
-MaxGpusOpt = Annotated[
-    int | None,
-    typer.Option(help="Most GPUs at one moment.", metavar="N", min=1),
-]
-SeedOpt = Annotated[int | None, typer.Option(help="Seed of the search.", metavar="N")]
-LikeOpt = Annotated[
-    list[str] | None,
-    typer.Option(help="Learn from an earlier run: a name, or `last`. Repeatable.", metavar="RUN"),
-]
-MinimizeOpt = Annotated[
-    c.Minimize | None,
-    typer.Option(
-        help="Give each stage of --policy sha the GPUs that make it cheapest, or fastest "
-        "(RubberBand).",
-    ),
-]
-IdealOpt = Annotated[
-    bool,
-    typer.Option(
-        "--ideal",
-        help="To the letter of the paper: blind to boot, billing minimum and whole instances.",
-    ),
-]
-SetOpt = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Any key of the spec, e.g. --set policy.eta=2. May be repeated.",
-        metavar="KEY=VALUE",
-    ),
-]
-DryRunOpt = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Only show what would be removed, and its size."),
-]
-YesOpt = Annotated[
-    bool,
-    typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal."),
-]
-PlainOpt = Annotated[
-    bool,
-    typer.Option("--plain", help="One line per event instead of the live view."),
-]
+SpecAndSet = Annotated[o.SpecOptions, o.Only("spec", "set_", spec=o.SpecArg)]
+SpecsAndAll = Annotated[o.SpecOptions, o.Only(spec=o.SpecsArg)]
 
 # ------------------------------------------------------------ the commands
 
@@ -128,19 +65,10 @@ def seerd(
 
 
 @app.command()
+@o.expanded
 def run(
-    spec: SpecsArg,
-    deadline: DeadlineOpt = None,
-    budget: BudgetOpt = None,
-    cost: CostOpt = None,
-    minimize: MinimizeOpt = None,
-    policy: PolicyOpt = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seed: SeedOpt = None,
-    like: LikeOpt = None,
-    set_: SetOpt = None,
-    ideal: IdealOpt = False,
+    *,
+    asked: SpecsAndAll,
     unless_running: Annotated[
         bool,
         typer.Option(
@@ -149,8 +77,7 @@ def run(
         ),
     ] = False,
     home: HomeOpt = None,
-    plain: PlainOpt = False,
-    json: JsonOpt = False,
+    shown: o.Shown,
 ) -> None:
     """Tune within the deadline and the budget, and hand back the best model.
 
@@ -163,34 +90,16 @@ def run(
     """
     from seerd.commands import run as command
 
-    command.run(
-        c.SpecOptions(
-            spec[0],
-            deadline,
-            budget,
-            cost,
-            policy,
-            provider,
-            max_gpus,
-            seed,
-            like,
-            set_,
-            minimize,
-            ideal,
-            beside=spec[1:],
-        ),
-        c.home_of(home),
-        command.Shown(plain, json),
-        unless_running=unless_running,
-    )
+    command.run(asked, c.home_of(home), shown, unless_running=unless_running)
 
 
 @app.command()
+@o.expanded
 def resume(
+    *,
     run: RunArg,
     home: HomeOpt = None,
-    plain: PlainOpt = False,
-    json: JsonOpt = False,
+    shown: o.Shown,
     up_to: Annotated[
         int | None,
         typer.Option(
@@ -207,74 +116,48 @@ def resume(
     """
     from seerd.commands import run as command
 
-    command.resume(c.find(run, home), command.Shown(plain, json), up_to)
+    command.resume(c.find(run, home), shown, up_to)
 
 
 @app.command()
-def plan(
-    spec: SpecsArg,
-    deadline: DeadlineOpt = None,
-    budget: BudgetOpt = None,
-    cost: CostOpt = None,
-    minimize: MinimizeOpt = None,
-    policy: PolicyOpt = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seed: SeedOpt = None,
-    like: LikeOpt = None,
-    set_: SetOpt = None,
-    ideal: IdealOpt = False,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
-) -> None:
+@o.expanded
+def plan(*, asked: SpecsAndAll, home: HomeOpt = None, json: o.JsonOpt = False) -> None:
     """Show what would be run, what it would take, and what will be billed. This starts nothing and
     needs no credentials.
     """
     with c.quickly():
         from seerd.commands import plan as command
 
-        command.plan(
-            c.SpecOptions(
-                spec[0],
-                deadline,
-                budget,
-                cost,
-                policy,
-                provider,
-                max_gpus,
-                seed,
-                like,
-                set_,
-                minimize,
-                ideal,
-                beside=spec[1:],
-            ),
-            c.home_of(home),
-            json=json,
-        )
+        command.plan(asked, c.home_of(home), json=json)
 
 
 @app.command()
+@o.expanded
 def profile(
-    spec: SpecArg,
-    deadline: Annotated[
-        str | None,
-        typer.Option(help="Until everything is measured.", metavar="TIME", show_default="5m"),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="GPU time, e.g. 20gpu-min.",
-            metavar="GPU-TIME",
-            show_default="all of the time; for rented instances, that of the spec",
+    *,
+    asked: Annotated[
+        o.SpecOptions,
+        o.Only(
+            *("spec", "deadline", "budget", "provider", "max_gpus", "set_"),
+            spec=o.SpecArg,
+            deadline=Annotated[
+                str | None,
+                typer.Option(
+                    help="Until everything is measured.", metavar="TIME", show_default="5m"
+                ),
+            ],
+            budget=Annotated[
+                str | None,
+                typer.Option(
+                    help="GPU time, e.g. 20gpu-min.",
+                    metavar="GPU-TIME",
+                    show_default="all of the time; for rented instances, that of the spec",
+                ),
+            ],
         ),
-    ] = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    set_: SetOpt = None,
+    ],
     home: HomeOpt = None,
-    plain: PlainOpt = False,
-    json: JsonOpt = False,
+    shown: o.Shown,
 ) -> None:
     """Measure how long reports take on 1, 2, 4 ... GPUs, and what starts and checkpoints take.
     Later plans use these times.
@@ -284,24 +167,14 @@ def profile(
     """
     from seerd.commands import run as command
 
-    command.profile(
-        c.SpecOptions(
-            spec,
-            deadline,
-            budget,
-            provider=provider,
-            max_gpus=max_gpus,
-            set_=set_,
-            ideal=True,
-        ),
-        c.home_of(home),
-        command.Shown(plain, json),
-    )
+    command.profile(asked, c.home_of(home), shown)
 
 
 @app.command()
+@o.expanded
 def simulate(
-    spec: Annotated[
+    *,
+    specs: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="SPEC...",
@@ -309,63 +182,7 @@ def simulate(
             "the run: ways of sharing are compared.",
         ),
     ] = None,
-    curves: Annotated[
-        Path | None,
-        typer.Option(help="Recorded learning curves, an .npz file.", metavar="FILE"),
-    ] = None,
-    policies: Annotated[
-        str | None,
-        typer.Option(help="e.g. seer,asha.", metavar="NAMES", show_default="all"),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(help="One or several, e.g. 15m,30m,60m.", metavar="TIME"),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="One or several, e.g. 240gpu-min,480gpu-min.", metavar="GPU-TIME"),
-    ] = None,
-    cost: CostOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each policy.", metavar="N", min=1)] = 5,
-    scaling: Annotated[
-        str | None,
-        typer.Option(
-            help="Throughput on p GPUs, e.g. 1:1,2:1.87,4:3.42, or resnet50.",
-            metavar="TABLE",
-        ),
-    ] = None,
-    full_curve: Annotated[
-        str | None,
-        typer.Option(help="How long the median whole curve takes on one GPU.", metavar="TIME"),
-    ] = None,
-    stragglers: Annotated[
-        float,
-        typer.Option(
-            help="Attempts take 1 + |z| times as long, z with this deviation.",
-            metavar="SD",
-            min=0,
-        ),
-    ] = 0.0,
-    drops: Annotated[
-        float,
-        typer.Option(
-            help="Share of trials that crash in a minute of training.",
-            metavar="SHARE",
-            min=0,
-            max=1,
-        ),
-    ] = 0.0,
-    spot: Annotated[
-        str | None,
-        typer.Option(help="Mean time until an instance is interrupted, e.g. 2h.", metavar="TIME"),
-    ] = None,
-    ideal: IdealOpt = False,
-    set_: SetOpt = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw metric against deadline and budget.", metavar="FILE"),
-    ] = None,
+    asked: o.SimulateOptions,
     home: HomeOpt = None,
     json: Annotated[
         bool,
@@ -379,30 +196,11 @@ def simulate(
     """
     from seerd.commands import simulate as command
 
-    command.simulate(
-        command.Asked(
-            curves,
-            policies,
-            deadline,
-            budget,
-            cost,
-            seeds,
-            scaling,
-            full_curve,
-            max_gpus,
-            ideal,
-            command.faults_of(stragglers, drops, spot),
-        ),
-        spec or [],
-        set_,
-        plot,
-        c.home_of(home),
-        json=json,
-    )
+    command.simulate(asked, specs or [], c.home_of(home), json=json)
 
 
 @app.command(name="list")
-def list_(home: HomeOpt = None, json: JsonOpt = False) -> None:
+def list_(home: HomeOpt = None, json: o.JsonOpt = False) -> None:
     """List all runs, the newest last: when they began, how they ended, and what they took of their
     limits.
     """
@@ -419,7 +217,7 @@ def show(
         typer.Option("--all", help="List every trial, not only the best 20."),
     ] = False,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Show what a run has tried, and its best model."""
     from seerd.commands import show as command
@@ -448,29 +246,15 @@ def watch(
 
 
 @app.command()
+@o.expanded
 def logs(
+    *,
     run: RunArg,
     trial: Annotated[
         str | None,
         typer.Argument(metavar="TRIAL", help="One trial, e.g. t3."),
     ] = None,
-    lines: Annotated[
-        int,
-        typer.Option("--lines", "-n", help="The last lines of each file.", metavar="N", min=0),
-    ] = 20,
-    whole: Annotated[bool, typer.Option("--all", help="Whole files.")] = False,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            "-f",
-            help="Go on with what is printed from now on, until the run is over.",
-        ),
-    ] = False,
-    files: Annotated[
-        bool,
-        typer.Option("--files", help="Only list the files, by trial, attempt and rank."),
-    ] = False,
+    wanted: o.LogsAsked,
     home: HomeOpt = None,
 ) -> None:
     """Print the end of what the trials have printed: of each trial its newest attempt, of TRIAL all
@@ -481,12 +265,11 @@ def logs(
     """
     from seerd.commands import logs as command
 
-    wanted = command.LogsAsked(None if whole else lines, follow, files)
     command.logs(c.find(run, home), trial, wanted)
 
 
 @app.command()
-def ledger(run: RunArg = "last", home: HomeOpt = None, json: JsonOpt = False) -> None:
+def ledger(run: RunArg = "last", home: HomeOpt = None, json: o.JsonOpt = False) -> None:
     """Show what a run has cost, and for what: spent, committed and allowed."""
     from seerd.commands import show as command
 
@@ -505,7 +288,7 @@ def best(
         typer.Option(help="Whose model, where several jobs share the run.", metavar="JOB"),
     ] = None,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Show the best model of a run: its configuration and its checkpoint.
 
@@ -546,7 +329,7 @@ def set_(
     job: Annotated[str, typer.Argument(metavar="JOB", help="One of the jobs that share the run.")],
     what: Annotated[str, typer.Argument(metavar="weight=N", help="Its share beside the others'.")],
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Give one of the jobs that share a run another weight, while the run goes on."""
     from seerd.commands import jobs
@@ -567,27 +350,9 @@ def pause(run: RunArg, home: HomeOpt = None) -> None:
 
 
 @app.command()
+@o.expanded
 def extend(
-    run: RunArg,
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            help="A new deadline, e.g. 2h, or how much longer, e.g. +10m.", metavar="TIME"
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="A new budget, e.g. 600gpu-min, or how much more, e.g. +60gpu-min.",
-            metavar="GPU-TIME",
-        ),
-    ] = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(help="A new limit in money, e.g. '$40', or '+$10'.", metavar="MONEY"),
-    ] = None,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
+    *, run: RunArg, limits: o.NewLimits, home: HomeOpt = None, json: o.JsonOpt = False
 ) -> None:
     """Give a run that goes on a later deadline, a larger budget, or both.
 
@@ -597,11 +362,13 @@ def extend(
     """
     from seerd.commands import extend as command
 
-    command.extend(c.find(run, home), command.NewLimits(deadline, budget, cost), json=json)
+    command.extend(c.find(run, home), limits, json=json)
 
 
 @app.command()
+@o.expanded
 def add(
+    *,
     run: RunArg,
     spec: Annotated[
         Path | None,
@@ -614,24 +381,9 @@ def add(
             metavar="NAME=VALUE,...",
         ),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="The job's name in the run; default: its spec's.")
-    ] = None,
-    owner: Annotated[str | None, typer.Option(help="For whom the job is.")] = None,
-    weight: Annotated[
-        float | None, typer.Option(help="The job's share beside the others'; default: 1.")
-    ] = None,
-    target: Annotated[
-        float | None, typer.Option(help="The metric with which the job is over.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Its most GPU time, e.g. 2gpu-h; default: what is left.")
-    ] = None,
-    max_gpus: Annotated[
-        int | None, typer.Option(help="The most GPUs that it has at once; default: all.")
-    ] = None,
+    job: o.NewJob,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Add a configuration to a run that goes on, or a job to one that jobs share.
 
@@ -643,25 +395,19 @@ def add(
     With SPEC, the job gets its share of what is left, at once, and hands back its own best model.
     """
     folder = c.find(run, home)
-    of_job = (name, owner, weight, target, budget, max_gpus)
     if spec is not None and not config:
         from seerd.commands import jobs
 
-        jobs.add(folder, jobs.NewJob(spec, *of_job), json=json)
+        jobs.add(folder, spec, job, json=json)
         return
     from seerd.commands import add as command
 
-    command.add(folder, command.only_config(spec, config, of_job), json=json)
+    command.add(folder, command.only_config(spec, config, job), json=json)
 
 
 @app.command()
-def rm(
-    run: RunArg,
-    dry_run: DryRunOpt = False,
-    yes: YesOpt = False,
-    home: HomeOpt = None,
-    json: JsonOpt = False,
-) -> None:
+@o.expanded
+def rm(*, run: RunArg, consent: o.Consent, home: HomeOpt = None) -> None:
     """Remove a run from this disk: its journal, model, checkpoints and logs.
 
     A run that a process runs is never removed. Checkpoints in S3 stay until the bucket's lifecycle
@@ -669,19 +415,19 @@ def rm(
     """
     from seerd.commands import tidy as command
 
-    command.rm(c.find(run, home), command.Consent(dry_run, yes, json))
+    command.rm(c.find(run, home), consent)
 
 
 @app.command()
+@o.expanded
 def gc(
+    *,
     older_than: Annotated[
         str,
         typer.Option(help="Only runs that ended so long ago, e.g. 24h.", metavar="TIME"),
     ] = "168h",
-    dry_run: DryRunOpt = False,
-    yes: YesOpt = False,
+    consent: o.Consent,
     home: HomeOpt = None,
-    json: JsonOpt = False,
 ) -> None:
     """Free what runs that are over need no more: checkpoints but the best model, and the folders of
     their instances, with the logs.
@@ -691,7 +437,7 @@ def gc(
     """
     from seerd.commands import tidy as command
 
-    command.gc(c.home_of(home), c.seconds(older_than), command.Consent(dry_run, yes, json))
+    command.gc(c.home_of(home), c.seconds(older_than), consent)
 
 
 @app.command()
@@ -711,7 +457,7 @@ def replay(
         ),
     ] = None,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Tell from its journal why a run went as it did, and whether the same would be decided now.
 
@@ -728,27 +474,14 @@ def replay(
 
 
 @app.command()
+@o.expanded
 def report(
+    *,
     runs: Annotated[
         list[str] | None,
         typer.Argument(metavar="[RUN]...", help="One run, or several to compare; default: last."),
     ] = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(help="The page.", metavar="FILE", show_default="RUN.html"),
-    ] = None,
-    png: Annotated[
-        Path | None,
-        typer.Option(help="Put the pictures into this folder as PNG.", metavar="DIR"),
-    ] = None,
-    pdf: Annotated[
-        Path | None,
-        typer.Option(help="Put the pictures into this folder as PDF.", metavar="DIR"),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", help="Write the page anew every 10 s, until the run is over."),
-    ] = False,
+    options: o.ReportOptions,
     home: HomeOpt = None,
 ) -> None:
     """Write a page on a run: which trial won and why, what it cost, where the money went, and what
@@ -761,39 +494,12 @@ def report(
     with c.quickly():
         from seerd.commands import report as command
 
-        folders = [c.find(run, home) for run in runs or ["last"]]
-        command.report(folders, command.ReportOptions(to, png, pdf, follow))
+        command.report([c.find(run, home) for run in runs or ["last"]], options)
 
 
 @app.command()
-def export(
-    run: RunArg = "last",
-    csv: Annotated[
-        Path | None,
-        typer.Option(help="Tables as CSV, into this folder.", metavar="DIR"),
-    ] = None,
-    parquet: Annotated[
-        Path | None,
-        typer.Option(help="The same tables as Parquet.", metavar="DIR"),
-    ] = None,
-    tensorboard: Annotated[
-        Path | None,
-        typer.Option(help="TensorBoard's event files.", metavar="DIR"),
-    ] = None,
-    mlflow: Annotated[
-        str | None,
-        typer.Option(help="MLflow: a server, or a database of its own.", metavar="URI"),
-    ] = None,
-    optuna: Annotated[
-        str | None,
-        typer.Option(help="A study in a storage of Optuna's.", metavar="URL"),
-    ] = None,
-    wandb: Annotated[
-        Path | None,
-        typer.Option(help="Weights & Biases: a folder for `wandb sync`.", metavar="DIR"),
-    ] = None,
-    home: HomeOpt = None,
-) -> None:
+@o.expanded
+def export(*, run: RunArg = "last", targets: o.ExportOptions, home: HomeOpt = None) -> None:
     """Write a run for other programs: tables of its trials, reports and charges, or what trackers
     of experiments keep.
 
@@ -811,29 +517,20 @@ def export(
     with c.quickly():
         from seerd.commands import export as command
 
-        asked = {
-            "csv": csv,
-            "parquet": parquet,
-            "tensorboard": tensorboard,
-            "mlflow": mlflow,
-            "optuna": optuna,
-            "wandb": wandb,
-        }
-        targets = [
-            command.Destination(kind, str(to)) for kind, to in asked.items() if to is not None
-        ]
-        command.export(c.find(run, home), targets)
+        command.export(c.find(run, home), command.destinations(targets))
 
 
 @app.command()
+@o.expanded
 def doctor(
-    spec: SpecArg,
-    deadline: DeadlineOpt = None,
-    budget: BudgetOpt = None,
-    cost: CostOpt = None,
-    provider: ProviderOpt = None,
-    max_gpus: MaxGpusOpt = None,
-    set_: SetOpt = None,
+    *,
+    asked: Annotated[
+        o.SpecOptions,
+        o.Only(
+            *("spec", "deadline", "budget", "cost", "provider", "max_gpus", "set_"),
+            spec=o.SpecArg,
+        ),
+    ],
     policy: Annotated[
         bool,
         typer.Option(
@@ -842,7 +539,7 @@ def doctor(
         ),
     ] = False,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Check whether a run could begin: credentials, permissions, quota, image, network, bucket,
     price, clock, machines. This starts nothing.
@@ -851,20 +548,7 @@ def doctor(
     """
     from seerd.commands import doctor as command
 
-    command.doctor(
-        c.SpecOptions(
-            spec,
-            deadline,
-            budget,
-            cost,
-            provider=provider,
-            max_gpus=max_gpus,
-            set_=set_,
-        ),
-        c.home_of(home),
-        policy_only=policy,
-        json=json,
-    )
+    command.doctor(asked, c.home_of(home), policy_only=policy, json=json)
 
 
 @app.command()
@@ -875,8 +559,8 @@ def machines(
             metavar="[SPEC]", help="Look at this spec's hosts.", show_default="this machine"
         ),
     ] = None,
-    set_: SetOpt = None,
-    json: JsonOpt = False,
+    set_: o.SetOpt = None,
+    json: o.JsonOpt = False,
 ) -> None:
     """Show who has which GPUs: on this machine, or on the hosts of a spec.
 
@@ -884,12 +568,14 @@ def machines(
     """
     from seerd.commands import machines as command
 
-    command.machines(None if spec is None else c.SpecOptions(spec, set_=set_), json=json)
+    command.machines(None if spec is None else o.SpecOptions(spec, set_=set_), json=json)
 
 
 @app.command()
+@o.expanded
 def canary(
-    spec: SpecArg,
+    *,
+    asked: SpecAndSet,
     gpu: Annotated[
         bool,
         typer.Option(
@@ -904,9 +590,8 @@ def canary(
             help="Print the IAM policy that this command needs, and nothing else.",
         ),
     ] = False,
-    set_: SetOpt = None,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Prove on your own account, for a few cents, that EC2 and S3 do what seerd relies on, and
     measure how long they take.
@@ -922,13 +607,7 @@ def canary(
     """
     from seerd.commands import canary as command
 
-    command.canary(
-        c.SpecOptions(spec, set_=set_),
-        c.home_of(home),
-        gpu=gpu,
-        policy_only=policy,
-        json=json,
-    )
+    command.canary(asked, c.home_of(home), gpu=gpu, policy_only=policy, json=json)
 
 
 @app.command()
@@ -949,7 +628,7 @@ def sweep(
         typer.Option(help="AWS region.", metavar="NAME", show_default="as for any AWS tool"),
     ] = None,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Find by their tags what your runs have left in EC2, and end what is dead: instances and
     disks.
@@ -983,39 +662,13 @@ app.add_typer(image, name="image")
 
 
 @image.command()
+@o.expanded
 def build(
-    spec: SpecArg,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help="Image to begin with: ami-... or ssm:/path.",
-            metavar="IMAGE",
-            show_default="the spec's",
-        ),
-    ] = None,
-    instance_type: Annotated[
-        str | None,
-        typer.Option(
-            help="What to build it on; a cheap type with a GPU will do.",
-            metavar="TYPE",
-            show_default="the spec's first",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            help="What the image is called.",
-            metavar="NAME",
-            show_default="seerd-NAME-DATE",
-        ),
-    ] = None,
-    data: Annotated[
-        bool,
-        typer.Option("--data", help="Put train.data into the image, in /opt/seerd/data."),
-    ] = False,
-    set_: SetOpt = None,
+    *,
+    asked: SpecAndSet,
+    wanted: o.ImageOptions,
     home: HomeOpt = None,
-    json: JsonOpt = False,
+    json: o.JsonOpt = False,
 ) -> None:
     """Make an image with everything that the spec's training needs: driver, torch,
     requirements.txt, the setup commands.
@@ -1027,8 +680,7 @@ def build(
     """
     from seerd.commands import image as command
 
-    wanted = command.ImageOptions(base, instance_type, name, data)
-    command.build(c.SpecOptions(spec, set_=set_), wanted, c.home_of(home), json=json)
+    command.build(asked, wanted, c.home_of(home), json=json)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from typing import Iterator
 from seerd.agent import clock, host
 from seerd.agent.journal import AgentJournal, Maker
 from seerd.agent.kept_reports import ReportLimit
-from seerd.agent.manifest import Goal
+from seerd.agent.manifest import Comparison
 from seerd.agent.orders import Here
 from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Exited
@@ -39,7 +39,11 @@ def recover(here: Here, journal: AgentJournal) -> None:
     for (trial, attempt), told in list(journal.open.items()):
         job = None if journal.prepared is None else journal.prepared.job_of(trial)
         store = job.store if job is not None else str(here.folder / "store")
-        goal = Goal("", "max") if job is None else Goal(job.metric, job.mode, job.constraints)
+        goal = (
+            Comparison("", "max")
+            if job is None
+            else Comparison(job.metric, job.mode, job.constraints)
+        )
         urls = PresignedUrls(trial, attempt, lambda _: False)
         output = here.output(store, goal, urls, limit)
         output.forget_nothing(told)

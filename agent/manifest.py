@@ -78,7 +78,7 @@ class Manifest:
 
 
 @record
-class Goal:
+class Comparison:
     """By what checkpoints are compared."""
 
     metric: str  # name of the metric

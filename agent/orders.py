@@ -59,7 +59,7 @@ from seerd.agent.launch import (
     warm_plan,
     why_not_nodes,
 )
-from seerd.agent.manifest import Goal, is_safe
+from seerd.agent.manifest import Comparison, is_safe
 from seerd.agent.network import environment
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
@@ -129,7 +129,7 @@ class Here:
         )
 
     def output(
-        self, store: str, goal: Goal, urls: PresignedUrls, limit: ReportLimit
+        self, store: str, goal: Comparison, urls: PresignedUrls, limit: ReportLimit
     ) -> TrialOutput:
         """Return the output of an attempt, to be read.
 
@@ -410,7 +410,7 @@ class Orders:
             return
         places = self._here.places(order.trial, order.attempt)
         urls = self._urls.of(order.trial, order.attempt)
-        goal = Goal(job.metric, job.mode, job.constraints)
+        goal = Comparison(job.metric, job.mode, job.constraints)
         output = self._here.output(job.store, goal, urls, self._limit)
         attempt = LocalAttempt(
             *(self._here.run, order, places, output, self._tell, self._gpus.why_held),

@@ -21,7 +21,7 @@ from typing import Callable, List, Optional, Protocol, Tuple
 from seerd.agent.copying import copy_file
 from seerd.agent.manifest import (
     CheckpointError,
-    Goal,
+    Comparison,
     Manifest,
     by_number,
     is_safe,
@@ -80,7 +80,7 @@ class Directory:
     """
 
     folder: Path
-    goal: Goal  # by what its checkpoints are compared
+    goal: Comparison  # by what its checkpoints are compared
     again_at: float = 0.0  # when it is tried again after a failure, seconds of the monotonic clock
     cut_at: float = math.inf  # when a put is given up, in seconds of the monotonic clock
 
@@ -126,7 +126,7 @@ class Directory:
 
 
 def store(
-    local: Path, to: Path, name: str, goal: Goal, go_on: Piece = lambda size: True
+    local: Path, to: Path, name: str, goal: Comparison, go_on: Piece = lambda size: True
 ) -> Manifest:
     """Put a checkpoint of the folder `local` into the folder `to`, where only those that are
     `needed` stay.
@@ -192,7 +192,7 @@ def _names(folder: Path) -> List[str]:
     return sorted(names, key=by_number)
 
 
-def _worth(folder: Path, name: str, goal: Goal) -> Optional[float]:
+def _worth(folder: Path, name: str, goal: Comparison) -> Optional[float]:
     try:
         return goal.worth(Manifest.read(folder / f"{name}.json").metrics)
     except CheckpointError:

@@ -26,7 +26,7 @@ from seerd.agent.journal import Maker
 from seerd.agent.kept_reports import A_SECOND, KeptReports, ReportLimit
 from seerd.agent.manifest import (
     CheckpointError,
-    Goal,
+    Comparison,
     Manifest,
     allows,
     best_of,
@@ -73,7 +73,7 @@ class TrialOutput:
         attempt: int,
         local: Path,
         checkpoint_store: CheckpointStore,
-        goal: Goal,
+        goal: Comparison,
         limit: ReportLimit,
     ) -> None:
         self._path = path

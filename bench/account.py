@@ -144,7 +144,7 @@ def _world(drawn: Drawn, problem: Problem) -> World:
         run=f"audited-{drawn.number}",
         name="audited",
         metric=METRIC,
-        mode=drawn.setting.curves.mode,
+        mode=drawn.setting.job.curves.mode,
         problem=problem,
         cluster=drawn.setting.cluster,
     )

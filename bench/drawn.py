@@ -26,7 +26,7 @@ from seerd.planner.scaling import BUNDLED
 from seerd.planner.space import Config, Parameter, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import Curves
-from seerd.sim.setting import Faults, Setting, behaviour_of
+from seerd.sim.setting import Faults, Setting, alone, behaviour_of
 from seerd.sim.synthetic import synthetic
 
 MOST_GPUS = 24
@@ -60,7 +60,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A run. `believed`: what it is planned with; `setting.profile` is what happens."""
+    """A run. `believed`: what it is planned with; `setting.job.profile` is what happens."""
 
     number: int
     tightness: str
@@ -90,7 +90,7 @@ def draw(number: int, seed: int, policies: Sequence[str]) -> Drawn:
         boot_s=believed.cloud.pending.p50_s + believed.cloud.boot.p50_s,
     )
     limits = _limits(rng, deadline_s, tightness, cluster)
-    setting = Setting(
+    setting = alone(
         _curves(rng.randrange(len(SPACES)), rng.randrange(4)), limits, cluster, truth, _faults(rng)
     )
     behaviour = replace(
@@ -154,7 +154,7 @@ def _params(rng: random.Random, policies: Sequence[str], setting: Setting) -> Po
     """The shortest round is long enough for a trial to start and to make a report or two, as people
     choose it.
     """
-    job = setting.profile.job
+    job = setting.job.profile.job
     return PolicyParams(
         name=rng.choice(policies),
         p_max=rng.choice([None, setting.cluster.gpus_per_instance, 4]),

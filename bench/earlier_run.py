@@ -67,7 +67,7 @@ def after_another(task: Task) -> float:
     params = knowing(earlier, setting_of(earlier), OTHER_SEED + task.seed)
     setting = setting_of(task.case)
     problem = replace(problem_for(task.case, setting), params=params)
-    planned = plan_for(problem, setting.cluster, setting.profile)
+    planned = plan_for(problem, setting.cluster, setting.job.profile)
     outcome = run(setting, planned.problem, task.seed)
     assert isinstance(outcome, Outcome)
     return came_of(task.case, setting, outcome).regret
@@ -76,11 +76,11 @@ def after_another(task: Task) -> float:
 def knowing(case: Case, setting: Setting, seed: int) -> PolicyParams:
     """The parameters of a policy that knows a run of this case."""
     problem = problem_for(case, setting)
-    planned = plan_for(problem, setting.cluster, setting.profile)
+    planned = plan_for(problem, setting.cluster, setting.job.profile)
     world = world_of(setting, planned.problem, seed)
     assert isinstance(world, World)
-    trials = learned(setting.curves.space(), world.run())
-    return taken_up(problem.params, [trials], setting.curves.mode)
+    trials = learned(setting.job.curves.space(), world.run())
+    return taken_up(problem.params, [trials], setting.job.curves.mode)
 
 
 if __name__ == "__main__":

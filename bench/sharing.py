@@ -15,16 +15,18 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from seerd.commands.simulate_group import AFTER, APART, Way, outcomes_by_seed
+from seerd.core.events import Goal
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.sim.curves import Curves, load_curves
-from seerd.sim.group import GroupSetting, JobSetting
-from seerd.spec.group import SHARING
+from seerd.sim.setting import JobSetting, Setting
+from seerd.spec.experiment import SHARING
 from seerd.units import parse_duration
 
 CURVES = Path(__file__).parent.parent / "examples" / "curves"
@@ -55,9 +57,7 @@ def compared(
     units = dict(zip((job.id for job in setting.jobs), map(spread, curves), strict=True))
     sums = {}
     for name in (*SHARING, AFTER, APART):
-        shared = GroupSetting(
-            setting.jobs, setting.limits, setting.cluster, name if name in SHARING else "fair"
-        )
+        shared = replace(setting, sharing=name if name in SHARING else "fair")
         found = outcomes_by_seed(Way(name, shared), seeds)
         sums[name] = [
             math.fsum(
@@ -74,17 +74,21 @@ def compared(
     }
 
 
-def setting_of(files: Sequence[Path], curves: Sequence[Curves], gpus: int) -> GroupSetting:
+def setting_of(files: Sequence[Path], curves: Sequence[Curves], gpus: int) -> Setting:
     """Make a run of one hour that keeps all GPUs busy."""
     limits = Limits(3600 * HOURS, 3600 * HOURS * gpus, gpus)
     profile = assumed(rented=False)
     jobs = tuple(
         JobSetting(
-            file.stem[:32], one, PolicyParams("seer+", t_min_s=30.0), profile, metric=file.stem
+            one,
+            profile,
+            Goal(metric=file.stem, mode=one.mode),
+            file.stem[:32],
+            PolicyParams("seer+", t_min_s=30.0),
         )
         for file, one in zip(files, curves, strict=True)
     )
-    return GroupSetting(jobs, limits, ClusterFacts("held", gpus, 1))
+    return Setting(jobs, limits, ClusterFacts("held", gpus, 1))
 
 
 def spread(curves: Curves) -> float:

@@ -24,7 +24,7 @@ from seerd.planner.profile import Profile
 from seerd.planner.seer import Schedule
 from seerd.planner.seer_capped import schedule
 from seerd.sim.curves import Curves
-from seerd.sim.setting import Outcome, Setting, problem_of, run
+from seerd.sim.setting import Outcome, Setting, alone, problem_of, run
 
 SIZES = (100, 1_000, 10_000)
 GPUS = 8
@@ -85,7 +85,7 @@ def setting_of(trials: int) -> Setting:
     metric = 1 - rng.random((200, 1)) * np.arange(1, EPOCHS + 1) ** -0.5
     curves = Curves(metric, np.full(metric.shape, 60.0), 1, "max")
     cluster = ClusterFacts("rented", GPUS, max_instances=max(1, trials // 10), terminate_s=4.0)
-    setting = Setting(curves, Limits(DEADLINE_S, 3600.0 * trials), cluster, Profile(JOB, EC2))
+    setting = alone(curves, Limits(DEADLINE_S, 3600.0 * trials), cluster, Profile(JOB, EC2))
     planned = schedule(problem_of(setting, PolicyParams(p_max=1)))
     assert isinstance(planned, Schedule)
     budget = setting.limits.budget_gpu_s * trials / sum(planned.trials)

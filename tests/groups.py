@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import msgspec
 
-from seerd.core.events import JobAdded, JobStopAsked, JobWeighed, RunFacts
+from seerd.core.events import Goal, JobAdded, JobStopAsked, JobWeighed, RunFacts
 from seerd.planner.model import BillingKind, ClusterFacts, Limits, PolicyParams
-from seerd.sim.group import GroupSetting, JobSetting, problem_of_group, world_of_group
-from seerd.sim.setting import behaviour_of
+from seerd.sim.setting import JobSetting, Setting, behaviour_of, problem_of, world_of
 from seerd.sim.world import World
 from tests.sim.hand import curves, profile
 
@@ -28,13 +27,12 @@ def group_world(billing: BillingKind = "held", *, until_s: float | None = None) 
     cluster = ClusterFacts(billing, 4, max_instances=1, **(rates if billing == "rented" else {}))
     limits = Limits(600.0, 2400.0, 4)
     own = Limits(140.0, 2400.0)
-    group = GroupSetting((_job("a", 2.0, 0.85), _job("b"), _job("c", limits=own)), limits, cluster)
-    made = world_of_group(group, problem_of_group(group), 1)
+    group = Setting((_job("a", 2.0, 0.85), _job("b"), _job("c", limits=own)), limits, cluster)
+    made = world_of(group, problem_of(group), 1)
     assert isinstance(made, World)
-    behaviours = {one.id: behaviour_of(group.alone(one)) for one in group.jobs}
-    behaviours["d"] = behaviours["c"]
-    behaviour = replace(behaviours["a"], jobs=behaviours)
-    world = World(_named(made.facts), behaviour, seed=1)
+    behaviour = behaviour_of(group)
+    jobs = {**behaviour.jobs, "d": behaviour.jobs["c"]}
+    world = World(_named(made.facts), replace(behaviour, jobs=jobs), seed=1)
     world.begin()
     return on(world, until_s)
 
@@ -66,7 +64,8 @@ def _job(
     replayed = curves(*(FALLING if mode == "min" else RISING), seconds=8.0, mode=mode)
     params = PolicyParams(name="asha", trials=8, max_reports=6, min_reports=1, eta=2, t_min_s=10.0)
     taken = profile(report=8.0, start=1.0, save=1.0)
-    return JobSetting(name, replayed, params, taken, limits, weight, target)
+    goal = Goal(metric="metric", mode=mode, target=target)
+    return JobSetting(replayed, taken, goal, name, params, limits, weight)
 
 
 def _named(facts: RunFacts) -> RunFacts:

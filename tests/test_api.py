@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 
 import seerd
 from seerd.api.html import shown
-from seerd.api.spec_call import SpecCall
+from seerd.api.running import overrides_of
 from seerd.commands.report import read
 from seerd.errors import SpecError, UsageError
 from seerd.export import rows
 from seerd.extras import installing
 from seerd.spec.dicts import toml_of
+from seerd.spec.experiment import load
 from seerd.spec.spec import load_spec, spec_of
 from seerd.telling.explanation.told import told
 from tests.test_report import METRIC, kept
@@ -64,7 +65,7 @@ def changed(**values: Any) -> dict[str, Any]:
 def test_a_dict_is_read_as_its_toml(project: Path) -> None:
     (project / "spec.toml").write_text(toml_of(SPEC))
     of_file, of_dict = load_spec(project / "spec.toml"), spec_of(SPEC)
-    for name in ("name", "metric", "train", "space", "policy", "limits", "cluster", "folder"):
+    for name in ("name", "goal", "train", "space", "policy", "limits", "cluster", "folder"):
         assert getattr(of_dict, name) == getattr(of_file, name), name
     (project / "kept.toml").write_text(of_dict.text)
     assert load_spec(project / "kept.toml").space == of_file.space, "what the run keeps is a spec"
@@ -151,14 +152,14 @@ def test_what_python_has_for_toml_is_taken_too(project: Path) -> None:
     ],
 )
 def test_limits_are_text_or_numbers(limits: dict[str, Any]) -> None:
-    found = SpecCall(SPEC, limits).load().limits
+    found = load(SPEC, overrides_of(limits, {})).limits
     assert (found.deadline_s, found.budget_gpu_s, found.cost_usd) == (90.0, 120.0, 3.0)
 
 
 def test_arguments_stand_for_keys() -> None:
     given = {"policy": "asha", "seed": 3, "max_gpus": 2, "like": ["last"], "provider": None}
     more = {"policy.eta": 2, "name": "other", "space.kind": ["b", "c"]}
-    spec = SpecCall(SPEC, given, more).load()
+    (spec,) = load(SPEC, overrides_of(given, more)).jobs
     assert (spec.policy.name, spec.policy.seed, spec.policy.eta) == ("asha", 3, 2)
     assert (spec.limits.max_gpus, spec.like, spec.name) == (2, ("last",), "other")
     assert spec.space.parameters[1].choices == ("b", "c")

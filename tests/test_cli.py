@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -26,8 +27,8 @@ from seerd.commands import beginning
 from seerd.errors import LimitsError
 from seerd.runs import runs
 from seerd.shell.home import Home
-from seerd.spec.group import GroupJob
-from seerd.spec.spec import load_spec
+from seerd.spec.experiment import load
+from seerd.spec.spec import Spec
 
 PROGRAMS = Path(__file__).parent / "programs"
 SPEC = """
@@ -564,32 +565,29 @@ def test_a_run_that_is_refused_before_it_begins_is_not_listed(seerd: Seerd) -> N
 def test_what_was_planned_too_late_for_a_trial_to_start_is_not_begun(seerd: Seerd) -> None:
     """Also where no signal interrupts the planning, as in a thread of `seerd.run`."""
     seerd.write_spec(deadline="24s")
-    home, spec = Home(seerd.home), load_spec(seerd.spec)
-    spec, place = beginning.placed(spec, home, print)
-    plan = beginning.intended(spec, place, ideal=False, minimize=None)
+    home = Home(seerd.home)
+    experiment, quote = beginning.placed(load([seerd.spec]), home, print)
+    facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
     with pytest.raises(LimitsError, match=r"20\.0s of a deadline of 24s had passed"):
-        beginning.create(spec, home, place, plan, wall() - 20.0, print)
+        beginning.create(experiment, facts, home, quote, wall() - 20.0, print)
     assert not seerd.home.exists()
 
 
 def test_ctrl_c_while_the_source_is_copied_leaves_no_copy(seerd: Seerd) -> None:
     seerd.write_spec()
-    home, spec = Home(seerd.home), load_spec(seerd.spec)
-    spec, place = beginning.placed(spec, home, print)
-    plan = beginning.intended(spec, place, ideal=False, minimize=None)
+    home = Home(seerd.home)
+    experiment, quote = beginning.placed(load([seerd.spec]), home, print)
+    facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
 
-    class Interrupted(tuple[GroupJob, ...]):
+    class Interrupted(tuple[Spec, ...]):
         __slots__ = ()
 
-        def __iter__(self) -> Iterator[GroupJob]:
+        def __iter__(self) -> Iterator[Spec]:
             assert len(list(home.path.iterdir())) == 1
             raise KeyboardInterrupt
 
-        def __bool__(self) -> bool:
-            return True
-
     with pytest.raises(KeyboardInterrupt):
-        runs.create(spec, plan, home, 0.0, place.quote, Interrupted())
+        runs.create(replace(experiment, jobs=Interrupted()), facts, home, quote, 0.0)
     assert list(home.path.iterdir()) == []
 
 

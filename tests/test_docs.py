@@ -20,13 +20,14 @@ from typer.testing import CliRunner
 
 from seerd import cli
 from seerd.backends.base import Machine
-from seerd.commands.simulate import Asked, make
+from seerd.commands.options import SimulateOptions
+from seerd.commands.simulate import make
 from seerd.commands.study import Study, row_json, rows
 from seerd.planner.clouds import EC2, INSTANCE_TYPES, JOB, LOCAL, LOCAL_JOB, PRICES_AS_OF
 from seerd.planner.policy import POLICIES
 from seerd.planning.planned import others, plan_for
 from seerd.sim.curves import CURVE, load_curves
-from seerd.sim.setting import Faults, Setting
+from seerd.sim.setting import alone
 from seerd.spec.clusters import CLUSTER_KEYS
 from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
@@ -181,7 +182,7 @@ def test_every_command_that_prints_json_has_its_keys_documented() -> None:
 
 def test_the_keys_of_a_plan_and_of_a_simulation_are_documented() -> None:
     told = (ROOT / "docs" / "json.md").read_text()
-    setting = Setting(curves([0.1, 0.2]), limits(), IDEAL, profile())
+    setting = alone(curves([0.1, 0.2]), limits(), IDEAL, profile())
     made = planned_by_hand(setting, "seer")
     plan = plan_for(made, IDEAL, profile(), ideal=True)
     (row,) = rows(Study(setting, (made.params,), (limits(1.0, 1.0),), 1), lambda: None)
@@ -244,24 +245,12 @@ def test_the_worked_example_prints_what_it_shows(
     words = example[2].split()
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert set(options) == {"--policies", "--deadline"}, "the others are as they are without you"
-    asked = Asked(
-        None,
-        options["--policies"],
-        options["--deadline"],
-        None,
-        None,
-        5,
-        None,
-        None,
-        None,
-        False,
-        Faults(),
-    )
+    asked = SimulateOptions(policies=options["--policies"], deadline=options["--deadline"])
     made = make(asked, load_spec(ROOT / example[1]), tmp_path, Machine(0, 8))
     found = [row_json(row) for row in rows(made.study, lambda: None)]
     with io.StringIO() as file:
         console = Console(file=file, width=80, soft_wrap=True, highlight=False)
-        console.print(study_view(found, made.study.setting.curves.mode, made.notes))
+        console.print(study_view(found, made.study.setting.job.curves.mode, made.notes))
         printed = file.getvalue()
     if request.config.getoption("--rewrite"):
         path.write_text(page.replace(example[3], printed))
@@ -308,7 +297,7 @@ def test_the_snippet_that_records_curves_records_them(
 ) -> None:
     """Of a run whose second trial reports NaN for ever: what is recorded is what was replayed."""
     replayed = curves([0.1, 0.2, 0.3], [float("nan")] * 3, [0.3, 0.2, 0.1], seconds=20.0)
-    setting = Setting(replayed, limits(), IDEAL, profile())
+    setting = alone(replayed, limits(), IDEAL, profile())
     state = play(setting, planned_by_hand(setting, "grid")).state
     page = (ROOT / "docs" / "simulate.md").read_text()
     snippet = re.search(r"```python\n(.*?)```", page, re.DOTALL)

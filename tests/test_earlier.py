@@ -30,6 +30,7 @@ from seerd.runs.reading import read
 from seerd.shell.home import Home
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
+from seerd.spec.experiment import of_one
 from seerd.spec.spec import load_spec
 from tests.explanation.timelines import write_run
 from tests.planner.spaces import MIXED
@@ -126,13 +127,13 @@ def test_a_run_from_which_nothing_can_be_learned_is_told(
 def test_a_run_that_could_be_learned_from_is_offered(folder: Path) -> None:
     spec, home = load_spec(folder / "spec.toml"), Home(folder / "home")
     line = f"1 earlier run of this script; to learn from the newest: --like {EARLIER}"
-    assert offered(spec, home) == [line]
-    assert offered(replace(spec, like=("last",)), home) == []
-    assert offered(replace(spec, policy=replace(spec.policy, name="grid")), home) == []
+    assert offered(of_one(spec), home) == [line]
+    assert offered(of_one(replace(spec, like=("last",))), home) == []
+    assert offered(of_one(replace(spec, policy=replace(spec.policy, name="grid"))), home) == []
     for other in ("name", "space", "metric"):
         changed = SPEC.replace({"name": "small", "space": "0.9", "metric": "max"}[other], "min")
         (folder / "spec.toml").write_text(changed.replace("high = min", "high = 0.8"))
-        assert offered(load_spec(folder / "spec.toml"), home) == []
+        assert offered(of_one(load_spec(folder / "spec.toml")), home) == []
 
 
 def test_what_was_learned_is_kept_when_the_earlier_run_is_gone(folder: Path) -> None:

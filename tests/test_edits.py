@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from seerd.runs.edits import MOST_BYTES
 from seerd.runs.runs import copy_job
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.source_copy import CopyTerms
-from seerd.spec.group import GroupJob
+from seerd.spec.experiment import load
+from seerd.spec.reader import Override
 from seerd.spec.spec import load_spec
 
 SPEC = """
@@ -47,10 +49,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def begun(project: Path) -> RunFolder:
-    spec, home = load_spec(Path("spec.toml"), [("policy.seed", 3)]), Home(project.parent / "home")
-    place = clusters.place_of(spec, home)
-    intended = beginning.intended(spec, place, ideal=False, minimize=None)
-    return beginning.create(spec, home, place, intended, 1.8e9, print)[0]
+    home = Home(project.parent / "home")
+    experiment = load([Path("spec.toml")], [Override("policy.seed", 3)])
+    quote = clusters.unasked_quote(experiment)
+    facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
+    return beginning.create(experiment, facts, home, quote, 1.8e9, print)[0]
 
 
 def test_nothing_is_said_where_nothing_was_edited(project: Path) -> None:
@@ -149,7 +152,7 @@ def test_a_job_that_came_later_is_compared_with_its_own(project: Path) -> None:
     later.mkdir()
     (later / "spec.toml").write_text(SPEC.replace("edited", "later"))
     (later / "train.py").write_text("print(1)\n")
-    copy_job(folder, GroupJob("later", load_spec(later / "spec.toml")), CopyTerms())
+    copy_job(folder, replace(load_spec(later / "spec.toml"), id="later"), CopyTerms())
     assert edits.note(folder) is None
     (later / "train.py").write_text("print(2)\n")
     (later / "spec.toml").write_text(SPEC.replace("0.1", "0.3"))

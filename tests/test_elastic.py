@@ -21,12 +21,14 @@ from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.elastic import Minimize, elastic_plan
-from seerd.planning.facts import Place
 from seerd.planning.planned import Planned
-from seerd.planning.plans import of_spec
-from seerd.sim.setting import Outcome, Setting, behaviour_of, run
+from seerd.planning.plans import plan_of
+from seerd.shell.home import Home
+from seerd.sim.setting import Outcome, alone, behaviour_of, run
 from seerd.sim.synthetic import synthetic
 from seerd.sim.world import World
+from seerd.spec.experiment import load
+from seerd.spec.reader import Override
 from seerd.spec.spec import Spec, load_spec
 
 Fetching = Callable[[str], Callable[[Minimize], Planned]]
@@ -96,9 +98,9 @@ def fetching(tmp_path: Path, spec: Spec) -> Fetching:
     def of_price(price: str) -> Callable[[Minimize], Planned]:
         extra = [("cluster.ingress_price", price), ("train.ingress", "100GB")] if price else []
         given = [("limits.deadline", "20m"), ("limits.cost", "$40"), ("cluster.provider", "ec2")]
-        made = load_spec(spec.folder / "spec.toml", [*given, *extra])
-        place = Place(tmp_path / "home", ("p3.8xlarge",), Quote(P3_8XLARGE))
-        return lambda minimize: of_spec(made, place, minimize=minimize)
+        made = load([spec.folder / "spec.toml"], [Override(*key) for key in [*given, *extra]])
+        home, quote = Home(tmp_path / "home"), Quote(P3_8XLARGE, machine_types=("p3.8xlarge",))
+        return lambda minimize: plan_of(made, home, quote, minimize=minimize)
 
     return of_price
 
@@ -146,7 +148,7 @@ def test_a_run_takes_what_was_forecast(
 ) -> None:
     made = planned(spec, minimize, **limits)
     curves = synthetic(spec.space, "max", profile().job.report.p50_s)
-    setting = Setting(curves, made.problem.limits, P3_8XLARGE, profile())
+    setting = alone(curves, made.problem.limits, P3_8XLARGE, profile())
     for seed in range(3):
         outcome = run(setting, replace(made.problem, space=curves.space()), seed, checked=True)
         assert isinstance(outcome, Outcome)
@@ -163,7 +165,7 @@ def test_instances_that_the_next_stage_needs_are_not_rented_twice(spec: Spec) ->
     made = planned(spec, "cost", deadline_s=1500.0)
     gpus = made.problem.params.stage_gpus or ()
     curves = synthetic(spec.space, "max", 30.0)
-    setting = Setting(curves, made.problem.limits, P3_8XLARGE, profile())
+    setting = alone(curves, made.problem.limits, P3_8XLARGE, profile())
     problem = replace(made.problem, space=curves.space())
     facts = RunFacts(run="r", name="r", metric="m", mode="max", problem=problem, cluster=P3_8XLARGE)
     world = World(facts, behaviour_of(setting))

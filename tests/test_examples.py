@@ -57,7 +57,7 @@ def few_images(folder: Path) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_trains_and_its_model_is_evaluated(name: str, tmp_path: Path) -> None:
     environment = {"SEERD_HOME": str(tmp_path), "FASHION_MNIST": str(few_images(tmp_path))}
-    mode = load_spec(ROOT / "examples" / name / "spec.toml").metric.mode
+    mode = load_spec(ROOT / "examples" / name / "spec.toml").goal.mode
     first = ("--set", f"metric.target={WORST[mode]}", "--set", "limits.max_gpus=1")
     run = ("-m", "seerd.cli", "run", "spec.toml", "--json", *SMALL, *first)
     told = json.loads(output_of(name, environment, *run))

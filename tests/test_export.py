@@ -31,6 +31,7 @@ from seerd.extras import installing
 from seerd.runs import clusters
 from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Entry, Journal
+from seerd.spec.experiment import load
 from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
 from seerd.spec.targets import place_of
@@ -420,10 +421,10 @@ def begun(project: Path, export: str) -> RunFolder:
     (project / "trainer.py").chmod(0o755)
     text = SPEC.format(env="", t_min="6s", deadline="24s", budget="128gpu-s")
     (project / "spec.toml").write_text(f"{text}[export]\n{export}")
-    spec, home = load_spec(project / "spec.toml"), Home(project.parent / "home")
-    place = clusters.quoted(spec, home)
-    intended = beginning.intended(spec, place, ideal=False, minimize=None)
-    return beginning.create(spec, home, place, intended, time.time(), print)[0]
+    experiment, home = load([project / "spec.toml"]), Home(project.parent / "home")
+    quote = clusters.quote(experiment, home)
+    facts = beginning.planned(experiment, home, quote, ideal=False, minimize=None)
+    return beginning.create(experiment, facts, home, quote, time.time(), print)[0]
 
 
 def test_what_runs_are_exported_to_is_not_shipped_as_source(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from seerd.shell.inbox import ExtendRequest
 from tests.conftest import small_facts
 from tests.test_cli import Seerd, assert_model, seerd  # noqa: F401 - a fixture
 
-NOTHING = NewLimits(None, None, None)
+NOTHING = NewLimits()
 
 
 def test_a_run_is_extended_while_it_goes_on(seerd: Seerd) -> None:  # noqa: F811

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from seerd.commands import doctor, jobs, machines
-from seerd.commands.common import SpecOptions
+from seerd.commands.options import SpecOptions
 from seerd.core.events import JobFacts
 from seerd.errors import SpecError, UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits
-from seerd.planning.groups import group_problem, job_facts, planner_job
+from seerd.planning.facts import planned_job, shared_problem
+from seerd.runs.runs import job_facts
 from seerd.shell.home import Home
-from seerd.spec.group import is_group, load_group
+from seerd.spec.experiment import load
 from seerd.spec.reader import Override
 from seerd.spec.spec import load_spec
 
@@ -67,16 +68,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_is_shared_is_the_groups_and_the_rest_each_jobs_own(folder: Path) -> None:
-    group = load_group([folder / "group.toml"])
-    assert (group.lead.name, group.sharing, group.lead.limits.deadline_s) == (
+    group = load([folder / "group.toml"])
+    assert (group.name, group.sharing, group.limits.deadline_s) == (
         "friday",
         "hybrid",
         3600,
     )
     assert [(job.id, job.owner, job.weight) for job in group.jobs] == [("a", "us", 2), ("b", "", 1)]
-    assert {job.spec.cluster.gpus for job in group.jobs} == {8}  # type: ignore[union-attr]
+    assert {job.cluster.gpus for job in group.jobs} == {8}  # type: ignore[union-attr]
     cluster = ClusterFacts("held", 8, 1)
-    problem = group_problem(group, cluster, [assumed(rented=False)] * 2)
+    problem = shared_problem(group, cluster, [assumed(rented=False)] * 2)
     one, other = problem.jobs
     assert (one.problem.limits, one.weight) == (problem.limits, 2) or one.problem.limits.max_gpus
     assert (one.problem.limits.deadline_s, one.problem.limits.budget_gpu_s) == (3600, 8 * 3600)
@@ -94,28 +95,27 @@ def test_a_job_has_limits_of_its_own_within_the_runs(
     folder: Path, run: tuple[float, float], planned: tuple[float, float]
 ) -> None:
     """Also one that is added to a run."""
-    _, job = load_group([folder / "group.toml"]).jobs
+    _, job = load([folder / "group.toml"]).jobs
     cluster = ClusterFacts("held", 8, 1)
-    limits = planner_job(job, Limits(*run), cluster, assumed(rented=False)).problem.limits
+    limits = planned_job(job, Limits(*run), cluster, assumed(rented=False)).problem.limits
     assert (limits.deadline_s, limits.budget_gpu_s) == planned
 
 
 def test_several_specs_are_a_group_with_the_first_ones_cluster(folder: Path) -> None:
     specs = [folder / name / "spec.toml" for name in ("a", "b", "a")]
-    assert is_group(specs)
-    assert not is_group(specs[:1])
+    assert not load(specs[:1]).is_shared
     given = [
         Override("limits.deadline", "2h", "--deadline"),
         Override("policy.seed", "7", "--seed"),
     ]
-    group = load_group(specs, given)
+    group = load(specs, given)
     assert [job.id for job in group.jobs] == ["a", "b", "a-2"]
-    assert group.lead.limits.deadline_s == 7200
-    assert {job.spec.policy.seed for job in group.jobs} == {7}
-    assert {job.spec.cluster.gpus for job in group.jobs} == {2}  # type: ignore[union-attr]
-    assert {job.spec.limits.deadline_s for job in group.jobs} == {None}
+    assert group.limits.deadline_s == 7200
+    assert {job.policy.seed for job in group.jobs} == {7}
+    assert {job.cluster.gpus for job in group.jobs} == {2}  # type: ignore[union-attr]
+    assert {job.limits.deadline_s for job in group.jobs} == {None}
     with pytest.raises(UsageError, match="is a group: give it alone"):
-        load_group([folder / "group.toml", specs[0]])
+        load([folder / "group.toml", specs[0]])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_several_specs_are_a_group_with_the_first_ones_cluster(folder: Path) -> 
         (GROUP.replace("weight", "wieght"), "weight"),
         (GROUP.replace('spec = "a/spec.toml"\n', ""), "job[0].spec"),
         (GROUP.replace('owner = "us"', 'name = "a.b"'), "job[0].name"),
-        (GROUP.partition("[[job]]")[0] + "job = []", "at least one table"),
+        ("job = []\n" + GROUP.partition("[[job]]")[0], "at least one table"),
         (GROUP.replace("gpus = 8", "gpus = 0"), "cluster.gpus"),
         (GROUP.replace('"1h"', '"1"'), "limits.deadline"),
         (GROUP + "\n[space]\nlr = [1]\n", "space"),
@@ -135,18 +135,18 @@ def test_several_specs_are_a_group_with_the_first_ones_cluster(folder: Path) -> 
 def test_mistakes_are_told_with_their_key(folder: Path, text: str, told: str) -> None:
     (folder / "group.toml").write_text(text)
     with pytest.raises(SpecError) as error:
-        load_group([folder / "group.toml"])
+        load([folder / "group.toml"])
     assert told in str(error.value)
 
 
 def test_a_mistake_in_a_jobs_spec_is_told_with_its_file(folder: Path) -> None:
     (folder / "b" / "spec.toml").write_text("metric = 3")
     with pytest.raises(SpecError, match=r"b/spec\.toml"):
-        load_group([folder / "group.toml"])
+        load([folder / "group.toml"])
 
 
 def test_a_weight_is_a_finite_number(folder: Path) -> None:
-    group = load_group([folder / "group.toml"])
+    group = load([folder / "group.toml"])
     assert all(math.isfinite(job.weight) for job in group.jobs)
 
 
@@ -164,7 +164,7 @@ def test_what_is_given_of_a_job_that_is_added_is_read_as_in_a_group(
     folder: Path, given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        jobs._read(jobs.NewJob(folder / "a" / "spec.toml", **given))
+        jobs._read(folder / "a" / "spec.toml", jobs.NewJob(**given))
 
 
 def test_a_spec_that_is_no_toml_is_told_wherever_it_stands(folder: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_spec_that_is_no_toml_is_told_wherever_it_stands(folder: Path) -> None
     bad.write_text("= [")
     for specs in ([bad, folder / "b" / "spec.toml"], [folder / "b" / "spec.toml", bad]):
         with pytest.raises(SpecError, match="not TOML"):
-            load_group(specs)
+            load(specs)
 
 
 def test_what_takes_one_spec_says_so_of_a_group(folder: Path) -> None:

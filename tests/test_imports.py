@@ -87,15 +87,16 @@ atexit.register(tell)
 COMMAND = f"{AT_THE_END}\nfrom seerd import cli\ncli.main()"
 DAEMON_OF = f"""{AT_THE_END}
 from pathlib import Path
-from seerd.commands.common import SpecOptions
-from seerd.commands.run import _intended
+from seerd.commands.options import SpecOptions
+from seerd.commands.beginning import planned
 from seerd.runs import clusters, runs
 from seerd.shell.aside import aside
 from seerd.shell.home import Home
 asked, home = SpecOptions(Path("spec.toml")), Home(Path("home").resolve())
-spec = asked.complete()
-place = clusters.place_of(spec, home)
-made = runs.create(spec, aside(lambda: _intended(spec, place, asked)), home, 1.8e9, place.quote)
+experiment = asked.complete()
+quote = clusters.unasked_quote(experiment)
+facts = aside(lambda: planned(experiment, home, quote, ideal=False, minimize=None))
+made = runs.create(experiment, facts, home, quote, 1.8e9)
 runs._environment(*made)
 """
 """Everything from a spec to a daemon that could begin, but what asks a cloud."""

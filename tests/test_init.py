@@ -79,7 +79,7 @@ def test_options_become_a_space(tmp_path: Path) -> None:
     assert names == ["learning_rate", "wd", "dropout", "batch_size", "opt"]
     assert spec.train.args[:4] == ("--learning-rate", "{learning_rate}", "--wd", "{wd}")
     assert spec.train.args[-2:] == ("--max-steps", "1000")
-    assert (spec.metric.name, spec.metric.mode) == ("val_loss", "min")
+    assert (spec.goal.metric, spec.goal.mode) == ("val_loss", "min")
     assert spec.train.observed is not None
     assert spec.train.observed.checkpoint == "runs/model_*.pt"
     assert (spec.train.launcher, spec.policy.p_max) == ("python", 1)
@@ -116,7 +116,7 @@ def test_what_is_printed_is_found_by_its_pattern(
 def read_by(spec: Spec, line: str) -> float | None:
     """The number that the spec's pattern reads from this line."""
     assert spec.train.observed is not None
-    found = NumberPattern(spec.train.observed.report[spec.metric.name]).read(line)
+    found = NumberPattern(spec.train.observed.report[spec.goal.metric]).read(line)
     return found[0] if found else None
 
 
@@ -138,7 +138,7 @@ def test_public_scripts_are_read(tmp_path: Path, shape: Shape) -> None:
     spec = completed(script.with_name("spec.toml"))
     assert (spec.train.source / spec.train.script).samefile(script)
     assert spec.train.env == shape.env
-    assert (spec.metric.name, spec.train.launcher) == (shape.metric, shape.launcher)
+    assert (spec.goal.metric, spec.train.launcher) == (shape.metric, shape.launcher)
     assert " ".join(shape.args) in " ".join(spec.train.args) or set(shape.args) <= set(
         spec.train.args
     )

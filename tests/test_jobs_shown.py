@@ -271,11 +271,11 @@ def test_logs_of_a_trial_of_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[
         made = folder.instances / "local" / "trials" / trial / "1" / "logs"
         made.mkdir(parents=True)
         (made / "rank0.log").write_text(f"this is {trial}\n")
-    logs(folder, "b.t1", LogsAsked(None))
+    logs(folder, "b.t1", LogsAsked(whole=True))
     assert "this is b.t0001" in (told := capsys.readouterr().out)
     assert "this is a.t0001" not in told
     with pytest.raises(UsageError, match=r"trials with logs: a\.t0001, b\.t0001"):
-        logs(folder, "t1", LogsAsked(None))
+        logs(folder, "t1", LogsAsked(whole=True))
 
 
 # ------------------------------------------------------------ the live view

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from seerd.planner.space import Parameter, Space
 from seerd.planning.facts import BEGINS_ANEW, problem_of
 from seerd.planning.planned import CONFIGS, Planned, first_configs, others, plan_for
 from seerd.runs import clusters
-from seerd.sim.setting import Setting
+from seerd.sim.setting import alone
 from seerd.sim.synthetic import synthetic
 from seerd.spec.spec import load_spec
 from seerd.telling.plan_json import plan_json
@@ -305,7 +306,7 @@ BY_RESULTS = {"gp-ucb"}
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_configurations_that_are_shown_are_tried_in_that_order(name: str, seed: int) -> None:
-    setting = Setting(synthetic(MIXED, "max", 10.0), hand.limits(), hand.IDEAL, hand.profile())
+    setting = alone(synthetic(MIXED, "max", 10.0), hand.limits(), hand.IDEAL, hand.profile())
     made = hand.planned(setting, name, seed=seed)
     world = hand.play(setting, made, seed)
     tried = [trial.config for trial in world.state.trials.values()][:CONFIGS]
@@ -432,7 +433,7 @@ def test_a_script_without_a_checkpoint_is_planned_without_moves(name: str) -> No
     notes = problem_of(wider, PER_TRIAL, assumed(rented=False)).adjusted
     assert any("policy.p_max = 4 is not used" in note for note in notes) == begins_anew
     assert not any("p_max" in note for note in made.adjusted)
-    aimed = replace(spec, metric=replace(spec.metric, target=0.9))
+    aimed = replace(spec, goal=msgspec.structs.replace(spec.goal, target=0.9))
     notes = problem_of(aimed, PER_TRIAL, assumed(rented=False)).adjusted
     ends = "a trial reports" if begins_anew else "a model is saved with"
     assert f"the run ends as soon as {ends} accuracy at least 0.9" in notes

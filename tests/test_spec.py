@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from seerd.agent.protocol import ObservedScript
 from seerd.backends.ec2.keys import Ec2Keys
+from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import Mode
 from seerd.planner.space import Condition, Parameter, Space
 from seerd.spec.doubts import direction_doubts
-from seerd.spec.spec import Metric, Spec, load_spec, require_limits
+from seerd.spec.experiment import of_one, require_limits
+from seerd.spec.spec import Spec, load_spec
 from seerd.training.by_hand import defaults
 
 ROOT = Path(__file__).parent.parent
@@ -58,10 +60,10 @@ def test_the_text_of_a_spec_has_what_was_given_beside_it(folder: Path) -> None:
     assert again.cluster == changed.cluster
     assert again.limits == changed.limits
     assert again.space == changed.space != load(folder, GOOD).space
-    assert (again.train, again.policy, again.metric) == (
+    assert (again.train, again.policy, again.goal) == (
         changed.train,
         changed.policy,
-        changed.metric,
+        changed.goal,
     )
 
 
@@ -84,7 +86,7 @@ def problems(folder: Path, text: str, *overrides: tuple[str, ...]) -> dict[str, 
 
 def test_a_whole_spec(folder: Path) -> None:
     spec = load(folder, GOOD)
-    assert (spec.name, spec.metric.name, spec.metric.mode) == (
+    assert (spec.name, spec.goal.metric, spec.goal.mode) == (
         "cifar10-resnet18",
         "accuracy",
         "max",
@@ -342,20 +344,20 @@ def test_guesses_are_read_and_one_mistake_of_them_is_told(folder: Path) -> None:
 
 
 def test_the_target_of_the_metric_is_a_number_of_any_sign(folder: Path) -> None:
-    assert load(folder, GOOD).metric.target is None
-    assert load(folder, GOOD, ("metric.target", "-1")).metric.target == -1.0
+    assert load(folder, GOOD).goal.target is None
+    assert load(folder, GOOD, ("metric.target", "-1")).goal.target == -1.0
 
 
 def test_models_are_compared_by_one_report_unless_the_spec_says_by_more(folder: Path) -> None:
-    assert load(folder, GOOD).metric.smooth == 1
-    assert load(folder, GOOD, ("metric.smooth", "3")).metric.smooth == 3
+    assert load(folder, GOOD).goal.smooth == 1
+    assert load(folder, GOOD, ("metric.smooth", "3")).goal.smooth == 3
 
 
 def test_constraints_on_other_metrics_are_one_or_several(folder: Path) -> None:
     def constraints(written: str) -> list[str]:
-        return list(map(str, load(folder, GOOD, ("metric.constraint", written)).metric.constraints))
+        return list(map(str, load(folder, GOOD, ("metric.constraint", written)).goal.constraints))
 
-    assert load(folder, GOOD).metric.constraints == ()
+    assert load(folder, GOOD).goal.constraints == ()
     assert constraints('"latency_ms < 20"') == ["latency_ms < 20"]
     assert constraints('["val/f1>=0.5", "size_mb <= 1e3"]') == ["val/f1 >= 0.5", "size_mb <= 1000"]
 
@@ -375,7 +377,7 @@ def test_constraints_on_other_metrics_are_one_or_several(folder: Path) -> None:
 def test_a_direction_that_is_probably_not_meant_is_doubted(
     name: str, mode: Mode, doubted: bool
 ) -> None:
-    said = direction_doubts(Metric(name, mode))
+    said = direction_doubts(Goal(metric=name, mode=mode))
     assert bool(said) is doubted
     if doubted:
         assert f'mode = "{"min" if mode == "max" else "max"}"' in said[0]
@@ -442,8 +444,9 @@ def test_limits_may_come_from_the_command_line_but_must_come(folder: Path) -> No
     (folder / "train.py").write_text("import seerd\n")
     text = GOOD.replace('deadline = "30m"', "").replace('budget = "480gpu-min"', "")
     with pytest.raises(UsageError, match="--deadline 30m and a budget: --budget"):
-        require_limits(load(folder, text))
-    require_limits(load(folder, text, ("limits.deadline", "3m"), ("limits.budget", "9gpu-min")))
+        require_limits(of_one(load(folder, text)))
+    both = ("limits.deadline", "3m"), ("limits.budget", "9gpu-min")
+    require_limits(of_one(load(folder, text, *both)))
 
 
 toml_values = st.recursive(

@@ -26,7 +26,7 @@ from seerd.planner.protocol import Policy
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.planned import plan_for
 from seerd.sim.curves import Curves, load_curves
-from seerd.sim.setting import Outcome, Setting, problem_of, run
+from seerd.sim.setting import Outcome, Setting, alone, problem_of, run
 
 WORST = 2.0
 SCALING = BUNDLED["resnet50"]
@@ -68,7 +68,7 @@ def came_of(case: Case, setting: Setting, outcome: Outcome) -> Came:
     """Turn a run's outcome into figures."""
     regret = outcome.regret
     return Came(
-        WORST if regret is None else min(WORST, regret / unit_of(setting.curves)),
+        WORST if regret is None else min(WORST, regret / unit_of(setting.job.curves)),
         outcome.gpu_s / (case.cell.gpus * case.cell.deadline_s),
         not (outcome.within_deadline and outcome.within_budget),
     )
@@ -79,7 +79,7 @@ def planned(case: Case) -> Problem | None:
     """Plan once for all seeds; None: the limits fit nothing."""
     setting = setting_of(case)
     try:
-        return plan_for(problem_for(case, setting), setting.cluster, setting.profile).problem
+        return plan_for(problem_for(case, setting), setting.cluster, setting.job.profile).problem
     except LimitsError:
         return None
 
@@ -90,9 +90,15 @@ def problem_for(case: Case, setting: Setting) -> Problem:
     params = PolicyParams(name=case.policy, p_max=p_max)
     if case.policy == KNOWS_NO_R or case.told is None:
         gpus = setting.cluster.gpus_per_instance
-        return Problem(setting.limits, setting.curves.space(), params, setting.scaling, gpus)
+        return Problem(
+            setting.limits,
+            setting.job.curves.space(),
+            params,
+            setting.job.profile.job.scaling,
+            gpus,
+        )
     problem = problem_of(setting, params)
-    reports = max(1, round(setting.curves.epochs * case.told))
+    reports = max(1, round(setting.job.curves.epochs * case.told))
     return replace(problem, params=replace(problem.params, max_reports=reports))
 
 
@@ -111,7 +117,7 @@ def setting_of(case: Case) -> Setting:
     else:
         cluster = ClusterFacts("held", cell.gpus, max_instances=1)
         limits = Limits(cell.deadline_s, BESIDE * gpu_s, cell.gpus)
-    return Setting(curves_of(case.file, case.full_curve_s), limits, cluster, profile)
+    return alone(curves_of(case.file, case.full_curve_s), limits, cluster, profile)
 
 
 @lru_cache(maxsize=2)

@@ -13,24 +13,37 @@ import signal
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from seerd.api.handle import Run, home_of
 from seerd.api.notebook import NotebookView, in_a_notebook
-from seerd.api.spec_call import Money, SpecCall, SpecLike, Time
 from seerd.commands import beginning, on_end
-from seerd.commands.common import Minimize
 from seerd.commands.exporting import exporting
+from seerd.commands.options import KEYS, Minimize
 from seerd.runs import edits, runs
 from seerd.runs.runs import Ended
 from seerd.shell.daemon import ENDING_SIGNALS, Watcher
 from seerd.shell.home import RunFolder, takes_signals
 from seerd.shell.inbox import Inbox, StopRequest
+from seerd.spec.dicts import toml_of
+from seerd.spec.experiment import load, require_limits
+from seerd.spec.reader import Override
 from seerd.telling.harmless import harmless
 from seerd.telling.summary import leftover_lines
 from seerd.telling.watch import lines_to
 
+SpecLike = str | os.PathLike[str] | Mapping[str, Any]
+"""A spec's file, or a dict as its TOML would be."""
+Time = str | float | timedelta
+"""Text with a unit as on the command line, a number of seconds, or a timedelta."""
+Money = str | float
+"""Text with a unit as on the command line, or a number of USD."""
+UNITS = {"deadline": "{:.6f}s", "budget": "{:.6f}gpu-s", "cost": "{:.6f}usd"}
+"""How numbers are written with the unit that they stand for."""
 POLL_S = 0.2
 
 
@@ -206,25 +219,56 @@ class Worker:
             self._over.set()
 
 
-def _work_of(spec: SpecLike, **given: Any) -> Worker:
+def _work_of(spec: SpecLike, **arguments: Any) -> Worker:
     """Return the thread of a run that these arguments of `run` ask for."""
-    home, show, more = (given.pop(name) for name in ("home", "show", "set"))
-    minimize, ideal = given.pop("minimize"), given.pop("ideal")
-    asked = SpecCall(spec, given, more or {}, minimize, ideal)
+    home, show, more = (arguments.pop(name) for name in ("home", "show", "set"))
+    minimize, ideal = arguments.pop("minimize"), arguments.pop("ideal")
     origin, where = time.time(), home_of(home)
 
     def work(worker: Worker) -> None:
         say = _say if show else _keep_quiet
-        spec, place = beginning.placed(asked.load(), where, say)
-        intended = beginning.intended(spec, place, ideal=ideal, minimize=minimize)
+        asked = load(
+            spec if isinstance(spec, Mapping) else [Path(spec)],
+            overrides_of(arguments, more or {}),
+        )
+        require_limits(asked, minimize)
+        placed, quote = beginning.placed(asked, where, say)
+        facts = beginning.planned(placed, where, quote, ideal=ideal, minimize=minimize)
         worker.check()
-        folder, state = beginning.create(spec, where, place, intended, origin, say)
+        folder, state = beginning.create(placed, facts, where, quote, origin, say)
         worker.made(folder)
         with exporting(folder):
             ended = runs.begin(folder, state, _watcher(folder, show=show))
         _end(folder, ended)
 
     return Worker(work)
+
+
+def overrides_of(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> list[Override]:
+    """List what arguments change in the spec, as the options of the same names do; None: nothing.
+
+    more  any keys of the spec, by their path
+    """
+    keys = {**KEYS, "like": "policy.like"}
+    changes = [
+        Override(keys[name], _with_unit(name, value), name)
+        for name, value in arguments.items()
+        if value is not None
+    ]
+    return changes + [Override(key, _plain(key, value), key) for key, value in more.items()]
+
+
+def _with_unit(name: str, value: Any) -> Any:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if name in UNITS and isinstance(value, int | float):
+        return UNITS[name].format(value)
+    return _plain(name, value)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a value as TOML has it; text is read as `--set` reads it."""
+    return value if isinstance(value, str) else tomllib.loads(toml_of({name: value}))[name]
 
 
 def _resumed(folder: RunFolder, *, show: bool) -> Callable[[Worker], None]:

@@ -38,7 +38,9 @@ class Quote:
     cuda: bool = True  # whether its GPUs are CUDA devices, not CPU slots
     usd_per_h: float = 0.0  # USD, the most that one instance costs for an hour
     owner: str = ""  # who rents it, for the owner's tag; empty: it is not rented, or not known
-    notes: tuple[str, ...] = ()  # what a person should know of it, one sentence each
+    notes: tuple[str, ...] = ()  # what the user should know of it, one sentence each
+    # the kinds of machines that trials run on, as in profiles, preferred first
+    machine_types: tuple[str, ...] = ()
 
 
 class LineReader(Protocol):

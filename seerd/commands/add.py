@@ -13,6 +13,7 @@ from pathlib import Path
 
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import tell
+from seerd.commands.options import NewJob
 from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.parameter import Config, Value, plain
@@ -52,17 +53,13 @@ def add(folder: RunFolder, said: Sequence[str], *, json: bool) -> None:
     tell(told, lambda _: f"{folder.run} tries next: {config_text(config)}", json=json)
 
 
-def only_config(
-    spec: Path | None, config: Sequence[str] | None, of_jobs: Sequence[object] = ()
-) -> Sequence[str]:
-    """Return the configuration that is to be added. Raises `UsageError` if there is none, or a job
-    beside it.
-
-    of_jobs  what was said of a job; None: nothing
+def only_config(spec: Path | None, config: Sequence[str] | None, job: NewJob) -> Sequence[str]:
+    """Return the configuration that is to be added. Raises `UsageError` if there is none, or if a
+    job is named too.
     """
     if spec is not None or not config:
         raise UsageError("give either --config NAME=VALUE,... or the SPEC of a job, and not both")
-    if any(said is not None for said in of_jobs):
+    if job != NewJob():
         raise UsageError(
             "--name, --owner, --weight, --target, --budget and --max-gpus are for the SPEC of a "
             "job, not for --config"

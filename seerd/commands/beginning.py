@@ -1,4 +1,4 @@
-"""From a spec to a run that can begin: what `seerd run` and `seerd.run` check, say and plan.
+"""From an experiment to a run that can begin: what `seerd run` and `seerd.run` check, say and plan.
 
 The one rule: what can be refused is refused before anything is started. So that a mistake is told
 at once, only what looks for it is imported before.
@@ -15,13 +15,13 @@ from seerd.telling.working import working
 from seerd.units import format_duration
 
 if TYPE_CHECKING:
-    from seerd.commands.common import Minimize
+    from seerd.backends.base import Quote
+    from seerd.commands.options import Minimize
+    from seerd.core.events import RunFacts
     from seerd.core.state import State
     from seerd.errors import LimitsError
-    from seerd.planning.facts import Intended, Place
     from seerd.shell.home import Home, RunFolder
-    from seerd.spec.group import JobGroup
-    from seerd.spec.spec import Spec
+    from seerd.spec.experiment import Experiment
 
 Say = Callable[[str], object]
 """Tells the person one line that is not a mistake."""
@@ -48,16 +48,9 @@ def too_late(deadline_s: float, spent_s: float) -> LimitsError:
     )
 
 
-def _check_time(intended: Intended, origin: float) -> None:
-    from seerd.clock import wall
-
-    deadline_s, spent_s = intended.problem.limits.deadline_s, wall() - origin
-    if not intended.cluster.instant and spent_s > deadline_s - latest_s(deadline_s):
-        raise too_late(deadline_s, spent_s)
-
-
-def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
-    """Return the spec with what earlier runs tell, and where it will run.
+def placed(experiment: Experiment, home: Home, say: Say) -> tuple[Experiment, Quote]:
+    """Return the experiment with what its jobs learn from earlier runs, and what its cluster
+    offers.
 
     Raises `SeerdError` if it cannot be run.
     """
@@ -65,49 +58,62 @@ def placed(spec: Spec, home: Home, say: Say) -> tuple[Spec, Place]:
     from seerd.spec import project_paths
     from seerd.spec.doubts import doubts
 
-    if spec.export:
+    if experiment.export:
         from seerd.commands import exporting
 
-        exporting.check(spec.export)
-    spec = earlier.informed(spec, home)
-    notes = [*doubts(spec), *project_paths.doubts(spec, os.environ)]
-    for line in (*notes, *offered(spec, home)):
+        exporting.check(experiment.export)
+    jobs = [earlier.informed(job, home) for job in experiment.jobs]
+    for job in jobs:
+        for line in (*doubts(job), *project_paths.doubts(job, os.environ)):
+            say(f"{job.id}: {line}" if job.id else line)
+    experiment = replace(experiment, jobs=tuple(jobs))
+    for line in offered(experiment, home):
         say(line)
     with working("looking at where it will run"):
-        place = clusters.quoted(spec, home)
-    if spec.cluster.rented:
+        for job in jobs:
+            clusters.of(job).check(job)
+        quote = clusters.quote(experiment, home)
+    if experiment.cluster.rented:
         from seerd.commands import sweep
 
         with working("looking for what earlier runs have left in the cloud"):
-            left = sweep.before_a_run(home, spec.cluster.region, place.quote.owner)
+            left = sweep.before_a_run(home, experiment.cluster.region, quote.owner)
         for line in left:
             say(line)
-    return spec, place
+    return experiment, quote
 
 
-def offered(spec: Spec, home: Home) -> list[str]:
-    """Say that there are runs to learn from; nothing if there are none, or some are named."""
+def offered(experiment: Experiment, home: Home) -> list[str]:
+    """Say that there are runs to learn from; nothing if there are none, if some are named, or if
+    several jobs share the run.
+    """
     from seerd.runs import earlier
 
-    found = [] if spec.like or spec.policy.name == "grid" else earlier.alike(spec, home)
-    if not found:
+    job = experiment.jobs[0]
+    if experiment.is_shared or job.like or job.policy.name == "grid":
         return []
-    runs = "1 earlier run" if len(found) == 1 else f"{len(found)} earlier runs"
-    return [f"{runs} of this script; to learn from the newest: --like {found[-1]}"]
+    runs = earlier.alike(job, home)
+    if not runs:
+        return []
+    some = "1 earlier run" if len(runs) == 1 else f"{len(runs)} earlier runs"
+    return [f"{some} of this script; to learn from the newest: --like {runs[-1]}"]
 
 
-def intended(spec: Spec, place: Place, *, ideal: bool, minimize: Minimize | None) -> Intended:
-    """Plan a run. Raises `LimitsError` if the limits cannot be met."""
-    from seerd.planning import plans
-    from seerd.planning.facts import Intended
+def planned(
+    experiment: Experiment, home: Home, quote: Quote, *, ideal: bool, minimize: Minimize | None
+) -> RunFacts:
+    """Plan a run. Return what is decided about it. Raises `LimitsError` if the limits cannot be
+    met.
+    """
+    from seerd.planning.plans import plan_of
+    from seerd.runs.runs import facts_of
 
-    planned = plans.of_spec(spec, place, ideal=ideal, minimize=minimize)
-    parts = planned.problem, planned.outline, planned.cluster
-    return Intended(*parts, minimize=minimize, ideal=ideal)
+    plan = plan_of(experiment, home, quote, ideal=ideal, minimize=minimize)
+    return facts_of(experiment, plan, ideal=ideal, minimize=minimize)
 
 
 def create(
-    spec: Spec, home: Home, place: Place, intended: Intended, origin: float, say: Say
+    experiment: Experiment, facts: RunFacts, home: Home, quote: Quote, origin: float, say: Say
 ) -> tuple[RunFolder, State]:
     """Make the run's folder, ready to begin.
 
@@ -116,50 +122,11 @@ def create(
     Raises `CloudError` if the cloud does not allow the plan's peak, and `LimitsError` if the
     deadline leaves too little time to copy the source, or to start a trial.
     """
+    from seerd.clock import wall
     from seerd.runs import clusters, runs
 
-    _check_time(intended, origin)
-    clusters.check_quota(spec, intended)
-    return runs.create(spec, intended, home, origin, place.quote, say=say)
-
-
-def placed_group(group: JobGroup, home: Home, say: Say) -> tuple[JobGroup, Place]:
-    """Return the group with what earlier runs tell its jobs, and where it will run.
-
-    Raises `SeerdError` if it cannot be run.
-    """
-    from seerd.runs import clusters, earlier
-    from seerd.spec import project_paths
-    from seerd.spec.doubts import doubts
-    from seerd.spec.spec import require_report
-
-    jobs = []
-    for job in group.jobs:
-        require_report(job.spec)
-        spec = earlier.informed(job.spec, home)
-        for line in (*doubts(spec), *project_paths.doubts(spec, os.environ)):
-            say(f"{job.id}: {line}")
-        clusters.of(spec).check(spec)
-        jobs.append(replace(job, spec=spec))
-    _, place = placed(group.lead, home, say)
-    return replace(group, jobs=tuple(jobs)), place
-
-
-def intended_group(group: JobGroup, place: Place) -> Intended:
-    """Plan a run that jobs share. Raises `LimitsError` if the limits cannot be met."""
-    from seerd.planning import plans
-    from seerd.planning.facts import Intended
-
-    planned = plans.of_group(group, place)
-    return Intended(planned.problem, planned.outline, planned.cluster)
-
-
-def create_group(
-    group: JobGroup, home: Home, place: Place, intended: Intended, origin: float, say: Say
-) -> tuple[RunFolder, State]:
-    """Make the folder of a run that jobs share, ready to begin. Raises what `create` raises."""
-    from seerd.runs import clusters, runs
-
-    _check_time(intended, origin)
-    clusters.check_quota(group.lead, intended)
-    return runs.create(group.lead, intended, home, origin, place.quote, group.jobs, say)
+    deadline_s, spent_s = facts.problem.limits.deadline_s, wall() - origin
+    if not facts.cluster.instant and spent_s > deadline_s - latest_s(deadline_s):
+        raise too_late(deadline_s, spent_s)
+    clusters.check_quota(experiment, facts)
+    return runs.create(experiment, facts, home, quote, origin, say)

@@ -1,4 +1,4 @@
-"""What the commands share: reading a spec, finding a run, telling people and scripts, exit codes.
+"""What the commands share: finding a run, telling people and scripts, exit codes.
 
 The one rule: nothing is decided about a run here; every import that costs more than typer happens
 inside the function that needs it.
@@ -14,11 +14,10 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
@@ -27,9 +26,6 @@ from seerd.telling.harmless import Harmless, harmless
 
 if TYPE_CHECKING:
     from seerd.shell.home import Home, RunFolder
-    from seerd.spec.group import JobGroup
-    from seerd.spec.reader import Override
-    from seerd.spec.spec import Spec
 
 STARTED = process_began()
 """When this command began, in seconds since 1970: deadlines count from here."""
@@ -46,96 +42,7 @@ REFUSALS = {
     errno.ENOMEM: "The machine has no memory left: end what uses it",
 }
 """What the machine may refuse to any command, and what the user can do about it."""
-KEYS = {
-    "deadline": "limits.deadline",
-    "budget": "limits.budget",
-    "cost": "limits.cost",
-    "max_gpus": "limits.max_gpus",
-    "policy": "policy.name",
-    "seed": "policy.seed",
-    "provider": "cluster.provider",
-}
-"""The spec's keys that have options of their own."""
-
-Minimize = Literal["cost", "time"]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class SpecOptions:
-    """A spec, and what the command line says instead of it; None: as the spec has it."""
-
-    path: Path  # the spec's file
-    deadline: str | None = None  # seconds with their unit, as the spec takes it
-    budget: str | None = None  # GPU time with its unit, as the spec takes it
-    cost: str | None = None  # money with its unit, as the spec takes it
-    policy: str | None = None  # the search policy
-    provider: str | None = None  # where to run
-    max_gpus: int | None = None  # most GPUs at one moment
-    seed: int | None = None  # the seed of the search
-    like: list[str] | None = None  # earlier runs to learn from
-    set_: list[str] | None = None  # any keys of the spec, as KEY=VALUE
-    minimize: Minimize | None = None  # what the plan minimises; the spec need not limit it
-    ideal: bool = False  # plan as published, whatever is billed
-    beside: Sequence[Path] = ()  # further specs, which share the run
-
-    def overrides(self) -> list[Override]:
-        """List what is changed in the spec. Raises `UsageError` for a --set without a key."""
-        from seerd.errors import UsageError
-        from seerd.spec.reader import Override
-
-        options = ((key, getattr(self, name), name) for name, key in KEYS.items())
-        given = [
-            Override(key, str(value), f"--{name.replace('_', '-')}")
-            for key, value, name in options
-            if value is not None
-        ]
-        if self.like:
-            given.append(Override("policy.like", dumps(self.like), "--like"))
-        for text in self.set_ or []:
-            key, equals, value = text.partition("=")
-            if not equals or not key.strip():
-                raise UsageError(f"--set {text}: write KEY=VALUE, for example --set policy.eta=2")
-            given.append(Override(key.strip(), value.strip()))
-        return given
-
-    @property
-    def is_group(self) -> bool:
-        """Whether several jobs are to share the run."""
-        from seerd.spec.group import is_group
-
-        return is_group([self.path, *self.beside])
-
-    def group(self) -> JobGroup:
-        """Read the jobs that are to share the run. Raises what `complete` raises."""
-        from seerd.errors import UsageError
-        from seerd.spec.spec import require_limits
-
-        if self.minimize is not None or self.ideal:
-            raise UsageError("--minimize and --ideal are for one job; several share what there is")
-        group = self.load_group()
-        require_limits(group.lead)
-        return group
-
-    def load_group(self) -> JobGroup:
-        """Read the jobs that are to share the run. Raises `SpecError` with all mistakes."""
-        from seerd.spec.group import load_group
-
-        return load_group([self.path, *self.beside], self.overrides())
-
-    def load(self) -> Spec:
-        """Read the spec. Raises `SpecError` with all of its mistakes."""
-        from seerd.spec.spec import load_spec
-
-        return load_spec(self.path, self.overrides())
-
-    def complete(self) -> Spec:
-        """Read the spec. Raises what `load` raises, and `UsageError` if a limit is missing."""
-        from seerd.spec.spec import require_limits
-
-        spec = self.load()
-        require_limits(spec, self.minimize)
-        return spec
 
 
 def home_of(path: Path | None) -> Home:

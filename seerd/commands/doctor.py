@@ -23,17 +23,17 @@ import typer
 
 from seerd.backends.base import Machine, Quote
 from seerd.backends.examining import Case, Finding, Level, Notes, Peak
-from seerd.commands.common import SpecOptions, tell
+from seerd.commands.common import tell
+from seerd.commands.options import SpecOptions
 from seerd.errors import CloudError, LimitsError, SeerdError, UsageError
 from seerd.planner.stages import instances_for
 from seerd.planning import plans
-from seerd.planning.facts import Place
 from seerd.planning.machine import this_machine
 from seerd.runs import clusters
 from seerd.shell.home import Home
-from seerd.spec.group import is_group, load_group
+from seerd.spec.experiment import load, of_one, require_limits
 from seerd.spec.reader import Override
-from seerd.spec.spec import Spec, load_spec, require_limits
+from seerd.spec.spec import Spec
 from seerd.telling.working import working
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def doctor(asked: SpecOptions, home: Home, *, policy_only: bool, json: bool) -> 
     Raises `typer.Exit` with the exit code, and `SeerdError` if the policy cannot be made.
     """
     if policy_only:
-        print(dumps(policy_of(asked.load()), indent=2))
+        print(dumps(policy_of(asked.job()), indent=2))
         return
     with working("looking at the spec, and at where it would run"):
         findings = examine(asked.path, asked.overrides(), home)
@@ -65,16 +65,19 @@ def examine(path: Path, options: Sequence[Override], home: Home) -> list[Finding
     notes.ok("seerd", _versions())
     _disk(notes, home)
     try:
-        specs = _specs(path, options)
+        experiment = load([path], options)
     except SeerdError as error:
         notes.problem("spec", str(error), "correct it; docs/spec.md has every key")
         return notes.lines
     findings = notes.lines
-    for job, spec in specs.items():
+    for job in experiment.jobs:
+        spec = replace(job, id="", limits=experiment.limits)  # as if it had the run for itself
         machine = this_machine()
         case = Case(spec, home.path, machine, partial(_peak, spec, home, machine))
         found = [_runnable(spec, home), *asyncio.run(clusters.of(spec).examine(case))]
-        findings += [replace(one, check=f"{job}: {one.check}") if job else one for one in found]
+        findings += [
+            replace(one, check=f"{job.id}: {one.check}") if job.id else one for one in found
+        ]
     return findings
 
 
@@ -149,14 +152,6 @@ def _disk(notes: Notes, home: Home) -> None:
         notes.ok("home", found)
 
 
-def _specs(path: Path, options: Sequence[Override]) -> dict[str, Spec]:
-    """Read the spec, under an empty name, or those of a group's jobs, as their run has them."""
-    if not is_group([path]):
-        return {"": load_spec(path, options)}
-    group = load_group([path], options)
-    return {job.id: replace(job.spec, limits=group.lead.limits) for job in group.jobs}
-
-
 def _runnable(spec: Spec, home: Home) -> Finding:
     """Check whether what the spec asks for can be run."""
     doubts: list[str] = []
@@ -183,13 +178,14 @@ def _peak(
         return Finding("plan", level, found, todo, cloud=False)
 
     try:
-        require_limits(spec)
+        require_limits(of_one(spec))
     except UsageError as error:
         return None, finding("warning", f"no plan was looked at: {error}")
     backend = clusters.of(spec)
     try:
         quote = quote or backend.unasked_quote(machine)
-        made = plans.of_spec(spec, Place(home.path, backend.machine_types(machine), quote))
+        quote = replace(quote, machine_types=backend.machine_types(machine))
+        made = plans.plan_of(of_one(spec), home, quote)
     except LimitsError as error:
         return None, finding("problem", str(error), "seerd plan shows what limits would do")
     except SeerdError as error:

@@ -6,9 +6,10 @@ The one rule: it only reads runs; exporting again adds what is missing and nothi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+from seerd.commands.options import ExportOptions
 from seerd.errors import UsageError
 from seerd.export import rows
 from seerd.export.following import alone
@@ -37,6 +38,12 @@ class Destination:
 
     kind: str  # csv, parquet, or the name of a tracker
     where: str  # a folder or an address, as the person wrote it
+
+
+def destinations(targets: ExportOptions) -> list[Destination]:
+    """List what is to be written."""
+    kinds = ((field.name, getattr(targets, field.name)) for field in fields(targets))
+    return [Destination(kind, str(where)) for kind, where in kinds if where is not None]
 
 
 def export(folder: RunFolder, targets: list[Destination]) -> None:

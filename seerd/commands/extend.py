@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import quickly, say, tell
+from seerd.commands.options import NewLimits
 from seerd.core.extending import why_not_raised
 from seerd.core.state import State
 from seerd.core.verdicts import DenyCause
@@ -36,15 +37,6 @@ DENIED: dict[DenyCause, str] = {
     "lower": "a limit would be lower than it is; to end it sooner: seerd stop {run}",
     "same": "no limit would be higher than it is",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class NewLimits:
-    """Limits as the person has written them; with a `+` in front what is added. None: as it is."""
-
-    deadline: str | None
-    budget: str | None
-    cost: str | None
 
 
 def extend(folder: RunFolder, asked: NewLimits, *, json: bool) -> None:
@@ -111,7 +103,7 @@ def wanted(state: State, asked: NewLimits) -> Limits:
     """Return the limits that the person means. Raises `UsageError` if there are none, or they
     cannot be read.
     """
-    if asked == NewLimits(None, None, None):
+    if asked == NewLimits():
         raise UsageError(
             "say what is to be extended: --deadline 2h or +10m, --budget 600gpu-min or "
             "+60gpu-min, --cost '$40' or '+$10'"

@@ -10,15 +10,16 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import typer
 
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.commands import image_build
-from seerd.commands.common import SpecOptions, tell
+from seerd.commands.common import tell
 from seerd.commands.giving_back import teller
 from seerd.commands.image_build import Built, ImagePlan
+from seerd.commands.options import ImageOptions, SpecOptions
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 from seerd.planning.machine import this_machine
@@ -34,16 +35,6 @@ _NAME = re.compile(r"[A-Za-z0-9 ()\[\]./'@_-]{3,128}")
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ImageOptions:
-    """What the command line says of an image; None: as the spec has it."""
-
-    base: str | None  # the image to begin with
-    instance_type: str | None  # the type of the instance that it is built on
-    name: str | None
-    data: bool  # whether the spec's data goes into it
-
-
 def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -> None:
     """Build an image, and tell what to write into the spec.
 
@@ -51,7 +42,7 @@ def build(asked: SpecOptions, wanted: ImageOptions, home: Home, *, json: bool) -
     built; and what `image_build.build` raises.
     """
     with working("looking for the image to begin with"):
-        planned = plan(asked.load(), wanted, home)
+        planned = plan(asked.job(), wanted, home)
     built = image_build.build(planned, teller(sys.stderr if json else sys.stdout))
     tell(asdict(built), lambda _: "\n".join(lines(built)), json=json)
     raise typer.Exit(1 if built.left else 0)

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,6 +20,7 @@ from seerd.agent.protocol import Job
 from seerd.backends.backend import Backend, by_name
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import say, tell
+from seerd.commands.options import NewJob
 from seerd.core.jobs import open_jobs
 from seerd.core.state import GONE, State
 from seerd.core.verdicts import DenyCause
@@ -27,14 +28,14 @@ from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.job_problems import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
-from seerd.planning.groups import job_facts, planner_job
+from seerd.planning.facts import planned_job
 from seerd.runs import added, reading, runs, wiring
 from seerd.shell.home import RunFolder
 from seerd.shell.inbox import Inbox, JobRequest, Reply, Request, StopJobRequest, WeighRequest
 from seerd.shell.source_copy import CopyTerms, outputs
 from seerd.spec.doubts import doubts
-from seerd.spec.group import JOB, GroupJob, job_of
-from seerd.spec.spec import require_report
+from seerd.spec.experiment import JOB, job_of, require_report
+from seerd.spec.spec import Spec
 from seerd.telling.working import working
 
 DENIED: dict[DenyCause, str] = {
@@ -50,46 +51,33 @@ GROUPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job that is to share a run; None: as its spec has it."""
-
-    spec: Path
-    name: str | None = None  # its name in the run
-    owner: str | None = None  # its owner
-    weight: float | None = None  # its share beside the others'
-    target: float | None = None  # it is over when a model is as good as this
-    budget: str | None = None  # most GPU time that it takes, as text
-    max_gpus: int | None = None  # most GPUs that it has at once
-
-
-def add(folder: RunFolder, new: NewJob, *, json: bool) -> None:
+def add(folder: RunFolder, spec: Path, new: NewJob, *, json: bool) -> None:
     """Have one more job share the run. Raises `UsageError` if it cannot, and `SpecError`."""
     if not folder.specs.is_dir():
         raise UsageError(GROUPS.format(run=folder.run))
     with contextlib.ExitStack() as alone:
         with working(f"waiting for another job that comes to {folder.run}"):
             alone.enter_context(folder.adding())
-        name = _add(folder, new)
+        name = _add(folder, spec, new)
     told = {"run": folder.run, "job": name}
     tell(told, lambda _: f"{name} shares {folder.run} from now on", json=json)
 
 
-def _add(folder: RunFolder, new: NewJob) -> str:
+def _add(folder: RunFolder, spec: Path, new: NewJob) -> str:
     """Have the run take a job; return its name in the run. Nobody else does so meanwhile."""
     waiting = [request for _, request in Inbox(folder.requests).waiting()]
     asked = {request.starts.id for request in waiting if isinstance(request, JobRequest)}
     state = _running(folder, "no job can be added")
     _tidy(folder, {*state.jobs, *asked})
-    request, job = _request(folder, state, new)
+    request, job = _request(folder, state, spec, new)
     try:
-        added.keep(folder, request.starts, job.spec.train.data)
+        added.keep(folder, request.starts, job.train.data)
         elsewhere = by_name(wiring.load(folder).kind).elsewhere
         runs.copy_job(folder, job, CopyTerms(say, elsewhere=elsewhere))
-        own = outputs(folder.source / job.id, job.spec.train.script)
+        own = outputs(folder.source / job.id, job.train.script)
         starts = dataclasses.replace(request.starts, own=own)
         request = msgspec.structs.replace(request, starts=starts)
-        added.keep(folder, starts, job.spec.train.data)
+        added.keep(folder, starts, job.train.data)
     except BaseException as error:
         _remove(folder, job.id)
         if isinstance(error, OSError):
@@ -107,7 +95,7 @@ def _add(folder: RunFolder, new: NewJob) -> str:
     return job.id
 
 
-def _request(folder: RunFolder, state: State, new: NewJob) -> tuple[JobRequest, GroupJob]:
+def _request(folder: RunFolder, state: State, spec: Path, new: NewJob) -> tuple[JobRequest, Spec]:
     """Return what the run is asked, and the job. Raises `UsageError` for what cannot be, and
     `SpecError`.
     """
@@ -116,17 +104,17 @@ def _request(folder: RunFolder, state: State, new: NewJob) -> tuple[JobRequest, 
     taken = {*state.jobs, *(path.stem for path in folder.specs.iterdir())}
     if new.name in taken:
         raise UsageError(f"--name {new.name}: {folder.run} has a job of this name already")
-    job = job_of(_read(new), Path.cwd(), (), taken)
-    require_report(job.spec)
-    for line in doubts(job.spec):
+    job = job_of(_read(spec, new), Path.cwd(), (), taken)
+    require_report(job)
+    for line in doubts(job):
         say(f"{job.id}: {line}")
     cluster, limits = state.facts.cluster, state.facts.problem.limits
-    planned = planner_job(job, limits, cluster, assumed(rented=cluster.per_instance))
+    planned = planned_job(job, limits, cluster, assumed(rented=cluster.per_instance))
     never = _never_begins(planned, state)
-    why = kind.why_not(job.spec) or (None if never is None else never.reason)
+    why = kind.why_not(job) or (None if never is None else never.reason)
     if why:
         raise UsageError(f"{job.id} was not added: {why}")
-    return JobRequest(planned, job_facts(job), _starts(setup.jobs[0], job, kind)), job
+    return JobRequest(planned, runs.job_facts(job), _starts(setup.jobs[0], job, kind)), job
 
 
 def _tidy(folder: RunFolder, known: Collection[str]) -> None:
@@ -222,11 +210,12 @@ def _known(state: State, folder: RunFolder, job: str) -> None:
         )
 
 
-def _read(new: NewJob) -> dict[str, Any]:
+def _read(spec: Path, new: NewJob) -> dict[str, Any]:
     """Read what was given beside the spec as a `[[job]]` is read. Raises `UsageError`."""
-    said = {k: v for k, v in dataclasses.asdict(new).items() if v is not None and k != "spec"}
-    values: dict[str, Any] = {"spec": str(new.spec.resolve())}
-    for key, value in said.items():
+    values: dict[str, Any] = {"spec": str(spec.resolve())}
+    for key, value in dataclasses.asdict(new).items():
+        if value is None:
+            continue
         try:
             values[key] = JOB[key](value)
         except (ValueError, OverflowError) as error:
@@ -246,11 +235,11 @@ def _refused(reply: Reply, what: str) -> UsageError:
     return UsageError(f"{what}: {DENIED.get(reply.denied, reply.denied)}{detail}")
 
 
-def _starts(like: Job, job: GroupJob, kind: type[Backend[Any]]) -> Job:
+def _starts(like: Job, job: Spec, kind: type[Backend[Any]]) -> Job:
     """Say how agents start a job's trials, on the machines of another one, which are of this
     kind.
     """
-    own = wiring.started_as(job.spec, kind)
+    own = wiring.started_as(job, kind)
     return dataclasses.replace(
         own,
         id=job.id,

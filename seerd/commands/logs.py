@@ -9,24 +9,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from seerd.commands.options import LogsAsked
 from seerd.errors import UsageError
 from seerd.shell.home import RunFolder
 from seerd.telling.harmless import harmless, printable
 from seerd.telling.logs import Growing, lines, log_files, newest_attempts, newest_last, tail
 
 POLL_S = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class LogsAsked:
-    """What of the logs is printed."""
-
-    tail: int | None  # how many of the last lines of each file; None: all of it
-    follow: bool = False  # whether to print what comes from now on, until the run is over
-    files: bool = False  # only the names of the files
 
 
 def logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> None:
@@ -45,7 +36,7 @@ def logs(folder: RunFolder, trial: str | None, wanted: LogsAsked) -> None:
     growing = {path: Growing(path, path.stat().st_size) for path in paths}
     for path in shown:
         print(_heading(path))
-        sys.stdout.writelines(lines(path) if wanted.tail is None else tail(path, wanted.tail))
+        sys.stdout.writelines(lines(path) if wanted.whole else tail(path, wanted.lines))
     if wanted.follow:
         signal.signal(signal.SIGINT, _end)
         _follow(folder, lambda: _found(folder, trial, wanted), growing, shown[-1:])

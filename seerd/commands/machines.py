@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from seerd.backends.backend import Backend, GpuUse, by_name
-from seerd.commands.common import SpecOptions, tell
+from seerd.commands.common import tell
+from seerd.commands.options import SpecOptions
 from seerd.runs import clusters
 from seerd.spec.clusters import CLUSTERS
 from seerd.telling.machines_table import machines_table
@@ -26,7 +27,7 @@ def machines(options: SpecOptions | None, *, json: bool) -> None:
 def _backend(options: SpecOptions | None) -> Backend[Any]:
     if options is None:
         return by_name("local")(CLUSTERS["local"]())
-    return clusters.of(options.load_group().lead if options.is_group else options.load())
+    return clusters.of(options.load())
 
 
 def _row(use: GpuUse) -> Json:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from seerd.commands.common import SpecOptions, say, tell
+from seerd.commands.common import say, tell
+from seerd.commands.options import SpecOptions
 from seerd.planning import plans
 from seerd.planning.planned import first_configs
 from seerd.runs import clusters, earlier
 from seerd.shell.home import Home
-from seerd.spec.group import JobGroup
 from seerd.telling.plan_json import Json, plan_json
 from seerd.telling.working import working
 
@@ -18,30 +19,22 @@ if TYPE_CHECKING:
 
 
 def plan(asked: SpecOptions, home: Home, *, json: bool) -> None:
-    """Print the plan for a spec.
+    """Print the plan for a run.
 
     Raises `UsageError` for what cannot be planned, `LimitsError` if the limits fit nothing.
     """
-    if asked.is_group:
-        _plan_group(asked.group(), home, json=json)
-        return
-    spec, ideal = earlier.informed(asked.complete(), home), asked.ideal
-    clusters.check_source(spec, home, say)
-    place = clusters.place_of(spec, home, unbounded=ideal)
+    experiment, ideal = asked.complete(), asked.ideal
+    jobs = tuple(earlier.informed(job, home) for job in experiment.jobs)
+    experiment = replace(experiment, jobs=jobs)
+    for job in jobs:
+        clusters.check_source(job, home, say)
+    quote = clusters.unasked_quote(experiment, unbounded=ideal)
     with working("planning, also for every other policy"):
-        planned = plans.of_spec(spec, place, ideal=ideal, minimize=asked.minimize)
-        others = {} if asked.minimize else plans.others_of(spec, place, ideal=ideal)
-        configs = first_configs(planned.problem, spec.metric.mode)
+        planned = plans.plan_of(experiment, home, quote, ideal=ideal, minimize=asked.minimize)
+        others = {} if asked.minimize else plans.others_of(experiment, home, quote, ideal=ideal)
+        single = not experiment.is_shared
+        configs = first_configs(planned.problem, jobs[0].goal.mode) if single else []
     tell(plan_json(planned, others, configs), _page, json=json)
-
-
-def _plan_group(group: JobGroup, home: Home, *, json: bool) -> None:
-    for job in group.jobs:
-        clusters.check_source(job.spec, home, say)
-    place = clusters.place_of(group.lead, home)
-    with working("planning"):
-        planned = plans.of_group(group, place)
-    tell(plan_json(planned, {}, []), _page, json=json)
 
 
 def _page(told: Json) -> RenderableType:

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from seerd.backends.base import Quote
 from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import State, Trial
 from seerd.errors import NothingMeasuredError
 from seerd.planner.model import ClusterFacts
-from seerd.planning.facts import Place, most_gpus
+from seerd.planning.facts import most_gpus
 from seerd.planning.measured import measured
 from seerd.planning.profiles import Target, keep, kept_of, target_of
 from seerd.shell.home import RunFolder
@@ -47,9 +48,9 @@ def profiling_spec(spec: Spec, cluster: ClusterFacts, *, budget_given: bool) -> 
     return replace(spec, name=name, policy=replace(spec.policy, name="profile"), limits=limits)
 
 
-def aim(folder: RunFolder, spec: Spec, place: Place) -> None:
+def aim(folder: RunFolder, spec: Spec, quote: Quote) -> None:
     """Write into the run's folder what it measures."""
-    folder.target.write_bytes(msgspec.json.encode(target_of(spec, place.machine_types[0])))
+    folder.target.write_bytes(msgspec.json.encode(target_of(spec, quote.machine_types[0])))
 
 
 def finish(folder: RunFolder, state: State) -> Json:

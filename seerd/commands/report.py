@@ -9,9 +9,9 @@ import math
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from seerd.commands.options import ReportOptions
 from seerd.core.state import State
 from seerd.errors import UsageError
 from seerd.planner.model import Limits
@@ -26,16 +26,6 @@ from seerd.telling.working import working
 from seerd.units import count
 
 AGAIN_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """What is to be written."""
-
-    to: Path | None = None  # the page; None: `RUN.html` in the working directory
-    png: Path | None = None  # folder for the pictures as PNG files; None: none
-    pdf: Path | None = None  # folder for the pictures as PDF files; None: none
-    follow: bool = False  # write the page again and again, until the run is over
 
 
 def report(folders: Sequence[RunFolder], options: ReportOptions) -> None:

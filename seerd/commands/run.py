@@ -11,37 +11,30 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
 from seerd.commands import beginning
-from seerd.commands.common import STARTED, SpecOptions, quickly, say, tell
+from seerd.commands.common import STARTED, quickly, say, tell
+from seerd.commands.options import Shown, SpecOptions
 from seerd.units import SLOW_S
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from seerd.backends.base import Quote
+    from seerd.core.events import RunFacts
     from seerd.core.state import State
-    from seerd.planning.facts import Intended, Place
     from seerd.runs.runs import Ended
     from seerd.shell.daemon import Watcher
     from seerd.shell.home import Home, RunFolder
     from seerd.shell.journal import Entry
-    from seerd.spec.group import JobGroup
-    from seerd.spec.spec import Spec
+    from seerd.spec.experiment import Experiment
 
 DEADLINE = "5m"
 """The deadline of `seerd profile`, if none is given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """How a run is shown; both False: as a live view, if stdout is a terminal."""
-
-    plain: bool  # as one line per event
-    json: bool  # as one JSON object at its end
 
 
 def run(asked: SpecOptions, home: Home, shown: Shown, *, unless_running: bool = False) -> None:
@@ -56,8 +49,7 @@ def run(asked: SpecOptions, home: Home, shown: Shown, *, unless_running: bool = 
         return
     from seerd.commands.alone import alone
 
-    name = asked.group().lead.name if asked.is_group else asked.load().name
-    with alone(home, name) as other:
+    with alone(home, asked.load().name) as other:
         if other is None:
             _run(asked, home, shown)
             return
@@ -69,25 +61,11 @@ def run(asked: SpecOptions, home: Home, shown: Shown, *, unless_running: bool = 
 
 
 def _run(asked: SpecOptions, home: Home, shown: Shown) -> None:
-    if asked.is_group:
-        _run_group(asked.group(), home, shown)
-        return
-    spec = asked.complete()
-    with _in_time(spec.limits.deadline_s):
-        spec, place = beginning.placed(spec, home, say)
-        made = _create(spec, home, place, asked)
-    _begin(*made, shown)
-
-
-def _run_group(group: JobGroup, home: Home, shown: Shown) -> None:
-    from seerd.shell.aside import aside
-
-    with _in_time(group.lead.limits.deadline_s):
-        group, place = beginning.placed_group(group, home, say)
-        with _planning():
-            intended = aside(lambda: _intended_group(group, place))
-        made = beginning.create_group(group, home, place, intended, STARTED, say)
-    _begin(*made, shown)
+    experiment = asked.complete()
+    with _in_time(experiment.limits.deadline_s):
+        experiment, quote = beginning.placed(experiment, home, say)
+        folder, state = _create(experiment, home, quote, asked)
+    _begin(folder, state, shown)
 
 
 @contextlib.contextmanager
@@ -115,21 +93,6 @@ def _in_time(deadline_s: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@contextlib.contextmanager
-def _planning() -> Iterator[None]:
-    """Report how long the block took, if that was long."""
-    began = time.monotonic()
-    yield
-    took_s = time.monotonic() - began
-    if took_s >= SLOW_S:
-        say(f"planning took {took_s:.1f}s, and counts towards the deadline: this machine is busy")
-
-
-def _intended_group(group: JobGroup, place: Place) -> Intended:
-    with quickly():
-        return beginning.intended_group(group, place)
-
-
 def resume(folder: RunFolder, shown: Shown, up_to: int | None = None) -> None:
     """Continue a run, from so many events of a damaged journal if `up_to` is given.
 
@@ -149,35 +112,37 @@ def resume(folder: RunFolder, shown: Shown, up_to: int | None = None) -> None:
 def profile(asked: SpecOptions, home: Home, shown: Shown) -> None:
     """Measure a script, and keep its profile. Raises what `run` raises."""
     asked = replace(asked, deadline=asked.deadline or DEADLINE, ideal=True)
-    spec = asked.load()
+    spec = asked.job()
     from seerd.commands import profiling
     from seerd.runs import clusters
+    from seerd.spec.experiment import of_one
 
-    place = clusters.quoted(spec, home)
-    spec = profiling.profiling_spec(spec, place.quote.facts, budget_given=asked.budget is not None)
-    folder, state = _create(spec, home, place, asked)
-    profiling.aim(folder, spec, place)
+    clusters.of(spec).check(spec)
+    quote = clusters.quote(spec, home)
+    spec = profiling.profiling_spec(spec, quote.facts, budget_given=asked.budget is not None)
+    folder, state = _create(of_one(spec), home, quote, asked)
+    profiling.aim(folder, spec, quote)
     _begin(folder, state, shown)
 
 
 def _create(
-    spec: Spec,
-    home: Home,
-    place: Place,
-    asked: SpecOptions,
+    experiment: Experiment, home: Home, quote: Quote, asked: SpecOptions
 ) -> tuple[RunFolder, State]:
-    """Plan a run and make its folder."""
+    """Plan a run and make its folder; report how long planning took, if that was long."""
     from seerd.shell.aside import aside
 
-    with _planning():
-        intended = aside(lambda: _intended(spec, place, asked))
-    return beginning.create(spec, home, place, intended, STARTED, say)
+    def planned() -> RunFacts:  # what this imports is of no use to the run's daemon
+        with quickly():
+            return beginning.planned(
+                experiment, home, quote, ideal=asked.ideal, minimize=asked.minimize
+            )
 
-
-def _intended(spec: Spec, place: Place, asked: SpecOptions) -> Intended:
-    """Plan a run. What this imports is of no use to its daemon."""
-    with quickly():
-        return beginning.intended(spec, place, ideal=asked.ideal, minimize=asked.minimize)
+    began = time.monotonic()
+    facts = aside(planned)
+    took_s = time.monotonic() - began
+    if took_s >= SLOW_S:
+        say(f"planning took {took_s:.1f}s, and counts towards the deadline: this machine is busy")
+    return beginning.create(experiment, facts, home, quote, STARTED, say)
 
 
 def _begin(folder: RunFolder, state: State, shown: Shown) -> None:

@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from seerd.backends.base import Machine
-from seerd.commands.common import SpecOptions, tell
+from seerd.commands.common import tell
+from seerd.commands.options import SimulateOptions, SpecOptions
 from seerd.commands.study import Study, row_json, rows, runs
+from seerd.core.events import Goal
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
@@ -33,8 +36,9 @@ from seerd.planning.profiles import profile_for
 from seerd.runs import clusters
 from seerd.shell.home import Home
 from seerd.sim.curves import Curves, load_curves
-from seerd.sim.setting import Faults, Setting
+from seerd.sim.setting import Faults, alone
 from seerd.sim.synthetic import synthetic
+from seerd.spec.experiment import of_one
 from seerd.spec.spec import Spec, SpecLimits
 from seerd.telling import study_table
 from seerd.units import count, parse_duration, parse_gpu_time, parse_money
@@ -46,23 +50,6 @@ limit.
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The options as they were written; None: not given."""
-
-    curves: Path | None  # the file of recorded curves
-    policies: str | None  # names of policies, separated by commas
-    deadline: str | None  # one or several deadlines
-    budget: str | None  # one or several budgets
-    cost: str | None  # an amount of money
-    seeds: int  # how many runs of each policy
-    scaling: str | None  # throughput by number of GPUs
-    full_curve: str | None  # how long the median whole curve takes on one GPU
-    max_gpus: int | None  # most GPUs at one moment
-    ideal: bool  # simulate as published: nothing but training takes time
-    faults: Faults  # what goes wrong on purpose
-
-
-@dataclass(frozen=True, slots=True)
 class Made:
     """A study and what it is about."""
 
@@ -71,39 +58,31 @@ class Made:
     notes: tuple[str, ...]  # what the curves and the machines are, one line each
 
 
-def simulate(
-    asked: Asked,
-    specs: Sequence[Path],
-    set_: list[str] | None,
-    plot: Path | None,
-    home: Home,
-    *,
-    json: bool,
-) -> None:
-    """Compare policies and print the comparison; also draw it into the file `plot`, if that is
-    given.
+def simulate(asked: SimulateOptions, specs: Sequence[Path], home: Home, *, json: bool) -> None:
+    """Compare policies and print the comparison; also draw it, if that is asked for.
 
     Raises `UsageError`, and `typer.Exit` with the code of `LimitsError` if no policy could run.
     """
-    if set_ and not specs:
+    plot = asked.plot
+    if asked.set_ and not specs:
         raise UsageError("--set changes keys of a spec: give a SPEC as well")
-    options = SpecOptions(specs[0], set_=set_, beside=specs[1:]) if specs else None
-    if options is not None and options.is_group:
+    experiment = SpecOptions(specs, set_=asked.set_).load() if specs else None
+    if experiment is not None and experiment.is_shared:
         from seerd.commands import simulate_group
 
         if plot is not None:
             raise UsageError("--plot compares policies of one job")
-        simulate_group.simulate(asked, options.load_group(), home, json=json)
+        simulate_group.simulate(asked, experiment, home, json=json)
         return
-    loaded = None if options is None else options.load()
-    made = make(asked, loaded, home.path, this_machine())
+    spec = None if experiment is None else experiment.jobs[0]
+    made = make(asked, spec, home.path, this_machine())
     if plot is not None:
         study_table.check_plot(plot)
     with progress(runs(made.study)) as tick:
         found = [row_json(row) for row in rows(made.study, tick)]
     if plot is not None:
         study_table.draw(found, made.metric, plot)
-    mode = made.study.setting.curves.mode
+    mode = made.study.setting.job.curves.mode
     tell(found, lambda told: study_table.study_view(told, mode, made.notes), json=json)
     if all("impossible" in row for row in found):
         raise typer.Exit(LimitsError.exit_code)
@@ -120,29 +99,30 @@ def progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
-def faults_of(stragglers: float, drops: float, spot: str | None) -> Faults:
-    """Make the faults of the simulated world from options. Raises `UsageError`."""
-    for option, number in (("--stragglers", stragglers), ("--drops", drops)):
+def faults_of(asked: SimulateOptions) -> Faults:
+    """Make the faults of the simulated world. Raises `UsageError`."""
+    for option, number in (("--stragglers", asked.stragglers), ("--drops", asked.drops)):
         if not math.isfinite(number):  # NaN is neither below a range nor above it
             raise UsageError(f"{option}: write a number, not {number}")
-    return Faults(stragglers, drops, _read("--spot", parse_duration, spot) if spot else None)
+    spot = _read("--spot", parse_duration, asked.spot) if asked.spot else None
+    return Faults(asked.stragglers, asked.drops, spot)
 
 
-def make(asked: Asked, spec: Spec | None, home: Path, machine: Machine) -> Made:
+def make(asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine) -> Made:
     """Make the study. Raises `UsageError` that says what is missing or wrong."""
     if spec is None and asked.curves is None:
         raise UsageError("give a SPEC, or --curves FILE with recorded learning curves, or both")
     cluster, profile = _cluster(asked, spec, home, machine)
     profile = _scaled(profile, asked.scaling)
     curves, note = curves_of(asked, spec, profile)
-    limits = limits_of(asked, spec, cluster)
-    target = _target(spec, curves)
+    limits = limits_of(asked, spec.limits if spec else None, cluster)
     if spec:
+        _check_target(spec, curves)
         spec = replace(spec, policy=with_t_min(spec, profile, *limits))
-    smooth = spec.metric.smooth if spec else 1
-    setting = Setting(curves, limits[0], cluster, profile, asked.faults, target, smooth)
+    goal = simulated_goal(spec, curves) if spec else None
+    setting = alone(curves, limits[0], cluster, profile, faults_of(asked), goal)
     params = tuple(_params(name, spec) for name in _names(asked.policies))
-    metric = spec.metric.name if spec else "metric"
+    metric = spec.goal.metric if spec else "metric"
     return Made(
         Study(setting, params, limits, asked.seeds, asked.ideal),
         metric,
@@ -156,9 +136,9 @@ def duration(option: str, text: str) -> float:
 
 
 def _cluster(
-    asked: Asked, spec: Spec | None, home: Path, machine: Machine
+    asked: SimulateOptions, spec: Spec | None, home: Path, machine: Machine
 ) -> tuple[ClusterFacts, Profile]:
-    kind = clusters.simulated(spec)
+    kind = clusters.simulated(of_one(spec) if spec else None)
     profile = profile_for(home, spec, kind.machine_types(machine)) if spec else assumed(rented=True)
     if asked.ideal:
         return ClusterFacts("held", 8, instant=True), profile
@@ -186,12 +166,12 @@ def _scaled(profile: Profile, scaling: str | None) -> Profile:
     return replace(profile, job=replace(profile.job, scaling=found))
 
 
-def curves_of(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves, str]:
+def curves_of(asked: SimulateOptions, spec: Spec | None, profile: Profile) -> tuple[Curves, str]:
     """Return the curves that trials replay, and what they are. Raises `UsageError`."""
     if asked.curves is None:
         assert spec is not None
         space: Space = spec.space
-        curves = synthetic(space, spec.metric.mode, profile.job.report.p50_s)
+        curves = synthetic(space, spec.goal.mode, profile.job.report.p50_s)
         note = "made-up curves: they compare plans, not models (--curves takes recorded ones)"
     else:
         curves, note = load_curves(asked.curves), f"curves of {asked.curves.name}"
@@ -201,22 +181,28 @@ def curves_of(asked: Asked, spec: Spec | None, profile: Profile) -> tuple[Curves
     return curves, note
 
 
-def _target(spec: Spec | None, curves: Curves) -> float | None:
-    """Return the metric at which a run ends. Raises `UsageError` if it is for another mode than the
-    curves have.
-    """
-    target = spec.metric.target if spec else None
-    if spec is not None and target is not None and spec.metric.mode != curves.mode:
+def _check_target(spec: Spec, curves: Curves) -> None:
+    """Raise `UsageError` if the spec's target is for another mode than the curves have."""
+    goal = spec.goal
+    if goal.target is not None and goal.mode != curves.mode:
         raise UsageError(
-            f"metric.target = {target:g} is for mode = {spec.metric.mode!r}, and the curves have "
+            f"metric.target = {goal.target:g} is for mode = {goal.mode!r}, and the curves have "
             f"{curves.mode!r}: leave it out, or give curves of the same metric"
         )
-    return target
 
 
-def limits_of(asked: Asked, spec: Spec | None, cluster: ClusterFacts) -> tuple[Limits, ...]:
-    """Return every pair of limits that is asked for. Raises `UsageError`."""
-    given = spec.limits if spec else SpecLimits(None, None, None, None)
+def simulated_goal(spec: Spec, curves: Curves) -> Goal:
+    """Return the spec's goal as far as curves of one metric can show it."""
+    return msgspec.structs.replace(spec.goal, mode=curves.mode, constraints=())
+
+
+def limits_of(
+    asked: SimulateOptions, own: SpecLimits | None, cluster: ClusterFacts
+) -> tuple[Limits, ...]:
+    """Return every pair of limits that is asked for; `own`: those of the spec. Raises
+    `UsageError`.
+    """
+    given = own or SpecLimits(None, None, None, None)
     if asked.cost is not None:
         given = replace(given, cost_usd=_read("--cost", parse_money, asked.cost))
     deadlines = _list("--deadline", parse_duration, asked.deadline, given.deadline_s)

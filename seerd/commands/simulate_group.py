@@ -7,7 +7,7 @@ other on all GPUs, and a part of the GPUs for each, all the time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,32 +19,27 @@ from rich.text import Text
 
 from seerd.backends.base import Machine
 from seerd.commands.common import tell
-from seerd.commands.simulate import Asked, curves_of, limits_of, progress
+from seerd.commands.options import SimulateOptions
+from seerd.commands.simulate import curves_of, limits_of, progress, simulated_goal
 from seerd.commands.workers import each
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Sharing
+from seerd.planner.profile import Profile
 from seerd.planning.facts import with_t_min
 from seerd.planning.machine import this_machine
 from seerd.planning.planned import plan_for
 from seerd.planning.profiles import profile_for
 from seerd.runs import clusters
 from seerd.shell.home import Home
-from seerd.sim.group import (
-    GroupSetting,
-    JobOutcome,
-    JobSetting,
-    outcomes_of,
-    problem_of_group,
-    world_of_group,
-)
-from seerd.sim.setting import Setting, problem_of, run
-from seerd.spec.group import SHARING, GroupJob, JobGroup
+from seerd.sim.setting import JobOutcome, JobSetting, Outcome, Setting, problem_of, run
+from seerd.spec.experiment import SHARING, Experiment
+from seerd.spec.spec import Spec
 from seerd.telling.tables import plain_table
 
 AFTER, APART = "one by one", "apart"
 
 Json = dict[str, Any]
-Outcomes = dict[str, JobOutcome]
+Outcomes = Mapping[str, JobOutcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +47,10 @@ class Way:
     """One way to run the jobs."""
 
     name: str  # how it is called
-    setting: GroupSetting  # the jobs, with the way in which they share a run
+    setting: Setting  # the jobs, with the way in which they share a run
 
 
-def simulate(asked: Asked, group: JobGroup, home: Home, *, json: bool) -> None:
+def simulate(asked: SimulateOptions, group: Experiment, home: Home, *, json: bool) -> None:
     """Compare ways to run several jobs, and print the comparison. Raises `UsageError`, and
     `LimitsError` if the limits fit nothing.
     """
@@ -77,42 +72,40 @@ def outcomes_by_seed(way: Way, seeds: int) -> list[tuple[Outcomes, bool]]:
     return each(_run, [(way, seed) for seed in range(seeds)], lambda: None)
 
 
-def setting_of(group: JobGroup, asked: Asked, home: Path, machine: Machine) -> GroupSetting:
+def setting_of(group: Experiment, asked: SimulateOptions, home: Path, machine: Machine) -> Setting:
     """Make the setting that all ways have in common. Raises `UsageError`."""
-    kind = clusters.simulated(group.lead)
+    kind = clusters.simulated(group)
     ideal = ClusterFacts("held", 8, instant=True)
     cluster = ideal if asked.ideal else kind.unasked_quote(machine).facts
-    limits, *others = limits_of(asked, group.lead, cluster)
+    limits, *others = limits_of(asked, group.limits, cluster)
     if others:
         raise UsageError("jobs that share a run are simulated with one deadline and one budget")
-    jobs = tuple(_job(one, asked, home, kind.machine_types(machine), limits) for one in group.jobs)
-    return GroupSetting(jobs, limits, cluster, group.sharing)
+    types = kind.machine_types(machine)
+    jobs = tuple(_job(job, asked, home, types, limits) for job in group.jobs)
+    return Setting(jobs, limits, cluster, sharing=group.sharing)
 
 
 def _job(
-    job: GroupJob, asked: Asked, home: Path, types: tuple[str, ...], limits: Limits
+    job: Spec, asked: SimulateOptions, home: Path, types: tuple[str, ...], limits: Limits
 ) -> JobSetting:
-    profile = profile_for(home, job.spec, types)
-    curves, _ = curves_of(replace(asked, curves=job.curves or asked.curves), job.spec, profile)
-    own = job.spec.limits
+    profile, own = profile_for(home, job, types), job.limits
+    curves, _ = curves_of(replace(asked, curves=job.curves or asked.curves), job, profile)
     return JobSetting(
+        curves,
+        profile,
+        simulated_goal(job, curves),
         id=job.id,
-        curves=curves,
-        params=with_t_min(job.spec, profile, limits),
-        profile=profile,
+        params=with_t_min(job, profile, limits),
         limits=Limits(
             min(own.deadline_s or math.inf, limits.deadline_s),
             min(own.budget_gpu_s or math.inf, limits.budget_gpu_s),
             own.max_gpus,
         ),
         weight=job.weight,
-        target=job.spec.metric.target,
-        smooth=job.spec.metric.smooth,
-        metric=job.spec.metric.name,
     )
 
 
-def _sharings(asked: Asked, group: JobGroup) -> Sequence[Sharing]:
+def _sharings(asked: SimulateOptions, group: Experiment) -> Sequence[Sharing]:
     if asked.policies is None:
         return [group.sharing]
     names = SHARING if asked.policies == "all" else asked.policies.split(",")
@@ -137,24 +130,24 @@ def _run(task: tuple[Way, int]) -> tuple[Outcomes, bool]:
     return {name: one for name, one, _ in alone}, all(kept for _, _, kept in alone)
 
 
-def _together(setting: GroupSetting, seed: int) -> tuple[Outcomes, bool]:
-    cluster, profiles = setting.cluster, [job.profile for job in setting.jobs]
-    slowest = max(profiles, key=lambda profile: profile.job.start.p50_s)
-    planned = plan_for(problem_of_group(setting), cluster, slowest, ideal=cluster.instant)
-    world = world_of_group(setting, planned.problem, seed)
-    if isinstance(world, Impossible):
-        raise LimitsError(world.reason, world.min_deadline_s, world.min_budget_gpu_s)
-    state = world.run()
-    minimum_s = cluster.minimum_s
-    billed = world.fleet.billed_gpu_s(minimum_s) if cluster.per_instance else world.fleet.held_gpu_s
-    ended_s = state.now if world.published_at is None else world.published_at
-    allowed = setting.limits.gpu_s(cluster.usd_per_gpu_h)
-    kept = ended_s <= setting.limits.deadline_s + 1e-6 and billed <= allowed * (1 + 1e-9) + 1e-6
-    return outcomes_of(setting, state), kept
+def _together(setting: Setting, seed: int) -> tuple[Outcomes, bool]:
+    slowest = max((job.profile for job in setting.jobs), key=lambda each: each.job.start.p50_s)
+    outcome = _outcome(setting, slowest, seed)
+    return outcome.jobs, outcome.within_deadline and outcome.within_budget
+
+
+def _outcome(setting: Setting, profile: Profile, seed: int) -> Outcome:
+    """Plan and simulate one run. Raises `LimitsError`."""
+    cluster = setting.cluster
+    planned = plan_for(problem_of(setting), cluster, profile, ideal=cluster.instant)
+    outcome = run(setting, planned.problem, seed)
+    if isinstance(outcome, Impossible):
+        raise LimitsError(outcome.reason, outcome.min_deadline_s, outcome.min_budget_gpu_s)
+    return outcome
 
 
 def _alone(
-    setting: GroupSetting, job: JobSetting, seed: int, *, after: bool, jobs: int
+    setting: Setting, job: JobSetting, seed: int, *, after: bool, jobs: int
 ) -> tuple[str, JobOutcome, bool]:
     whole, cluster = setting.limits, setting.cluster
     most = whole.max_gpus or cluster.gpus_per_instance
@@ -164,13 +157,10 @@ def _alone(
     )
     if not cluster.per_instance and not after:
         cluster = replace(cluster, gpus_per_instance=min(gpus, cluster.gpus_per_instance))
-    own = Setting(job.curves, limits, cluster, job.profile, target=job.target, smooth=job.smooth)
-    planned = plan_for(problem_of(own, job.params), cluster, job.profile, ideal=cluster.instant)
-    found = run(own, planned.problem, seed)
-    if isinstance(found, Impossible):
-        raise LimitsError(found.reason, found.min_deadline_s, found.min_budget_gpu_s)
-    outcome = JobOutcome(found.metric, found.regret, found.gpu_s, found.trials)
-    return job.id, outcome, found.within_deadline and found.within_budget
+    own = replace(setting.alone(job), limits=limits, cluster=cluster)
+    outcome = _outcome(own, job.profile, seed)
+    came_to = JobOutcome(outcome.metric, outcome.regret, outcome.gpu_s, outcome.trials)
+    return job.id, came_to, outcome.within_deadline and outcome.within_budget
 
 
 def _row(way: Way, found: Sequence[tuple[Outcomes, bool]]) -> Json:
@@ -196,7 +186,7 @@ def _of_job(found: Sequence[JobOutcome]) -> Json:
     }
 
 
-def _view(rows: Sequence[Json], group: JobGroup) -> RenderableType:
+def _view(rows: Sequence[Json], group: Experiment) -> RenderableType:
     table = plain_table("", *(f">{row['sharing']}" for row in rows))
     for line in _lines(rows, [job.id for job in group.jobs]):
         table.add_row(*line)

@@ -83,7 +83,7 @@ def _cell(study: Study, limits: Limits, params: PolicyParams) -> Cell:
     setting = replace(study.setting, limits=limits)
     problem = problem_of(setting, params)
     try:
-        planned = plan_for(problem, setting.cluster, setting.profile, ideal=study.ideal)
+        planned = plan_for(problem, setting.cluster, setting.job.profile, ideal=study.ideal)
     except LimitsError as error:
         return Cell(
             params, limits, Impossible(error.reason, error.min_deadline_s, error.min_budget_gpu_s)

@@ -15,6 +15,7 @@ from pathlib import Path
 import typer
 
 from seerd.commands.common import tell
+from seerd.commands.options import Consent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.errors import BusyError, JournalError, UsageError
@@ -32,15 +33,6 @@ QUIET_S = 300.0
 """If nobody has written a run's journal for this many seconds and no process runs it, none of its
 agents is there any more: leases end after 60 s, and saving takes at most 150 s more.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Consent:
-    """How the person agrees."""
-
-    dry_run: bool  # only say what would be removed
-    yes: bool  # the person has agreed already
-    json: bool  # print the result as JSON
 
 
 @dataclass(frozen=True, slots=True)

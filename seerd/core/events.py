@@ -46,8 +46,8 @@ NO_OUTLINE = Outline((), (), 0.0)
 """Stands for the outline of a run that is not planned yet."""
 
 
-class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What trials are compared by, and when they are good enough."""
+class Goal(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What trials are compared by, and when they are good enough: `[metric]` of the spec."""
 
     metric: str  # name of the metric
     mode: Mode  # whether more or less of it is better
@@ -56,6 +56,11 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
     smooth: int = 1
     # what must hold of other metrics for a model to be the best
     constraints: tuple[MetricConstraint, ...] = ()
+
+
+class Objective(Goal, frozen=True, kw_only=True, omit_defaults=True):
+    """A goal, and how a script that does not import seerd reports and saves."""
+
     # of a script that does not import seerd: metric -> pattern that finds it in what the script
     # prints; empty: the script imports seerd
     patterns: dict[str, str] = {}

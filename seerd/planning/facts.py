@@ -1,18 +1,18 @@
-"""From a spec and what its cluster offers to what the core is told: limits, cluster, problem.
+"""From an experiment and what its cluster offers to what is planned with: limits and problem.
 
 The one rule: only pure functions; what a machine or a cloud offers is an argument.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import replace
 
-from seerd.backends.base import Quote
 from seerd.errors import UsageError
-from seerd.planner.model import ClusterFacts, Limits, Outline, PolicyParams, Problem
+from seerd.planner.model import ClusterFacts, Limits, PlannedJob, PolicyParams, Problem
 from seerd.planner.profile import Profile
+from seerd.planner.space import Space
+from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec, SpecLimits
 
 HOUR_S = 3600.0
@@ -30,41 +30,16 @@ P_MAX_UNUSED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Intended:
-    """What a run begins with."""
-
-    problem: Problem  # what the policy plans with
-    outline: Outline  # the whole run as the policy would have it
-    cluster: ClusterFacts  # what machines can be had, and how they are billed
-    # what the person wanted minimised
-    minimize: Literal["cost", "time"] | None = field(default=None, kw_only=True)
-    # whether it was planned as published, whatever is billed
-    ideal: bool = field(default=False, kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where planning happens."""
-
-    home: Path  # the folder of all runs
-    machine_types: tuple[str, ...]  # what the spec runs on, as in profiles, preferred first
-    quote: Quote  # what the cluster offers
-
-
 def problem_of(
     spec: Spec, cluster: ClusterFacts, profile: Profile, notes: tuple[str, ...] = ()
 ) -> Problem:
-    """Make what the policy plans with, before the cloud's costs are set aside.
+    """Make what the policy of one job plans with, before the cloud's costs are set aside.
 
-    `notes`: what a person should know of it. Raises `UsageError` if a limit is missing.
+    notes  what the user should know of it
+
+    Raises `UsageError` if a limit is missing.
     """
-    limits = Limits(
-        deadline_s=needed(spec.limits.deadline_s, "--deadline"),
-        budget_gpu_s=needed(budget_of(spec.limits, cluster), "--budget"),
-        max_gpus=most_gpus(spec.limits.max_gpus, cluster),
-        cost_usd=spec.limits.cost_usd,
-    )
+    limits = limits_of(spec.limits, cluster)
     params, saves = with_t_min(spec, profile, limits), spec.train.saves
     begins_anew = not saves or spec.loads_nothing()
     is_wider = params.p_max is not None and params.p_max > params.p_min
@@ -86,6 +61,50 @@ def problem_of(
     )
 
 
+def shared_problem(
+    experiment: Experiment,
+    cluster: ClusterFacts,
+    profiles: Sequence[Profile],
+    notes: tuple[str, ...] = (),
+) -> Problem:
+    """Make what the shares of several jobs are planned with, before the cloud's costs are set
+    aside.
+
+    profiles  how long things take, for each job
+    notes     what the user should know of it
+
+    Raises `UsageError` if a limit is missing.
+    """
+    limits = limits_of(experiment.limits, cluster)
+    jobs = tuple(
+        planned_job(job, limits, cluster, profile)
+        for job, profile in zip(experiment.jobs, profiles, strict=True)
+    )
+    least_s = min(job.problem.params.t_min_s for job in jobs)
+    return Problem(
+        limits,
+        Space(),
+        PolicyParams(name="jobs", t_min_s=least_s, seed=experiment.jobs[0].policy.seed),
+        gpus_per_instance=cluster.gpus_per_instance,
+        adjusted=(*notes, *(f"{job.id}: {text}" for job in jobs for text in job.problem.adjusted)),
+        jobs=jobs,
+        sharing=experiment.sharing,
+    )
+
+
+def planned_job(job: Spec, run: Limits, cluster: ClusterFacts, profile: Profile) -> PlannedJob:
+    """Make what the policy of a shared run knows of a job. `run`: the limits of the run."""
+    own = job.limits
+    within = SpecLimits(
+        min(own.deadline_s or run.deadline_s, run.deadline_s),
+        min(own.budget_gpu_s or run.budget_gpu_s, run.budget_gpu_s),
+        None,
+        own.max_gpus,
+    )
+    problem = problem_of(replace(job, limits=within), cluster, profile)
+    return PlannedJob(job.id, problem, job.goal.mode, job.goal.metric, job.weight)
+
+
 def with_t_min(spec: Spec, profile: Profile, *limits: Limits) -> PolicyParams:
     """Return the `[policy]` table with `t_min` as measured, unless it is given or nothing was
     measured: a start and two reports on `p_min` GPUs, if the tightest of these limits allow that.
@@ -101,12 +120,12 @@ def with_t_min(spec: Spec, profile: Profile, *limits: Limits) -> PolicyParams:
 
 def target_notes(spec: Spec) -> tuple[str, ...]:
     """Say when the run ends before its limits, if it has a target; nothing if it has none."""
-    metric = spec.metric
-    if metric.target is None:
+    goal = spec.goal
+    if goal.target is None:
         return ()
-    bound = "at least" if metric.mode == "max" else "at most"
-    mean = f" (mean of the last {metric.smooth} reports)" if metric.smooth > 1 else ""
-    wanted = f"{metric.name}{mean} {bound} {metric.target:.6g}"
+    bound = "at least" if goal.mode == "max" else "at most"
+    mean = f" (mean of the last {goal.smooth} reports)" if goal.smooth > 1 else ""
+    wanted = f"{goal.metric}{mean} {bound} {goal.target:.6g}"
     what = "a model is saved with" if spec.train.saves else "a trial reports"
     return (f"the run ends as soon as {what} {wanted}",)
 
@@ -139,8 +158,19 @@ def budget_of(limits: SpecLimits, cluster: ClusterFacts) -> float | None:
     return limits.budget_gpu_s
 
 
-def needed(value: float | None, option: str) -> float:
-    """Return a limit that is given. Raises `UsageError` if it is missing."""
+def limits_of(limits: SpecLimits, cluster: ClusterFacts) -> Limits:
+    """Complete the limits of the spec with those of the cluster. Raises `UsageError` if one is
+    missing.
+    """
+    return Limits(
+        deadline_s=_needed(limits.deadline_s, "--deadline"),
+        budget_gpu_s=_needed(budget_of(limits, cluster), "--budget"),
+        max_gpus=most_gpus(limits.max_gpus, cluster),
+        cost_usd=limits.cost_usd,
+    )
+
+
+def _needed(value: float | None, option: str) -> float:
     if value is None:
         raise UsageError(f"give {option}, or put it into [limits] of the spec")
     return value

@@ -32,7 +32,6 @@ from seerd.planner.policy import POLICIES, outline_of, plan_of
 from seerd.planner.profile import Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
-from seerd.planning.facts import Intended
 from seerd.units import count
 
 BOOT_SHARE = 0.1
@@ -45,9 +44,12 @@ MORE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Planned(Intended):
+class Planned:
     """A plan, and what it is expected to take."""
 
+    problem: Problem  # what the policy plans with
+    outline: Outline  # the whole run as the policy would have it
+    cluster: ClusterFacts  # what machines can be had, and how they are billed
     forecast: Forecast  # time, GPU time and money that it will take
     # what may surprise the person, one sentence each, the most important first
     warnings: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
-"""The plan for a spec: its cluster, what was measured of its script, and the policy's plan for
-both.
+"""The plan for an experiment: its cluster, what was measured of its scripts, and the policy's plan
+for both.
 """
 
 from __future__ import annotations
@@ -7,59 +7,63 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from seerd.backends.base import Quote
 from seerd.errors import UsageError
 from seerd.planner.model import ClusterFacts, Impossible
 from seerd.planner.profile import Profile
-from seerd.planning.facts import Place, problem_of
-from seerd.planning.groups import group_problem
+from seerd.planning.elastic import elastic_plan
+from seerd.planning.facts import problem_of, shared_problem
 from seerd.planning.planned import Planned, others, plan_for
 from seerd.planning.profiles import profile_for
-from seerd.spec.group import JobGroup
-from seerd.spec.spec import Spec
+from seerd.shell.home import Home
+from seerd.spec.experiment import Experiment
 
 
-def of_spec(
-    spec: Spec,
-    place: Place,
+def plan_of(
+    experiment: Experiment,
+    home: Home,
+    quote: Quote,
     *,
     ideal: bool = False,
     minimize: Literal["cost", "time"] | None = None,
 ) -> Planned:
-    """Plan what `seerd run` would start.
+    """Plan what `seerd run` would start. `quote`: what the cluster offers.
 
     Raises `UsageError` for what cannot be planned, and `LimitsError` if the limits fit nothing.
     """
-    cluster, profile = _setting(spec, place)
+    job = experiment.jobs[0]
+    profiles = [profile_for(home.path, job, quote.machine_types) for job in experiment.jobs]
+    slowest = max(profiles, key=lambda profile: profile.job.start.p50_s)
+    cluster = _booting(quote.facts, slowest)
+    if experiment.is_shared:
+        problem = shared_problem(experiment, cluster, profiles, quote.notes)
+        return plan_for(problem, cluster, slowest)
     if minimize is not None:
-        from seerd.planning.elastic import elastic_plan
-
         if ideal:
             raise UsageError(
                 "--minimize plans with what a cloud takes; --ideal is for the policies as published"
             )
-        return elastic_plan(spec, cluster, profile, minimize)
-    notes = (*place.quote.notes, *filter(None, [profile.note]))
-    return plan_for(problem_of(spec, cluster, profile, notes), cluster, profile, ideal=ideal)
+        return elastic_plan(job, cluster, slowest, minimize)
+    notes = (*quote.notes, *filter(None, [slowest.note]))
+    return plan_for(problem_of(job, cluster, slowest, notes), cluster, slowest, ideal=ideal)
 
 
-def of_group(group: JobGroup, place: Place) -> Planned:
-    """Plan what `seerd run` would start of a group. Raises what `of_spec` raises."""
-    settings = [_setting(job.spec, place) for job in group.jobs]
-    profiles = [profile for _, profile in settings]
-    cluster, slowest = max(settings, key=lambda one: one[1].job.start.p50_s)
-    problem = group_problem(group, cluster, profiles, place.quote.notes)
-    return plan_for(problem, cluster, slowest)
+def others_of(
+    experiment: Experiment, home: Home, quote: Quote, *, ideal: bool
+) -> dict[str, Planned | Impossible]:
+    """Plan for the same limits with each other policy; where several jobs share the run, with
+    none.
+    """
+    if experiment.is_shared:
+        return {}
+    job = experiment.jobs[0]
+    profile = profile_for(home.path, job, quote.machine_types)
+    cluster = _booting(quote.facts, profile)
+    return others(problem_of(job, cluster, profile), cluster, profile, ideal=ideal)
 
 
-def others_of(spec: Spec, place: Place, *, ideal: bool) -> dict[str, Planned | Impossible]:
-    """Plan for the same limits with each other policy."""
-    cluster, profile = _setting(spec, place)
-    return others(problem_of(spec, cluster, profile), cluster, profile, ideal=ideal)
-
-
-def _setting(spec: Spec, place: Place) -> tuple[ClusterFacts, Profile]:
-    profile = profile_for(place.home, spec, place.machine_types)
-    cluster = place.quote.facts
-    if cluster.per_instance:
-        cluster = replace(cluster, boot_s=profile.cloud.pending.p50_s + profile.cloud.boot.p50_s)
-    return cluster, profile
+def _booting(cluster: ClusterFacts, profile: Profile) -> ClusterFacts:
+    """Return the cluster with the time that its instances take to boot, if it has any to rent."""
+    if not cluster.per_instance:
+        return cluster
+    return replace(cluster, boot_s=profile.cloud.pending.p50_s + profile.cloud.boot.p50_s)

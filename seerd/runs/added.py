@@ -50,8 +50,10 @@ def data(folder: RunFolder, jobs: Iterable[str]) -> list[Data]:
 
 
 def below(job: str, data: Sequence[Data]) -> tuple[Data, ...]:
-    """Return the data of one of the jobs that share a run as it goes into their common folder."""
-    return tuple(replace(one, to=f"{job}/{one.to}") for one in data)
+    """Return a job's data with its place in the common folder of the jobs that share a run; the
+    only job, which has an empty id, has that folder for itself.
+    """
+    return tuple(replace(one, to=f"{job}/{one.to}" if job else one.to) for one in data)
 
 
 def _read(folder: RunFolder, job: str, kind: type[K]) -> K:

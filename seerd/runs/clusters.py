@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from seerd.backends.backend import Backend, by_name
+from seerd.backends.base import Quote
+from seerd.core.events import RunFacts
 from seerd.errors import UsageError
 from seerd.planner.stages import instances_for
-from seerd.planning.facts import Intended, Place
 from seerd.planning.machine import this_machine
 from seerd.registry import BACKENDS, RENTED
 from seerd.shell.home import Home
 from seerd.shell.source_copy import CopyTerms, Say, links_out
 from seerd.spec.clusters import CLUSTERS
+from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec
 
 
-def of(spec: Spec) -> Backend[Any]:
-    """Return the spec's backend."""
-    return by_name(spec.cluster.provider)(spec.cluster)
+def of(asked: Spec | Experiment) -> Backend[Any]:
+    """Return the backend that is asked for."""
+    return by_name(asked.cluster.provider)(asked.cluster)
 
 
 def rented(spec: Spec | None) -> Backend[Any]:
@@ -28,11 +31,11 @@ def rented(spec: Spec | None) -> Backend[Any]:
     return by_name(RENTED)(CLUSTERS[RENTED]())
 
 
-def simulated(spec: Spec | None) -> Backend[Any]:
-    """Return the backend that is simulated: the spec's; the papers' instances where none are
-    named.
+def simulated(asked: Experiment | None) -> Backend[Any]:
+    """Return the backend that is simulated: the one that is asked for; the papers' instances where
+    none are named.
     """
-    return (of(spec) if spec else rented(None)).for_simulation()
+    return (of(asked) if asked else rented(None)).for_simulation()
 
 
 def with_command(spec: Spec, command: str) -> Backend[Any]:
@@ -55,28 +58,27 @@ def check_source(spec: Spec, home: Home, say: Say) -> None:
     links_out(spec.train.source, home.path, terms)
 
 
-def check_quota(spec: Spec, intended: Intended) -> None:
+def check_quota(experiment: Experiment, facts: RunFacts) -> None:
     """Check that the cloud allows the plan's peak. Raises `CloudError` if it does not."""
-    size = intended.cluster.gpus_per_instance
-    peak = max(instances_for(stage.groups, size) for stage in intended.outline.stages)
-    of(spec).check_quota(peak, size)
+    size = facts.cluster.gpus_per_instance
+    peak = max(instances_for(stage.groups, size) for stage in facts.outline.stages)
+    of(experiment).check_quota(peak, size)
 
 
-def place_of(spec: Spec, home: Home, *, unbounded: bool = False) -> Place:
-    """Return where a plan is made, without asking a cloud.
+def unasked_quote(asked: Spec | Experiment, *, unbounded: bool = False) -> Quote:
+    """Return what the backend offers, without asking a cloud.
 
     unbounded  as if this machine had as many GPUs as the plan likes
     """
-    backend, machine = of(spec), this_machine()
-    quote = backend.unasked_quote(None if unbounded else machine)
-    return Place(home.path, backend.machine_types(machine), quote)
+    backend, machine = of(asked), this_machine()
+    offer = backend.unasked_quote(None if unbounded else machine)
+    return replace(offer, machine_types=backend.machine_types(machine))
 
 
-def quoted(spec: Spec, home: Home) -> Place:
-    """Return where a run may begin, after asking its cloud.
-
-    Raises `UsageError` for what cannot be run, `CloudError` for what the cloud refuses.
+def quote(asked: Spec | Experiment, home: Home) -> Quote:
+    """Return what the backend offers, after asking its cloud. Raises `CloudError` for what the
+    cloud refuses.
     """
-    backend, machine = of(spec), this_machine()
-    backend.check(spec)
-    return Place(home.path, backend.machine_types(machine), backend.quote(machine, home.path))
+    backend, machine = of(asked), this_machine()
+    offer = backend.quote(machine, home.path)
+    return replace(offer, machine_types=backend.machine_types(machine))

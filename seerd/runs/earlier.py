@@ -29,7 +29,7 @@ def informed(spec: Spec, home: Home) -> Spec:
     if not spec.like:
         return spec
     runs = [_learned(spec, home.find(name)) for name in spec.like]
-    return replace(spec, policy=taken_up(spec.policy, runs, spec.metric.mode))
+    return replace(spec, policy=taken_up(spec.policy, runs, spec.goal.mode))
 
 
 def alike(spec: Spec, home: Home) -> list[str]:
@@ -39,8 +39,8 @@ def alike(spec: Spec, home: Home) -> list[str]:
         facts = _facts(folder)
         if facts is not None and (facts.name, facts.metric, facts.mode, facts.problem.space) == (
             spec.name,
-            spec.metric.name,
-            spec.metric.mode,
+            spec.goal.metric,
+            spec.goal.mode,
             spec.space,
         ):
             found.append(folder.run)
@@ -50,10 +50,10 @@ def alike(spec: Spec, home: Home) -> list[str]:
 def _learned(spec: Spec, folder: RunFolder) -> tuple[EarlierTrial, ...]:
     state = read(folder)
     metric = state.facts.metric, state.facts.mode
-    if metric != (spec.metric.name, spec.metric.mode):
+    if metric != (spec.goal.metric, spec.goal.mode):
         raise UsageError(
             f"--like {folder.run}: its metric is {metric[0]} ({metric[1]}), and that of this spec "
-            f"{spec.metric.name} ({spec.metric.mode}): nothing can be learned from it"
+            f"{spec.goal.metric} ({spec.goal.mode}): nothing can be learned from it"
         )
     found = learned(spec.space, state)
     if not found:

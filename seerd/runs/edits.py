@@ -34,9 +34,9 @@ class MadeFrom(msgspec.Struct, frozen=True):
     data: dict[str, str]  # file that trials read where it is -> checksum, or size and time
 
 
-def keep(folder: RunFolder, spec: Spec, job: str = "") -> None:
+def keep(folder: RunFolder, spec: Spec) -> None:
     """Keep what a job is made from, whose source has just been copied. Raises `OSError`."""
-    copy = folder.source / job
+    copy = folder.source / spec.id
     paths = [Path(top, name) for top, below, names in os.walk(copy) for name in [*below, *names]]
     texts = [text.rpartition("=")[2] for text in spec.train.args]
     named = [Path(text) for text in texts if text.startswith("/")]
@@ -50,7 +50,7 @@ def keep(folder: RunFolder, spec: Spec, job: str = "") -> None:
         specs={} if spec.file is None else _signs(spec.file),
         data={file: sign for path in outside for file, sign in _signs(path).items()},
     )
-    folder.made_from(job).write_bytes(msgspec.json.encode(made))
+    folder.made_from(spec.id).write_bytes(msgspec.json.encode(made))
 
 
 def note(folder: RunFolder) -> str | None:

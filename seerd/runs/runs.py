@@ -10,23 +10,23 @@ import contextlib
 import resource
 import subprocess
 import time
-from collections.abc import Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from seerd.backends.backend import MARGIN_S
 from seerd.backends.base import Leftovers, Quote
 from seerd.backends.bundle import build_agent
 from seerd.clock import wall
 from seerd.core.closing import closing_s, shortest_s
-from seerd.core.events import RunFacts, RunStarted
+from seerd.core.events import JobFacts, Objective, RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
-from seerd.planning.facts import Intended
-from seerd.planning.groups import job_facts
 from seerd.runs import clusters, edits, unstored, wiring
 from seerd.runs.reading import replay
 from seerd.shell.daemon import Daemon, Watcher
@@ -34,9 +34,12 @@ from seerd.shell.home import Home, RunFolder
 from seerd.shell.journal import Journal
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.source_copy import CopyTerms, Say, copy_source
-from seerd.spec.group import GroupJob
+from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec
 from seerd.units import format_duration
+
+if TYPE_CHECKING:
+    from seerd.planning.planned import Planned  # numpy, which a run needs no more
 
 COPY_SHARE = 1 / 6
 """Copying the source takes at most this share of the time until the run must close."""
@@ -66,39 +69,38 @@ class Ended:
 
 
 def create(
-    spec: Spec,
-    intended: Intended,
+    experiment: Experiment,
+    facts: RunFacts,
     home: Home,
-    origin: float,
     quote: Quote,
-    jobs: Sequence[GroupJob] = (),
+    origin: float,
     say: Say = lambda line: None,
 ) -> tuple[RunFolder, State]:
     """Make a new run's folder, ready to begin; if that fails, no folder is left.
 
+    facts   what was decided about the run, by `facts_of`
+    quote   what its cluster offers
     origin  when the run began, wall clock, seconds since 1970
-    quote   what its cluster offers; `clusters.quoted` has checked that all can be run
-    jobs    the jobs that share the run, of which the spec is what they share; empty: it is one job
-    say     prints one line for the person
+    say     prints one line for the user
 
     Raises `LimitsError` if the deadline leaves too little time to copy the source, and `UsageError`
     if too few files may be opened.
     """
     _raise_files()
-    folder = home.new(spec.name)
+    folder = home.new(experiment.name)
     try:
-        deadline_s = intended.problem.limits.deadline_s
-        closes_s = origin + deadline_s - closing_s(deadline_s, 0.0, intended.cluster)
-        most_s, elsewhere = _most_s(closes_s - wall(), deadline_s), clusters.of(spec).elsewhere
-        terms = CopyTerms(say, most_s, deadline_s, elsewhere, spec.train.follow)
-        _copy(folder, spec, jobs, terms)
-        facts = facts_of(spec, folder.run, intended, jobs)
-        until = origin + facts.problem.limits.deadline_s + MARGIN_S
-        sizes, specs = intended.outline.allocations, {job.id: job.spec for job in jobs}
-        setup = wiring.setup_of(spec, folder, sizes, quote, until, specs)
-        wiring.save(setup, folder)
+        deadline_s = facts.problem.limits.deadline_s
+        closes_s = origin + deadline_s - closing_s(deadline_s, 0.0, facts.cluster)
+        ends = time.monotonic() + _most_s(closes_s - wall(), deadline_s)
+        folder.spec.write_text(experiment.text)
+        elsewhere = clusters.of(experiment).elsewhere
+        for job in experiment.jobs:
+            copy_job(folder, job, CopyTerms(say, ends - time.monotonic(), deadline_s, elsewhere))
+        build_agent(folder.agent)
+        sizes, until = facts.outline.allocations, origin + deadline_s + MARGIN_S
+        wiring.save(wiring.setup_of(experiment, folder, sizes, quote, until), folder)
         with Journal.create(folder.journal, origin):
-            return folder, new_state(facts)
+            return folder, new_state(msgspec.structs.replace(facts, run=folder.run))
     except BaseException:
         _discard(folder)
         raise
@@ -126,51 +128,57 @@ def _most_s(left_s: float, deadline_s: float) -> float:
     return max(COPY_S, min(left_s * COPY_SHARE, left_s - shortest_s(deadline_s) - START_S))
 
 
-def _copy(folder: RunFolder, spec: Spec, jobs: Sequence[GroupJob], terms: CopyTerms) -> None:
-    """Put into the run's folder what it is made from."""
-    folder.spec.write_text(spec.text)
-    ends = time.monotonic() + terms.most_s
-    if not jobs:
-        copy_source(spec.train.source, folder.source, spec.exported(), terms)
-        edits.keep(folder, spec)
-    for job in jobs:
-        copy_job(folder, job, replace(terms, most_s=ends - time.monotonic()))
-    build_agent(folder.agent)
-
-
-def copy_job(folder: RunFolder, job: GroupJob, terms: CopyTerms) -> None:
-    """Copy the source and the spec of one of the jobs that share a run into the run's folder.
+def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> None:
+    """Copy a job's source into the run's folder, and its spec if it shares the run.
 
     Raises what `copy_source` raises, and `OSError`.
     """
-    folder.specs.mkdir(exist_ok=True)
-    (folder.specs / f"{job.id}.toml").write_text(job.spec.text)
-    folder.source.mkdir(exist_ok=True)
-    without = {*job.spec.exported(), folder.path.parent.resolve()}
-    train = job.spec.train
-    terms = replace(terms, follow=train.follow)
-    copy_source(train.source, folder.source / job.id, without, terms)
-    edits.keep(folder, job.spec, job.id)
+    if job.id:
+        folder.specs.mkdir(exist_ok=True)
+        (folder.specs / f"{job.id}.toml").write_text(job.text)
+        folder.source.mkdir(exist_ok=True)
+    without = {*job.exported(), folder.path.parent.resolve()}
+    terms = replace(terms, follow=job.train.follow)
+    copy_source(job.train.source, folder.source / job.id, without, terms)
+    edits.keep(folder, job)
 
 
-def facts_of(spec: Spec, run: str, intended: Intended, jobs: Sequence[GroupJob] = ()) -> RunFacts:
-    """Collect what the journal of a run begins with."""
+def facts_of(
+    experiment: Experiment,
+    planned: Planned,
+    *,
+    ideal: bool = False,
+    minimize: Literal["cost", "time"] | None = None,
+) -> RunFacts:
+    """Collect what is decided about a run before it begins; its id follows when it is made.
+
+    ideal     whether it was planned as published, whatever is billed
+    minimize  what its plan minimises
+    """
+    jobs = [job_facts(job) for job in experiment.jobs]
+    objective = {name: getattr(jobs[0], name) for name in Objective.__struct_fields__}
     return RunFacts(
-        run=run,
-        name=spec.name,
-        metric=spec.metric.name,
-        mode=spec.metric.mode,
-        target=spec.metric.target,
-        smooth=spec.metric.smooth,
-        constraints=spec.metric.constraints,
-        patterns={} if spec.train.observed is None else spec.train.observed.report,
-        saves_to="" if spec.train.observed is None else spec.train.observed.checkpoint,
-        problem=intended.problem,
-        cluster=intended.cluster,
-        outline=intended.outline,
-        jobs=tuple(job_facts(job) for job in jobs),
-        minimize=intended.minimize,
-        ideal=intended.ideal,
+        run="",
+        name=experiment.name,
+        **objective,
+        problem=planned.problem,
+        cluster=planned.cluster,
+        outline=planned.outline,
+        jobs=tuple(jobs) if experiment.is_shared else (),
+        minimize=minimize,
+        ideal=ideal,
+    )
+
+
+def job_facts(job: Spec) -> JobFacts:
+    """Collect what is decided about a job."""
+    observed = job.train.observed
+    return JobFacts(
+        id=job.id,
+        owner=job.owner,
+        **msgspec.structs.asdict(job.goal),
+        patterns={} if observed is None else observed.report,
+        saves_to="" if observed is None else observed.checkpoint,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seerd.agent import transfer
-from seerd.agent.manifest import CheckpointError, Goal, Manifest
+from seerd.agent.manifest import CheckpointError, Comparison, Manifest
 from seerd.core.events import Checkpoint
 from seerd.core.incumbent import chosen, sign_of
 from seerd.core.metrics import as_it_counts, violated_by
@@ -59,7 +59,7 @@ def store(folder: RunFolder, state: State, better: Better) -> tuple[Checkpoint, 
         goal = state.facts.goal_of(saved.trial)
         to = Path(wiring.load(folder).store) / saved.trial
         try:
-            transfer.store(local, to, saved.name, Goal(goal.metric, goal.mode))
+            transfer.store(local, to, saved.name, Comparison(goal.metric, goal.mode))
         except CheckpointError as error:
             raise StoreError(
                 f"the better model of {saved.trial} still cannot be stored: {error}; make room, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -31,6 +31,7 @@ from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.source_copy import outputs
 from seerd.spec import project_paths
+from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec
 from seerd.spec.values import Data
 from seerd.stores.base import DataStore, Store
@@ -58,54 +59,45 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 def setup_of(
-    spec: Spec,
-    folder: RunFolder,
-    allocations: list[int],
-    quote: Quote,
-    until: float,
-    jobs: Mapping[str, Spec] | None = None,
+    experiment: Experiment, folder: RunFolder, allocations: list[int], quote: Quote, until: float
 ) -> Setup:
     """Collect what is kept of a new run beside its journal.
 
     allocations  numbers of GPUs that trials may get
-    quote        what its cluster offers
+    quote        what its backend offers
     until        when its URLs and instances end at the latest, wall clock, seconds since 1970
-    jobs         id -> spec of each job that shares the run; None: it is one job
     """
-    store, kind = _store_of(spec, folder), clusters.of(spec)
-    several, source = jobs or {}, kind.source(folder)
-    shared = [one for name, its in several.items() for one in added.below(name, its.train.data)]
+    store, kind = _store_of(experiment.cluster.store, folder), clusters.of(experiment)
+    source = kind.source(folder)
     common: dict[str, Any] = {
         "store": by_address(store).address,
         "allocations": allocations,
         "threads": quote.threads,
     }
-    starts = {
-        name: replace(
-            started_as(its, kind),
+    starts = tuple(
+        replace(
+            started_as(job, kind),
             **common,
-            source=f"{source}/{name}",
-            id=name,
-            own=outputs(folder.source / name, its.train.script),
+            source=f"{source}/{job.id}" if job.id else source,
+            id=job.id,
+            own=outputs(folder.source / job.id, job.train.script),
         )
-        for name, its in several.items()
-    }
+        for job in experiment.jobs
+    )
+    # Of a run's name and folder the run's own count, and of the rest those of its first job.
+    first = replace(experiment.jobs[0], name=experiment.name, folder=experiment.folder)
+    shared = replace(started_as(first, kind), **common, source=source)
     return Setup(
-        job=replace(
-            started_as(spec, kind),
-            **common,
-            source=source,
-            own=[] if several else outputs(folder.source, spec.train.script),
-        ),
+        job=shared if experiment.is_shared else starts[0],
         store=store,
         until=until,
-        kind=spec.cluster.provider,
-        where=kind.kept(spec, folder, quote, until),
-        data=tuple(shared if several else spec.train.data),
-        on_end=spec.on_end,
-        spec_folder=str(spec.folder.resolve()),
-        export=spec.export,
-        jobs=tuple(starts.values()),
+        kind=experiment.cluster.provider,
+        where=kind.kept(first, folder, quote, until),
+        data=tuple(one for job in experiment.jobs for one in added.below(job.id, job.train.data)),
+        on_end=experiment.on_end,
+        spec_folder=str(experiment.folder.resolve()),
+        export=experiment.export,
+        jobs=starts if experiment.is_shared else (),
     )
 
 
@@ -126,14 +118,14 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
         env={**train.env, **({} if path is None else {"PYTHONPATH": path})},
         setup=list(train.setup),
         store="",
-        metric=spec.metric.name,
-        mode=spec.metric.mode,
+        metric=spec.goal.metric,
+        mode=spec.goal.mode,
         allocations=[],
         threads=0,
         checkpoint_every_s=CHECKPOINT_EVERY_S,
         max_reports=spec.policy.max_reports,
-        smooth=spec.metric.smooth,
-        constraints=[str(one) for one in spec.metric.constraints],
+        smooth=spec.goal.smooth,
+        constraints=[str(one) for one in spec.goal.constraints],
         preload=None if train.preload is None else list(train.preload),
         names=spec.space.names,
         fill=list(train.fill),
@@ -141,8 +133,7 @@ def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
     )
 
 
-def _store_of(spec: Spec, folder: RunFolder) -> str:
-    store = spec.cluster.store
+def _store_of(store: str | None, folder: RunFolder) -> str:
     return str(folder.store.resolve()) if store is None else by_address(store).of_run(folder.run)
 
 

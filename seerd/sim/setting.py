@@ -7,18 +7,29 @@ The one rule: a setting and a seed determine the run to the last bit.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from seerd.core.events import RunFacts
+from msgspec import structs
+
+from seerd.core.events import Goal, JobFacts, RunFacts
 from seerd.core.incumbent import incumbent
 from seerd.core.state import State
-from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, Problem
+from seerd.planner.model import (
+    ClusterFacts,
+    Impossible,
+    Limits,
+    PlannedJob,
+    PolicyParams,
+    Problem,
+    Sharing,
+)
 from seerd.planner.policy import outline_of
 from seerd.planner.profile import NONE, Profile
 from seerd.planner.scaling import Scaling
-from seerd.planner.space import Config
+from seerd.planner.space import Config, Space
+from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import Curves
 from seerd.sim.world import World
@@ -42,29 +53,72 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Everything that determines a simulated run but the policy and the seed."""
+class JobSetting:
+    """One of the jobs of a simulated run."""
 
-    curves: Curves  # the recorded curves that trials replay
+    curves: Curves  # the recorded curves that its trials replay
+    profile: Profile  # how long things take; `profile.job.scaling` is lambda(p)
+    goal: Goal  # results under one name of a metric are compared as they are
+    id: str = ""  # its name in the run; empty: it has the run for itself
+    params: PolicyParams | None = None  # its policy; None: `problem_of` is given it
+    limits: Limits | None = None  # limits of its own; None: those of the run
+    weight: float = 1.0  # its share beside the others'
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything that determines a simulated run but the seed."""
+
+    jobs: tuple[JobSetting, ...]  # one job with an empty id, or the jobs that share the run
     limits: Limits  # what the run may take
     cluster: ClusterFacts  # what machines can be had, and how they are billed
-    profile: Profile  # how long things take; `profile.job.scaling` is lambda(p)
     faults: Faults = Faults()  # what goes wrong on purpose
-    target: float | None = None  # the run ends when a saved model is as good as this; None: never
-    smooth: int = 1  # models are compared by the mean of so many last reports
+    sharing: Sharing = "fair"  # how the jobs share the run
 
     @property
-    def scaling(self) -> Scaling:
-        """lambda(p)."""
-        return self.profile.job.scaling
+    def job(self) -> JobSetting:
+        """The first job, which is the only one unless the run is shared."""
+        return self.jobs[0]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its jobs have names, and share the run."""
+        return bool(self.job.id)
+
+    def alone(self, job: JobSetting) -> Setting:
+        """Return the setting of a run that this job has for itself."""
+        return replace(self, jobs=(replace(job, id="", limits=None, weight=1.0),))
+
+
+def alone(
+    curves: Curves,
+    limits: Limits,
+    cluster: ClusterFacts,
+    profile: Profile,
+    faults: Faults = Faults(),
+    goal: Goal | None = None,
+) -> Setting:
+    """Make the setting of a run of one job. `goal`: None: to the end, as the curves go."""
+    goal = goal or Goal(metric=METRIC, mode=curves.mode)
+    return Setting((JobSetting(curves, profile, goal),), limits, cluster, faults)
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """What one job came to."""
+
+    metric: float | None  # metric of its model at its last report; None: there is no model
+    regret: float | None  # its distance from the best metric of its curves; None: there is no model
+    gpu_s: float  # GPU-seconds for which its trials held GPUs
+    trials: int  # how many configurations were tried
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one simulated run came to."""
 
-    metric: float | None  # metric of its model at its last report; None: there is no model
-    regret: float | None  # its distance from the best metric of the curves; None: there is no model
+    metric: float | None  # of the first job, as its regret is
+    regret: float | None
     gpu_s: float  # GPU-seconds billed, by the world's own account and not by the core's ledger
     elapsed_s: float  # seconds from the start until the model was published, or the run ended
     trials: int  # how many configurations were tried
@@ -72,16 +126,44 @@ class Outcome:
     ending: str  # how the run ended
     within_deadline: bool  # whether it kept the deadline
     within_budget: bool  # whether it kept the budget
+    jobs: Mapping[str, JobOutcome] = field(default_factory=dict)  # what each job came to, by its id
 
 
-def problem_of(setting: Setting, params: PolicyParams) -> Problem:
-    """Make the policy's problem, before the cloud's costs are set aside."""
-    most = setting.curves.epochs
-    asked = params.max_reports
-    params = replace(params, max_reports=most if asked is None else min(asked, most))
-    cluster = setting.cluster
+def problem_of(setting: Setting, params: PolicyParams | None = None) -> Problem:
+    """Make what is planned with, before the cloud's costs are set aside.
+
+    params  the policy of the only job; None: each job has its own
+    """
+    size, limits = setting.cluster.gpus_per_instance, setting.limits
+    if not setting.is_shared:
+        return _job_problem(setting, setting.job, params or setting.job.params)
+    jobs = tuple(
+        PlannedJob(
+            job.id,
+            _job_problem(setting, job, job.params),
+            job.goal.mode,
+            job.goal.metric,
+            job.weight,
+        )
+        for job in setting.jobs
+    )
+    least = min(job.problem.params.t_min_s for job in jobs)
+    shared = PolicyParams(name="jobs", t_min_s=least)
     return Problem(
-        setting.limits, setting.curves.space(), params, setting.scaling, cluster.gpus_per_instance
+        limits, Space(), shared, gpus_per_instance=size, jobs=jobs, sharing=setting.sharing
+    )
+
+
+def _job_problem(setting: Setting, job: JobSetting, params: PolicyParams | None) -> Problem:
+    assert params is not None
+    most, asked = job.curves.epochs, params.max_reports
+    params = replace(params, max_reports=most if asked is None else min(asked, most))
+    return Problem(
+        job.limits or setting.limits,
+        job.curves.space(),
+        params,
+        job.profile.job.scaling,
+        setting.cluster.gpus_per_instance,
     )
 
 
@@ -102,21 +184,26 @@ def world_of(
     setting: Setting, problem: Problem, seed: int, *, checked: bool = False
 ) -> World | Impossible:
     """Make the world of one run, before it begins."""
-    problem = replace(problem, params=replace(problem.params, seed=seed))
+    problem = seeded(problem, seed)
     outline = outline_of(problem)
     if isinstance(outline, Impossible):
         return outline
+    jobs = tuple(JobFacts(id=job.id, **structs.asdict(job.goal)) for job in setting.jobs)
     facts = RunFacts(
         run=f"simulated-{seed}",
         name="simulated",
-        metric=METRIC,
-        mode=setting.curves.mode,
+        **structs.asdict(setting.job.goal),
         problem=problem,
         cluster=setting.cluster,
-        target=setting.target,
-        smooth=setting.smooth,
+        jobs=jobs if setting.is_shared else (),
     )
     return World(facts, behaviour_of(setting), seed=seed, checked=checked)
+
+
+def seeded(problem: Problem, seed: int) -> Problem:
+    """Have every job draw its configurations from this seed."""
+    jobs = tuple(replace(job, problem=seeded(job.problem, seed)) for job in problem.jobs)
+    return replace(problem, params=replace(problem.params, seed=seed), jobs=jobs)
 
 
 @contextmanager
@@ -137,17 +224,23 @@ def behaviour_of(setting: Setting) -> Behaviour:
     """Derive how trials and the cloud behave; on an instant cluster nothing takes time and no work
     is lost.
     """
-    job, cloud, faults = setting.profile.job, setting.profile.cloud, setting.faults
+    behaviours = {job.id: _job_behaviour(setting, job) for job in setting.jobs}
+    first = behaviours[setting.job.id]
+    return replace(first, jobs=behaviours) if setting.is_shared else first
+
+
+def _job_behaviour(setting: Setting, job: JobSetting) -> Behaviour:
+    times, cloud, faults = job.profile.job, job.profile.cloud, setting.faults
     instant = setting.cluster.instant
     return Behaviour(
-        metric=setting.curves.at,
-        unit_s=_UnitTime(setting.curves, setting.scaling),
-        most_reports=setting.curves.epochs,
+        metric=job.curves.at,
+        unit_s=_UnitTime(job.curves, times.scaling),
+        most_reports=job.curves.epochs,
         saves_every_s=0.0 if instant else SAVES_EVERY_S,
         pending=NONE if instant else cloud.pending,
         boot=NONE if instant else cloud.boot,
-        start=NONE if instant else job.start,
-        stop=NONE if instant else job.save,
+        start=NONE if instant else times.start,
+        stop=NONE if instant else times.save,
         release=NONE if instant else cloud.release,
         release_most_s=setting.cluster.terminate_s,
         partial="kept" if instant else "finished",
@@ -179,20 +272,15 @@ class _UnitTime:
 
 def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
     """Summarise a run that is over."""
-    best = state.result.published.incumbent if state.result.published else incumbent(state)
-    metric = (
-        setting.curves.at(state.trials[best.trial].config, best.checkpoint.reports)
-        if best
-        else None
-    )
-    cluster, limits = setting.cluster, setting.limits
+    jobs = {job.id: _job_outcome(job, state) for job in setting.jobs}
+    first, cluster, limits = jobs[setting.job.id], setting.cluster, setting.limits
     per_instance = cluster.per_instance
     billed = world.fleet.billed_gpu_s(cluster.minimum_s) if per_instance else world.fleet.held_gpu_s
     elapsed_s = world.published_at if world.published_at is not None else state.now
     allowed = limits.gpu_s(cluster.usd_per_gpu_h)
     return Outcome(
-        metric=metric,
-        regret=None if metric is None else setting.curves.regret(metric),
+        metric=first.metric,
+        regret=first.regret,
         gpu_s=billed,
         elapsed_s=elapsed_s,
         trials=len(state.trials),
@@ -200,4 +288,17 @@ def outcome_of(setting: Setting, world: World, state: State) -> Outcome:
         ending=state.end.status or "failed",
         within_deadline=elapsed_s <= limits.deadline_s + TOLERANCE,
         within_budget=billed <= allowed * (1 + 1e-9) + TOLERANCE,
+        jobs=jobs,
     )
+
+
+def _job_outcome(job: JobSetting, state: State) -> JobOutcome:
+    published = state.result.of_jobs.get(job.id)
+    best = published.incumbent if published is not None else incumbent(state, job.id)
+    trials = sum(job_of(trial) == job.id for trial in state.trials)
+    gpu_s = state.jobs[job.id].spent_gpu_s(state.now)
+    if best is None:
+        return JobOutcome(None, None, gpu_s, trials)
+    metric = job.curves.at(state.trials[best.trial].config, best.checkpoint.reports)
+    regret = None if metric is None else job.curves.regret(metric)
+    return JobOutcome(metric, regret, gpu_s, trials)

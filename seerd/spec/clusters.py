@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -23,7 +24,7 @@ CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
 """The keys of `[cluster]` that only one provider takes."""
 
 
-def cluster_of(values: dict[str, Any], store: str | None) -> BackendKeys:
+def cluster_of(values: Mapping[str, Any], store: str | None) -> BackendKeys:
     """Return the backend's keys. `values`: what was read, by the paths of keys."""
     provider = values.get("cluster.provider", "local")
     own = {

@@ -12,8 +12,9 @@ from pathlib import Path
 from re import Pattern
 
 from seerd.agent.arguments import places
+from seerd.core.events import Goal
 from seerd.spec.reaching import SEERD, shown, shows
-from seerd.spec.spec import Metric, Spec
+from seerd.spec.spec import Spec
 
 LESS_IS_BETTER = re.compile(
     r"(^|_)(loss|error|err|mse|rmse|mae|nll|perplexity|ppl|cer|wer|fid|latency)(_|$)"
@@ -35,7 +36,7 @@ MORE_IS_BETTER = re.compile(
 def doubts(spec: Spec) -> list[str]:
     """Say what may not be meant, one sentence each."""
     return [
-        *direction_doubts(spec.metric),
+        *direction_doubts(spec.goal),
         *_of_places(spec),
         *_of_booleans(spec),
         *_of_saves(spec),
@@ -116,13 +117,13 @@ def _tracks_nothing(script: Path) -> bool:
     return bool(made) and is_plain and not {"track", "checkpoint"} & {*used}
 
 
-def direction_doubts(metric: Metric) -> list[str]:
+def direction_doubts(goal: Goal) -> list[str]:
     """Say whether the other mode may be meant."""
-    name, other = metric.name.lower(), "min" if metric.mode == "max" else "max"
-    wrong = LESS_IS_BETTER if metric.mode == "max" else MORE_IS_BETTER
-    right = MORE_IS_BETTER if metric.mode == "max" else LESS_IS_BETTER
+    name, other = goal.metric.lower(), "min" if goal.mode == "max" else "max"
+    wrong = LESS_IS_BETTER if goal.mode == "max" else MORE_IS_BETTER
+    right = MORE_IS_BETTER if goal.mode == "max" else LESS_IS_BETTER
     if not wrong.search(name) or right.search(name):
         return []
-    which = "largest" if metric.mode == "max" else "smallest"
-    text = f'metric.mode is "{metric.mode}": the model with the {which} {metric.name} will be'
+    which = "largest" if goal.mode == "max" else "smallest"
+    text = f'metric.mode is "{goal.mode}": the model with the {which} {goal.metric} will be'
     return [f'{text} handed back; if that is not meant, mode = "{other}"']

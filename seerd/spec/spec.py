@@ -15,8 +15,9 @@ from typing import Any
 
 from seerd.agent.arguments import GPUS, places
 from seerd.agent.protocol import ObservedScript
+from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError
-from seerd.planner.model import MetricConstraint, Mode, PolicyParams
+from seerd.planner.model import PolicyParams
 from seerd.planner.parameter import listed
 from seerd.planner.policy import POLICIES
 from seerd.planner.space import Space
@@ -31,19 +32,6 @@ from seerd.spec.observed import observed
 from seerd.spec.reaching import LOADS, SEERD, misread, shown, shows, unplaced
 from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.targets import paths_of
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """What trials report."""
-
-    name: str
-    mode: Mode  # whether more (`max`) or less (`min`) of it is better
-    # the run ends when a confirmed checkpoint is as good as this; None: it does not
-    target: float | None = None
-    smooth: int = 1  # checkpoints are compared by the mean of so many last reports
-    # what must hold of other metrics for a model to be the best
-    constraints: tuple[MetricConstraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +73,37 @@ class SpecLimits:
     cost_usd: float | None
     max_gpus: int | None  # most GPUs at one moment
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> SpecLimits:
+        """Take the limits from the values of a spec or a group, by the path of their key."""
+        return cls(*(values.get(f"limits.{key}") for key in SECTIONS["limits"]))
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A whole spec."""
+    """A job, as its spec.toml asks for it."""
 
-    name: str  # its name, the beginning of its runs' names
-    metric: Metric  # what trials report
+    name: str  # its name, the beginning of its own runs' names
+    goal: Goal  # what trials are compared by
     train: Train  # how a trial is started
     space: Space
     policy: PolicyParams  # the `[policy]` table
     t_min_s: float | None  # the shortest first round, as given; None: the measured time decides
     like: tuple[str, ...]  # earlier runs to learn from, as the person named them
-    limits: SpecLimits  # the limits as far as they are given
-    cluster: BackendKeys  # where trials run
+    limits: SpecLimits  # the limits as far as they are given; in a shared run, of the job alone
+    cluster: BackendKeys  # where trials run: in a shared run, as the group says
     folder: Path  # the folder of its file
     text: str  # the text of its file; with overrides, the whole spec as TOML
     on_end: str = ""  # the shell command that is run here when the run is over; empty: none
     # tracker -> where the run is exported to as it goes on
     export: dict[str, str] = field(default_factory=dict)
     file: Path | None = None  # its file; None if it is a dict
+    # of one of the jobs that share a run:
+    id: str = ""  # its name in the run; empty: the run has no other job
+    owner: str = ""  # its owner; empty: none is named
+    weight: float = 1.0  # its share beside the others'
+    # the file of recorded curves that `seerd simulate` has it replay; None: made-up ones
+    curves: Path | None = None
 
     def unplaced(self) -> list[str]:
         """See `seerd.spec.reaching.unplaced`."""
@@ -213,78 +212,42 @@ def _as_given(document: Mapping[str, Any], overrides: Sequence[Override]) -> str
     return f"# As it was run, with {', '.join(dict.fromkeys(said))}.\n{toml_of(document)}"
 
 
-def require_report(spec: Spec) -> None:
-    """Check that something reports. Raises `UsageError` if not."""
-    train = spec.train
-    if train.observed is None and spec.takes_no_part():
-        raise UsageError(
-            f"nothing would report: {train.script} does not import seerd, nor does a Python file "
-            "beside it. Write `report` into [train], a pattern for what it prints (`seerd init` "
-            "proposes one), or import seerd in it"
-        )
-
-
-def require_limits(spec: Spec, minimize: str | None = None) -> None:
-    """Check that there is a deadline and something that limits what is spent, and that something
-    reports. Raises `UsageError` if not.
-
-    `minimize`: what is minimised, which need not be limited.
-    """
-    limits, rented = spec.limits, spec.cluster.rented
-    missing = []
-    if limits.deadline_s is None and minimize != "time":
-        missing.append("a deadline: --deadline 30m")
-    if (
-        limits.budget_gpu_s is None
-        and not (rented and limits.cost_usd is not None)
-        and minimize != "cost"
-    ):
-        missing.append("a budget: --budget 480gpu-min")
-    if missing:
-        free = limits.cost_usd is not None and not rented
-        note = "\n(--cost alone bounds nothing on machines that cost nothing.)" if free else ""
-        raise UsageError(
-            f"a limit is missing; give {' and '.join(missing)}, or put it into [limits].{note}"
-        )
-    require_report(spec)
-
-
 def _build(values: dict[str, Any], space: Space, folder: Path, text: str, reader: Reader) -> Spec:
     get = values.get
-    policy = _policy(get, space, reader)
     cluster = cluster_of(values, store_of(get("cluster.store"), folder, reader))
+    policy = _policy(get, space, reader)
+    goal: Any = {
+        GOAL_FIELDS.get(key, key): values[name]
+        for key in SECTIONS["metric"]
+        if (name := f"metric.{key}") in values
+    }
     return Spec(
         name=get(
             "name", v.name(re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]+", "", folder.name)[:64] or "run")
         ),
-        metric=Metric(
-            get("metric.name", ""),
-            get("metric.mode", "max"),
-            get("metric.target"),
-            get("metric.smooth", 1),
-            get("metric.constraint", ()),
-        ),
+        goal=Goal(**{"metric": "", "mode": "max", **goal}),  # what is missing is a mistake already
         train=_train(get, folder, reader, space, here=cluster.here),
         space=space,
         policy=policy,
         t_min_s=get("policy.t_min"),
         like=get("policy.like", ()),
-        limits=SpecLimits(
-            get("limits.deadline"), get("limits.budget"), get("limits.cost"), get("limits.max_gpus")
-        ),
+        limits=SpecLimits.of(values),
         cluster=cluster,
         folder=folder,
         text=text,
         on_end=get("on_end", ""),
-        export={
-            kind: values[f"export.{kind}"]
-            for kind in SECTIONS["export"]
-            if f"export.{kind}" in values
-        },
+        export=exports_of(values),
     )
 
 
+def exports_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Take `[export]` from the values of a spec or a group, by the path of their key."""
+    return {kind: values[key] for kind in SECTIONS["export"] if (key := f"export.{kind}") in values}
+
+
 Get = Callable[..., Any]
+GOAL_FIELDS = {"name": "metric", "constraint": "constraints"}
+"""Key of `[metric]` -> its field of `Goal`, where that has another name."""
 T_MIN_S = 60.0
 """The shortest first round where nothing is known of the script."""
 POLICY = "seer+"

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from seerd.agent import KEPT, transfer
-from seerd.agent.manifest import CheckpointError, Goal, is_safe
+from seerd.agent.manifest import CheckpointError, Comparison, is_safe
 from seerd.agent.transfer import Directory, NotNowError, fetch, store
 from seerd.core.rules import Rules
 from seerd.errors import StoreError
 from seerd.stores.directory import DirectoryStore
 
-GOAL = Goal("accuracy", "max")
+GOAL = Comparison("accuracy", "max")
 
 
 def save(folder: Path, name: str, data: bytes = b"weights", **other: object) -> Path:
@@ -123,7 +123,7 @@ def test_the_best_stays_beside_the_newest_two(tmp_path, mode, best):
     metrics = {"1": 0.2, "2": 0.9, "3": None, "4": 0.5, "5": 0.6}
     for name, metric in metrics.items():
         save(tmp_path / "local", name, metrics={"accuracy": metric})
-        store(tmp_path / "local", tmp_path / "store", name, Goal("accuracy", mode))
+        store(tmp_path / "local", tmp_path / "store", name, Comparison("accuracy", mode))
     stay = {path.stem for path in (tmp_path / "store").iterdir()}
     assert stay == {best, "4", "5"}
 

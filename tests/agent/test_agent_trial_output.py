@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from seerd.agent import clock, plainfile
 from seerd.agent.kept_reports import ReportLimit
-from seerd.agent.manifest import Goal
+from seerd.agent.manifest import Comparison
 from seerd.agent.protocol import Complained, Reported, Training
 from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import (
@@ -27,7 +27,7 @@ from seerd.agent.trial_output import (
 )
 from tests.agent.test_agent_transfer import save
 
-GOAL = Goal("accuracy", "max")
+GOAL = Comparison("accuracy", "max")
 REPORT = {"kind": "report", "at": 1.0, "epoch": 1, "metrics": {"accuracy": 0.5}, "unit_s": 0.1}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

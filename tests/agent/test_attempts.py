@@ -23,7 +23,7 @@ from seerd.agent.file_events import FileEvents
 from seerd.agent.hangs import Stall
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import LaunchPlan, Places
-from seerd.agent.manifest import Goal
+from seerd.agent.manifest import Comparison
 from seerd.agent.progress_marks import WORKING, ProgressMark
 from seerd.agent.protocol import (
     Checkpointed,
@@ -47,7 +47,7 @@ pytestmark = [
 ]
 
 RUN = f"alone-{os.getpid()}"
-GOAL = Goal("accuracy", "max")
+GOAL = Comparison("accuracy", "max")
 TORCHRUN = ("-", "torch.distributed.run")
 """Arguments that make a shell torchrun, as far as its agent sees it."""
 WAITS = "while ! test -e stop; do sleep 0.02; done"

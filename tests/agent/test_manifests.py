@@ -12,7 +12,7 @@ import pytest
 from seerd.agent import KEPT
 from seerd.agent.manifest import (
     CheckpointError,
-    Goal,
+    Comparison,
     Manifest,
     allows,
     best_of,
@@ -140,11 +140,11 @@ def test_names_that_may_be_parts_of_paths() -> None:
 
 def test_more_or_less_is_better() -> None:
     metrics = {"a": 2.0, "b": None}
-    assert Goal("a", "max").worth(metrics) == 2.0
-    assert Goal("a", "min").worth(metrics) == -2.0
-    assert Goal("b", "min").worth(metrics) is None
-    assert Goal("c", "max").worth(metrics) is None
-    assert Goal("a", "min").worth({"a": 0.0}) == 0.0
+    assert Comparison("a", "max").worth(metrics) == 2.0
+    assert Comparison("a", "min").worth(metrics) == -2.0
+    assert Comparison("b", "min").worth(metrics) is None
+    assert Comparison("c", "max").worth(metrics) is None
+    assert Comparison("a", "min").worth({"a": 0.0}) == 0.0
 
 
 @pytest.mark.parametrize(

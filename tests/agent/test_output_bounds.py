@@ -11,13 +11,13 @@ import pytest
 
 from seerd.agent import clock, trial_output
 from seerd.agent.kept_reports import ReportLimit
-from seerd.agent.manifest import Goal, Manifest
+from seerd.agent.manifest import Comparison, Manifest
 from seerd.agent.protocol import Checkpointed, Complained, Reported, Training
 from seerd.agent.transfer import Directory, NotNowError
 from seerd.agent.trial_output import TrialOutput
 from tests.agent.test_agent_transfer import save
 
-GOAL = Goal("accuracy", "max", ["loss < 2"])
+GOAL = Comparison("accuracy", "max", ["loss < 2"])
 REPORT = {"kind": "report", "epoch": 1, "metrics": {"accuracy": 0.5}, "unit_s": 0.25}
 
 

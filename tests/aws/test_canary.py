@@ -55,7 +55,7 @@ from seerd.commands.canary.outcome import (
 )
 from seerd.commands.canary.redaction import redacted
 from seerd.commands.canary.report import canary_view, kept_times, report_json
-from seerd.commands.common import SpecOptions
+from seerd.commands.options import SpecOptions
 from seerd.errors import CapError, UsageError
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec, load_spec
@@ -311,7 +311,7 @@ def test_credentials_that_expire_end_it_and_what_may_run_is_named(
     asked, heard = SpecOptions(write()), []
 
     async def flight() -> Flown:
-        plan = await planned(asked.load(), asked, Home(tmp_path / "home"), gpu=False)
+        plan = await planned(asked.job(), asked, Home(tmp_path / "home"), gpu=False)
         task = asyncio.create_task(fly_over(plan, Book(heard.append), tmp_path / "flight"))
         await asyncio.to_thread(wait_for_three, rig)
         await asyncio.sleep(2.0)

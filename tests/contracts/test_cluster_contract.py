@@ -26,6 +26,7 @@ from seerd.runs import clusters, runs, wiring
 from seerd.runs.wiring import Setup
 from seerd.shell.home import Home, RunFolder
 from seerd.spec.clusters import CLUSTER_KEYS
+from seerd.spec.experiment import of_one
 from seerd.spec.spec import Spec, load_spec
 from tests.shell.sshd import Sshd, sshds
 
@@ -106,10 +107,10 @@ def made(
 
 def begun(made: Made) -> RunFolder:
     """The folder of a run that `seerd run` would begin now."""
-    place = clusters.quoted(made.spec, made.home)
-    planned = plans.of_spec(made.spec, place)
-    clusters.check_quota(made.spec, planned)
-    folder, state = runs.create(made.spec, planned, made.home, 1.8e9, place.quote)
+    experiment, quote = of_one(made.spec), clusters.quote(made.spec, made.home)
+    facts = runs.facts_of(experiment, plans.plan_of(experiment, made.home, quote))
+    clusters.check_quota(experiment, facts)
+    folder, state = runs.create(experiment, facts, made.home, quote, 1.8e9)
     assert state.facts.cluster.billing == ("rented" if made.spec.cluster.rented else "held")
     return folder
 
@@ -119,31 +120,33 @@ def test_every_kind_that_a_spec_may_name_is_here() -> None:
 
 
 def test_what_is_offered_is_what_is_quoted(made: Made) -> None:
-    unasked, quoted = clusters.place_of(made.spec, made.home), clusters.quoted(made.spec, made.home)
-    assert unasked.quote.facts == quoted.quote.facts
+    unasked, quoted = clusters.unasked_quote(made.spec), clusters.quote(made.spec, made.home)
+    assert unasked.facts == quoted.facts
     assert unasked.machine_types == quoted.machine_types
     assert len(unasked.machine_types) == 1
-    facts = unasked.quote.facts
+    facts = unasked.facts
     assert facts.gpus_per_instance == made.gpus
     assert most_gpus(None, facts) == made.most
-    assert bool(quoted.quote.owner) == bool(facts.usd_per_gpu_h) == made.spec.cluster.rented
+    assert bool(quoted.owner) == bool(facts.usd_per_gpu_h) == made.spec.cluster.rented
 
 
 def test_a_plan_has_room_there_and_tells_what_it_costs(made: Made) -> None:
-    planned = plans.of_spec(made.spec, clusters.place_of(made.spec, made.home))
+    quote = clusters.unasked_quote(made.spec)
+    planned = plans.plan_of(of_one(made.spec), made.home, quote)
     assert max(stage.gpus for stage in planned.outline.stages) <= (made.most or 1000)
     assert any("$4 an hour" in note for note in planned.outline.adjusted) == (made.kind == "ec2")
 
 
 def test_a_profile_needs_no_budget_where_nothing_is_rented(made: Made) -> None:
     limits = replace(made.spec.limits, deadline_s=300.0, budget_gpu_s=None)
-    place = clusters.place_of(made.spec, made.home)
-    spec = profiling_spec(replace(made.spec, limits=limits), place.quote.facts, budget_given=False)
+    quote = clusters.unasked_quote(made.spec)
+    spec = profiling_spec(replace(made.spec, limits=limits), quote.facts, budget_given=False)
+    experiment = of_one(spec)
     if made.spec.cluster.rented:
         with pytest.raises(UsageError, match="give --budget"):
-            plans.of_spec(spec, place, ideal=True)
+            plans.plan_of(experiment, made.home, quote, ideal=True)
     else:
-        planned = plans.of_spec(spec, place, ideal=True)
+        planned = plans.plan_of(experiment, made.home, quote, ideal=True)
         assert planned.problem.limits.budget_gpu_s == 300.0 * (made.most or 0)
 
 

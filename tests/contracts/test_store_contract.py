@@ -17,7 +17,7 @@ from typing import Any
 import boto3
 import pytest
 
-from seerd.agent.manifest import CheckpointError, Goal
+from seerd.agent.manifest import CheckpointError, Comparison
 from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Ask
 from seerd.agent.remote_store import RemoteStore
@@ -93,7 +93,7 @@ class Both:
         grant = self.daemon(lambda store: store.presign("t1", 1, first, checkpoints))
         assert (grant is None) == bool(address)
         if grant is None:
-            return Directory(Path(address) / "t1", Goal("accuracy", "max"))
+            return Directory(Path(address) / "t1", Comparison("accuracy", "max"))
         urls = PresignedUrls("t1", 1, lambda _: False)
         urls.take(grant)
         return RemoteStore(urls)

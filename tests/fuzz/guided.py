@@ -24,7 +24,7 @@ except ImportError:
 with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
     from seerd.agent.health import gpu_problem
     from seerd.agent.kept_reports import ReportLimit
-    from seerd.agent.manifest import CheckpointError, Goal, Manifest
+    from seerd.agent.manifest import CheckpointError, Comparison, Manifest
     from seerd.agent.protocol import ProtocolError
     from seerd.agent.transfer import Directory
     from seerd.agent.trial_output import TrialOutput
@@ -41,7 +41,7 @@ with atheris.instrument_imports(include=["agent", "seerd", "planner"]):
 import msgspec
 
 HERE = Path(tempfile.mkdtemp(prefix="fuzz-"))
-GOAL = Goal("accuracy", "max")
+GOAL = Comparison("accuracy", "max")
 
 
 def _file(data: bytes, name: str = "file") -> Path:

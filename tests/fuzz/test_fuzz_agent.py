@@ -22,7 +22,7 @@ from bench.testbed.agents import Rig
 from seerd.agent import plainfile, postmortem
 from seerd.agent.health import gpu_problem
 from seerd.agent.kept_reports import ReportLimit
-from seerd.agent.manifest import CheckpointError, Goal, Manifest
+from seerd.agent.manifest import CheckpointError, Comparison, Manifest
 from seerd.agent.protocol import Complained, Exited, Prepare, Prepared, Reported, Started
 from seerd.agent.receive import FileEntry, PushError, checked
 from seerd.agent.spot import Metadata
@@ -35,7 +35,7 @@ from tests.fuzz.kit import TEXTS, VALUES, fuzzed, junk
 
 __all__ = ["bundle", "rig"]
 
-GOAL = Goal("accuracy", "max")
+GOAL = Comparison("accuracy", "max")
 GOOD_MANIFEST = {
     "name": "a",
     "epoch": 1,

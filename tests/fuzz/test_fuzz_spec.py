@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seerd.commands.common import SpecOptions
+from seerd.commands.options import SpecOptions
 from seerd.errors import SeerdError, SpecError
 from seerd.planner.scaling import parse_scaling
 from seerd.spec.clusters import CLUSTER_KEYS

@@ -254,7 +254,7 @@ CARRYING = (
     Mutant(
         "an added job has the run's limits",
         "a job keeps the limits of its own",
-        "planner_job",
+        "planned_job",
         "min(own.deadline_s or run.deadline_s, run.deadline_s)",
         "run.deadline_s",
         ("tests/test_group_spec.py",),

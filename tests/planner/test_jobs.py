@@ -19,7 +19,7 @@ from msgspec import structs
 from seerd.core.again import DecidingAgain
 from seerd.core.answers import judge
 from seerd.core.commands import StartTrial, StopTrial
-from seerd.core.events import JobStopAsked, JobWeighed, TrialExited
+from seerd.core.events import Goal, JobStopAsked, JobWeighed, TrialExited
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
 from seerd.core.plans import New, PlanChange
@@ -36,8 +36,9 @@ from seerd.planner.space import Parameter, Space
 from seerd.planner.trial_ids import job_of
 from seerd.planning.extending import RunSoFar, extension
 from seerd.planning.planned import plan_for
+from seerd.sim import setting as sim
 from seerd.sim.curves import Curves
-from seerd.sim.group import GroupSetting, JobSetting, problem_of_group, world_of_group
+from seerd.sim.setting import JobSetting, Setting, problem_of
 from seerd.sim.synthetic import synthetic
 from seerd.sim.world import World
 from tests.sim.hand import profile
@@ -61,25 +62,28 @@ def curves(seed: int) -> Curves:
     return synthetic(SPACE, "max", 6.0, seed)
 
 
-def job(name: str, policy: str, seed: int = 0, **more: Any) -> JobSetting:
+def job(
+    name: str, policy: str, seed: int = 0, target: float | None = None, **more: Any
+) -> JobSetting:
     params = PolicyParams(
         name=policy, eta=3, t_min_s=20.0, seed=seed, min_reports=1, max_reports=9, p_max=4
     )
-    return JobSetting(name, curves(seed), params, PROFILE, **more)
+    goal = Goal(metric="metric", mode="max", target=target)
+    return JobSetting(curves(seed), PROFILE, goal, name, params, **more)
 
 
 def group(
     *jobs: JobSetting, rented: bool = False, gpus: int = GPUS, sharing: Sharing = "fair"
-) -> GroupSetting:
+) -> Setting:
     cluster = RENTED if rented else replace(HELD, gpus_per_instance=gpus, max_instances=1)
     limits = Limits(DEADLINE_S, DEADLINE_S * gpus * (0.7 if rented else 1.0), gpus)
-    return GroupSetting(jobs, limits, cluster, sharing)
+    return Setting(jobs, limits, cluster, sharing=sharing)
 
 
-def world_of(setting: GroupSetting, seed: int = 0) -> World:
+def world_of(setting: Setting, seed: int = 0) -> World:
     """Before its first event; every invariant is checked after each."""
-    problem = plan_for(problem_of_group(setting), setting.cluster, PROFILE).problem
-    world = world_of_group(setting, problem, seed, checked=True)
+    problem = plan_for(problem_of(setting), setting.cluster, PROFILE).problem
+    world = sim.world_of(setting, problem, seed, checked=True)
     assert isinstance(world, World)
     return world
 
@@ -114,7 +118,7 @@ def most(world: World) -> int:
     return highest
 
 
-def sound(setting: GroupSetting, seed: int = 0) -> World:
+def sound(setting: Setting, seed: int = 0) -> World:
     """A whole run that keeps all that is promised for it and for each of its jobs."""
     world = world_of(setting, seed)
     state = world.run()

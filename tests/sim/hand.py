@@ -55,7 +55,7 @@ def planned(setting: Setting, name: str, *, ideal: bool | None = None, **params:
     """The problem of a policy; ideal if the cluster is, unless told otherwise."""
     problem = problem_of(setting, PolicyParams(**{"name": name, "t_min_s": 30.0, **params}))
     letter = setting.cluster.instant if ideal is None else ideal
-    return plan_for(problem, setting.cluster, setting.profile, ideal=letter).problem
+    return plan_for(problem, setting.cluster, setting.job.profile, ideal=letter).problem
 
 
 def play(setting: Setting, problem: Problem, seed: int = 0) -> World:
@@ -67,7 +67,7 @@ def play(setting: Setting, problem: Problem, seed: int = 0) -> World:
         run="by-hand",
         name="by-hand",
         metric="metric",
-        mode=setting.curves.mode,
+        mode=setting.job.curves.mode,
         problem=problem,
         cluster=setting.cluster,
     )

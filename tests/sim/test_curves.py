@@ -20,7 +20,7 @@ from seerd.planner.scaling import LINEAR, parse_scaling
 from seerd.planner.space import Condition, Space
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.curves import CURVE, Curves, load_curves
-from seerd.sim.setting import Setting, behaviour_of
+from seerd.sim.setting import alone, behaviour_of
 from tests.sim.hand import IDEAL, limits
 
 NAN, INF = float("nan"), float("inf")
@@ -204,7 +204,7 @@ class TestConfigurations:
 class TestSpeed:
     def unit_s(self, curves: Curves, scaling: str, gpus: int) -> float:
         profile = Profile(JobProfile(scaling=parse_scaling(scaling)))
-        behaviour: Behaviour = behaviour_of(Setting(curves, limits(), IDEAL, profile))
+        behaviour: Behaviour = behaviour_of(alone(curves, limits(), IDEAL, profile))
         return behaviour.unit_s({CURVE: 0}, 1, gpus)
 
     def test_a_trial_is_as_many_times_as_fast_as_lambda_says(self, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from seerd.planner.policy import POLICIES
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import parse_scaling
 from seerd.sim.curves import CURVE
-from seerd.sim.setting import Faults, Outcome, Setting, behaviour_of, outcome_of, run
+from seerd.sim.setting import Faults, Outcome, Setting, alone, behaviour_of, outcome_of, run
 from seerd.sim.world import World
 from tests.sim.hand import IDEAL, PER_INSTANCE, curves, limits, planned, play, profile
 
@@ -38,7 +38,7 @@ SCALING = parse_scaling("1:1,2:1.6")
 
 def ideal(deadline_s: float = 120.0, budget_gpu_s: float = 240.0) -> Setting:
     """A report takes 16 s on one GPU, and 10 s on two."""
-    return Setting(
+    return alone(
         FAST_AND_LATE, limits(deadline_s, budget_gpu_s), IDEAL, profile(SCALING, report=16.0)
     )
 
@@ -106,7 +106,7 @@ class TestWorkedByHand:
         15 s each.
         """
         four = curves(*([0.1 * row] * 4 for row in range(1, 5)), seconds=60.0)
-        setting = Setting(four, Limits(240.0, 960.0), IDEAL, profile(report=60.0))
+        setting = alone(four, Limits(240.0, 960.0), IDEAL, profile(report=60.0))
         world = play(setting, planned(setting, "sha"))
         best = next(trial.id for trial in world.state.trials.values() if trial.reports == 4)
         assert times(world, TrialReported, best) == [60, 75, 90, 105]
@@ -152,13 +152,13 @@ class TestWorkedByHand:
 
     def test_a_model_from_before_its_curve_fell_is_better_than_any_final_one(self) -> None:
         """Regret counts from the best final value: here it is negative."""
-        setting = Setting(curves([0.9, 0.2]), limits(), IDEAL, profile())
+        setting = alone(curves([0.9, 0.2]), limits(), IDEAL, profile())
         outcome = run(setting, planned(setting, "random"), 0)
         assert isinstance(outcome, Outcome)
         same(outcome, metric=0.9, regret=-0.7)
 
     def test_less_is_better_where_the_mode_is_min(self) -> None:
-        setting = Setting(curves([0.5, 0.4], [0.9, 0.1], mode="min"), limits(), IDEAL, profile())
+        setting = alone(curves([0.5, 0.4], [0.9, 0.1], mode="min"), limits(), IDEAL, profile())
         outcome = run(setting, planned(setting, "grid"), 0)
         assert isinstance(outcome, Outcome)
         same(outcome, metric=0.1, regret=0.0)
@@ -166,7 +166,7 @@ class TestWorkedByHand:
     def test_a_trial_whose_curve_is_nan_is_no_model(self) -> None:
         nan = float("nan")
         only_nan = replace(curves([0.1, 0.2]), metric=curves([nan, nan]).metric)
-        setting = Setting(only_nan, limits(), IDEAL, profile())
+        setting = alone(only_nan, limits(), IDEAL, profile())
         outcome = run(setting, planned(setting, "random"), 0)
         assert isinstance(outcome, Outcome)
         assert (outcome.metric, outcome.regret) == (None, None)
@@ -182,7 +182,7 @@ class TestWhatTheCloudCosts:
     """Four trials on the four GPUs of one instance, a report every 10 s."""
 
     def world(self) -> tuple[Setting, World]:
-        setting = Setting(RISING, limits(300.0, 1200.0), PER_INSTANCE, REAL)
+        setting = alone(RISING, limits(300.0, 1200.0), PER_INSTANCE, REAL)
         return setting, play(setting, planned(setting, "random", trials=4, p_max=1))
 
     def test_pending_and_boot_come_before_the_first_trial_and_its_start_before_training(
@@ -208,7 +208,7 @@ class TestWhatTheCloudCosts:
 
     def test_less_than_a_minute_is_billed_as_one(self) -> None:
         """Two reports and it is over: 27 s of boot and start and saving, 20 s of training."""
-        setting = Setting(
+        setting = alone(
             curves([0.1, 0.2]), limits(300.0, 1200.0), PER_INSTANCE, profile(boot=5.0, start=1.0)
         )
         world = play(setting, planned(setting, "random", trials=1, p_max=1))
@@ -218,13 +218,13 @@ class TestWhatTheCloudCosts:
         assert outcome_of(setting, world, world.state).gpu_s == 4 * 60
 
     def test_a_gpu_that_nobody_uses_is_billed_too(self) -> None:
-        setting = Setting(RISING, limits(300.0, 1200.0), PER_INSTANCE, profile())
+        setting = alone(RISING, limits(300.0, 1200.0), PER_INSTANCE, profile())
         one, four = (play(setting, planned(setting, "random", trials=n, p_max=1)) for n in (1, 4))
         assert one.fleet.billed_gpu_s(60.0) == four.fleet.billed_gpu_s(60.0)
 
     def test_where_nothing_is_rented_gpus_are_paid_while_trials_hold_them(self) -> None:
         held = replace(PER_INSTANCE, billing="held", max_instances=1, usd_per_gpu_h=0.0)
-        setting = Setting(RISING, limits(300.0, 1200.0), held, profile(start=3.0, boot=20.0))
+        setting = alone(RISING, limits(300.0, 1200.0), held, profile(start=3.0, boot=20.0))
         world = play(setting, planned(setting, "random", trials=2, p_max=1))
         spans = zip(
             times(world, TrialStarted, "t0001"), times(world, TrialExited, "t0001"), strict=True
@@ -235,7 +235,7 @@ class TestWhatTheCloudCosts:
 
     def test_every_cost_leaves_less_to_train_with(self) -> None:
         def reports(**costs: float) -> int:
-            setting = Setting(RISING, limits(300.0, 1200.0), PER_INSTANCE, profile(**costs))
+            setting = alone(RISING, limits(300.0, 1200.0), PER_INSTANCE, profile(**costs))
             return max(
                 t.reports
                 for t in play(
@@ -262,7 +262,7 @@ FAULTS = {
 
 
 def faulty(name: str) -> Setting:
-    return Setting(
+    return alone(
         NOISY, limits(900.0, 3 * 3600.0), PER_INSTANCE, Profile(JOB, CLOUD, "by hand"), FAULTS[name]
     )
 
@@ -409,7 +409,7 @@ def test_a_budget_that_ends_runs_in_the_middle_of_long_reports_is_never_exceeded
     is what decides.
     """
     slow = curves([0.5] * 3, [0.6] * 3, seconds=400.0)
-    setting = Setting(slow, limits(1200.0, 1200.0), PER_INSTANCE, assumed(rented=True))
+    setting = alone(slow, limits(1200.0, 1200.0), PER_INSTANCE, assumed(rented=True))
     problem = planned(setting, policy)
     for seed in range(150):
         outcome = run(setting, problem, seed)

@@ -12,7 +12,7 @@ from seerd.commands.study import Row, Study, row_json, rows, runs
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
 from seerd.planner.policy import POLICIES
-from seerd.sim.setting import Outcome, Setting
+from seerd.sim.setting import Outcome, alone
 from tests.sim.hand import PER_INSTANCE, curves
 
 KEYS = {
@@ -37,7 +37,7 @@ MINUTE = 60.0
 
 
 def study(names: tuple[str, ...], limits: tuple[Limits, ...], seeds: int = 2) -> Study:
-    setting = Setting(RISING, limits[0], PER_INSTANCE, assumed(rented=True))
+    setting = alone(RISING, limits[0], PER_INSTANCE, assumed(rented=True))
     return Study(setting, tuple(PolicyParams(name=name) for name in names), limits, seeds)
 
 
@@ -137,7 +137,7 @@ def test_a_broken_limit_is_counted_once_for_each_run() -> None:
 def test_in_the_ideal_setting_every_gpu_is_paid_by_itself() -> None:
     """SEER to the letter: three trials for a third of the time, the best of them to the end."""
     cluster = ClusterFacts("held", 8, instant=True)
-    setting = Setting(RISING, Limits(120.0, 240.0), cluster, assumed(rented=False))
+    setting = alone(RISING, Limits(120.0, 240.0), cluster, assumed(rented=False))
     params = PolicyParams(name="seer", eta=2, p_max=1, t_min_s=30.0)
     (row,) = rows(Study(setting, (params,), (setting.limits,), 1, ideal=True), lambda: None)
     assert row_json(row)["gpu_min"] == pytest.approx((3 * 40 + 80) / 60)

@@ -44,8 +44,9 @@ from seerd.commands.canary.outcome import (
 )
 from seerd.commands.canary.report import canary_view, kept_times, report_json, write_report
 from seerd.commands.canary.terminals import SESSION
-from seerd.commands.common import SpecOptions, tell
+from seerd.commands.common import tell
 from seerd.commands.giving_back import audible, teller, until_signal
+from seerd.commands.options import SpecOptions
 from seerd.errors import CloudError, InterruptedCanaryError, UsageError
 from seerd.planning import cloud_times
 from seerd.planning.cloud_times import KeptTimes
@@ -71,7 +72,7 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     Raises `typer.Exit`, with 1 if a check has failed; `UsageError`, `CloudError` and `CapError` for
     what cannot be begun; and what `fly` raises.
     """
-    spec = asked.load()
+    spec = asked.job()
     if policy_only:
         print(dumps(asyncio.run(_policy_of(spec)), indent=2))
         return

@@ -26,7 +26,7 @@ from seerd.commands.canary import storage
 from seerd.commands.canary.endings import Post
 from seerd.commands.canary.launching import Watched, WatchedCloud, WatchedDoor
 from seerd.commands.canary.outcome import LONGEST_S, Book, CanaryRental, CheckOutcome
-from seerd.commands.common import SpecOptions
+from seerd.commands.options import SpecOptions
 from seerd.errors import SeerdError
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec

@@ -1,0 +1,250 @@
+"""What a run is asked to do: its limits, where it runs, and one or more jobs. A spec.toml, a
+group.toml, several specs and a dict all become an `Experiment`.
+
+The one rule: of a job's own spec everything counts but `[limits]` and `[cluster]`, which are for a
+run of its own; what it may take of a run that it shares stands in its `[[job]]`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from seerd.errors import SpecError, UsageError
+from seerd.planner.model import Sharing
+from seerd.spec import values as v
+from seerd.spec.clusters import cluster_of
+from seerd.spec.dicts import toml_of
+from seerd.spec.keys import BackendKeys
+from seerd.spec.reader import SECTIONS, Override, Reader, text_of
+from seerd.spec.spec import Spec, SpecLimits, exports_of, load_spec, spec_of, store_of
+
+SHARING = ("fair", "greedy", "round-robin", "hybrid", "worst-first")
+GROUP = {
+    "": SECTIONS[""],
+    "limits": SECTIONS["limits"],
+    "sharing": {"policy": v.one_of(*SHARING)},
+    "export": SECTIONS["export"],
+    "cluster": SECTIONS["cluster"],
+}
+"""Every key of a group but those of its jobs, and how its value is read."""
+JOB = {
+    "spec": v.text,
+    "name": v.job_name,
+    "owner": v.printed_name,
+    "weight": v.more_than(0),
+    "target": v.number,
+    "deadline": v.duration,
+    "budget": v.gpu_time,
+    "max_gpus": v.whole(1),
+    "curves": v.text,
+}
+"""The keys of a `[[job]]`, and how their values are read."""
+FROM_THE_GROUP = ("limits.", "cluster.")
+"""What the command line overrides in the group; anything else in each job's spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What a run is asked to do."""
+
+    name: str  # the beginning of its runs' names
+    limits: SpecLimits  # the limits of the run, as far as they are given
+    cluster: BackendKeys  # where trials run
+    jobs: tuple[Spec, ...]  # in their order; the only job of a spec.toml has an empty id
+    folder: Path  # what its file's relative paths are relative to
+    text: str  # the text of its file; with overrides, all of it as TOML
+    sharing: Sharing = "fair"  # how several jobs share the run
+    on_end: str = ""  # the shell command that is run here when the run is over; empty: none
+    # tracker -> where the run is exported to as it goes on
+    export: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its jobs have names, and share the run."""
+        return bool(self.jobs[0].id)
+
+
+def of_one(spec: Spec) -> Experiment:
+    """Return the experiment of a spec that has a run of its own."""
+    return Experiment(
+        spec.name,
+        spec.limits,
+        spec.cluster,
+        (spec,),
+        spec.folder,
+        spec.text,
+        on_end=spec.on_end,
+        export=spec.export,
+    )
+
+
+def load(
+    specs: Mapping[str, Any] | Sequence[Path], overrides: Sequence[Override] = ()
+) -> Experiment:
+    """Read a spec, a group, or several specs whose jobs share a run.
+
+    specs  the files, or a dict as the TOML of one spec would be
+
+    Raises `SpecError` with all mistakes of the spec or the group, or of the first job that has any,
+    and `UsageError` for a group among specs.
+    """
+    if isinstance(specs, Mapping):
+        return of_one(spec_of(specs, overrides))
+    if len(specs) > 1:
+        return _of_specs(specs, overrides)
+    path = specs[0]
+    if not is_group(path):
+        return of_one(load_spec(path, overrides))
+    text = text_of(path)
+    return _read(Reader(path, text), path.resolve().parent, text, overrides)
+
+
+def is_group(path: Path) -> bool:
+    """Return whether this file is a group. One that cannot be read is not: reading it as a spec
+    reports why.
+    """
+    try:
+        return "job" in tomllib.loads(text_of(path))
+    except (SpecError, ValueError, RecursionError):
+        return False
+
+
+def _of_specs(paths: Sequence[Path], overrides: Sequence[Override]) -> Experiment:
+    """Make an experiment of several specs: its cluster is that of the first."""
+    for path in paths:
+        if is_group(path):
+            raise UsageError(f"{path} is a group: give it alone, or add its jobs' specs instead")
+    try:
+        first = tomllib.loads(text_of(paths[0]))
+    except (ValueError, RecursionError):
+        first = {}  # reading it as a job reports what is wrong
+    document: dict[str, Any] = {
+        "name": "-and-".join(dict.fromkeys(path.resolve().parent.name for path in paths))[:40],
+        "job": [{"spec": str(path.resolve())} for path in paths],
+    }
+    if isinstance(first.get("cluster"), dict):
+        document["cluster"] = first["cluster"]
+    text = toml_of(document)
+    reader = Reader(paths[0], text, in_a_file=False)
+    return _read(reader, paths[0].resolve().parent, text, overrides)
+
+
+def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]) -> Experiment:
+    all_changes = [Override(*override) for override in overrides]
+    own = [change for change in all_changes if change.key.startswith(FROM_THE_GROUP)]
+    document = reader.document(own)
+    values = reader.sections(document, GROUP, beside="job")
+    cluster = cluster_of(values, store_of(values.get("cluster.store"), folder, reader))
+    for_jobs = [change for change in all_changes if change not in own]
+    jobs = _jobs(reader, document.get("job"), folder, for_jobs)
+    if reader.problems:
+        raise SpecError(str(reader.path), sorted(reader.problems, key=lambda p: p.line or 10**9))
+    return Experiment(
+        name=values.get("name", _named(folder.name)),
+        limits=SpecLimits.of(values),
+        cluster=cluster,
+        jobs=tuple(replace(job, cluster=cluster) for job in jobs),
+        folder=folder,
+        text=f"# As it was run.\n{toml_of(document)}" if own else text,
+        sharing=values.get("sharing.policy", "fair"),
+        on_end=values.get("on_end", ""),
+        export=exports_of(values),
+    )
+
+
+def _jobs(reader: Reader, tables: Any, folder: Path, overrides: Sequence[Override]) -> list[Spec]:
+    if not isinstance(tables, list) or not tables:
+        reader.wrong("job", tables, "at least one table [[job]] with a spec is needed")
+        return []
+    jobs: list[Spec] = []
+    for number, table in enumerate(tables):
+        path = f"job[{number}]"
+        if not isinstance(table, dict):
+            reader.wrong(path, table, "a table is needed")
+            continue
+        values = reader.table(path, table, JOB)
+        if "spec" not in values:
+            reader.wrong(f"{path}.spec", None, "is missing: the path of the job's spec")
+            continue
+        jobs.append(job_of(values, folder, overrides, {job.id for job in jobs}))
+    return jobs
+
+
+def job_of(
+    values: dict[str, Any], folder: Path, overrides: Sequence[Override], taken: set[str]
+) -> Spec:
+    """Make a job from its `[[job]]`. Raises `SpecError` with the mistakes of its spec.
+
+    folder  what paths are relative to
+    taken   ids of other jobs
+    """
+    spec = load_spec(folder / values["spec"], overrides)
+    if "target" in values:
+        spec = replace(spec, goal=msgspec.structs.replace(spec.goal, target=values["target"]))
+    curves = values.get("curves")
+    return replace(
+        spec,
+        id=_untaken(values.get("name") or _named(spec.name), taken),
+        limits=SpecLimits(
+            values.get("deadline"), values.get("budget"), None, values.get("max_gpus")
+        ),
+        owner=values.get("owner", ""),
+        weight=values.get("weight", 1.0),
+        curves=None if curves is None else folder / curves,
+    )
+
+
+def _named(text: str) -> str:
+    """Make a name of a job from a text."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:32] or "job"
+
+
+def _untaken(name: str, taken: set[str]) -> str:
+    number, free = 2, name
+    while free in taken:
+        number, free = number + 1, f"{name}-{number}"
+    return free
+
+
+def require_report(job: Spec) -> None:
+    """Check that something reports. Raises `UsageError` if not."""
+    train = job.train
+    if train.observed is None and job.takes_no_part():
+        raise UsageError(
+            f"nothing would report: {train.script} does not import seerd, nor does a Python file "
+            "beside it. Write `report` into [train], a pattern for what it prints (`seerd init` "
+            "proposes one), or import seerd in it"
+        )
+
+
+def require_limits(experiment: Experiment, minimize: str | None = None) -> None:
+    """Check that there is a deadline and something that limits what is spent, and that every job
+    reports. Raises `UsageError` if not.
+
+    minimize  what is minimised, which need not be limited
+    """
+    limits, rented = experiment.limits, experiment.cluster.rented
+    missing = []
+    if limits.deadline_s is None and minimize != "time":
+        missing.append("a deadline: --deadline 30m")
+    if (
+        limits.budget_gpu_s is None
+        and not (rented and limits.cost_usd is not None)
+        and minimize != "cost"
+    ):
+        missing.append("a budget: --budget 480gpu-min")
+    if missing:
+        free = limits.cost_usd is not None and not rented
+        note = "\n(--cost alone bounds nothing on machines that cost nothing.)" if free else ""
+        raise UsageError(
+            f"a limit is missing; give {' and '.join(missing)}, or put it into [limits].{note}"
+        )
+    for job in experiment.jobs:
+        require_report(job)
