@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Optional
 
 from seerd.agent import clock, host
-from seerd.agent import library as library_of
+from seerd.agent.launch import LIBRARY, unpack_library
 from seerd.agent.lease import Lease
 from seerd.agent.orders import Here
 from seerd.agent.power import power_off
@@ -115,7 +115,7 @@ async def _live(
     """
     try:
         forsaken = await _serve(
-            options, folder, library or library_of.unpack(program, folder / library_of.FOLDER)
+            options, folder, library or unpack_library(program, folder / LIBRARY)
         )
     except Exception:
         log.exception("the agent has to end")

@@ -1,17 +1,23 @@
-"""What a script is given: arguments and environment variables, in which hyperparameters take the
-place of their names in braces, and paths. Pure.
+"""What a script is run with: its interpreter, arguments and environment variables, in which values
+of hyperparameters replace their names in braces.
 
-The one rule: only a known name in braces is a place, so JSON and formats of other programs stay as
-they are. `${name}` is no place.
+The one rule: only the name of a hyperparameter in braces is a place, so JSON and formats of other
+programs stay as they are. `${name}` is no place.
+
+A `[train] python` of several words (`uv run python`, `conda run -n NAME python`) only chooses an
+environment: it is run once to print its interpreter and variables, and trials are started with
+these, so that no other process stands between them and their agent.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence
+from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence, Tuple
 
 CHECKPOINT = "checkpoint"
 """The name that stands for the path of a checkpoint where a script is told to go on from it."""
@@ -19,6 +25,10 @@ GPUS = "gpus"
 """The name that stands for the number of GPUs of the attempt."""
 NAMED = re.compile(r"\{\{|(?<!\$)\{([^\W\d][\w./-]*)\}")
 """What looks like a place in an argument."""
+PRINT_INTERPRETER = "import json, os, sys; print(json.dumps([sys.executable, dict(os.environ)]))"
+"""What the command's Python runs."""
+NOT_KEPT = {"_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE", "UV_RUN_RECURSION_DEPTH"}
+"""Variables that say how the command was started, and nothing of the environment."""
 
 
 def named(argument: str) -> Iterator[str]:
@@ -132,3 +142,24 @@ def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     is_bare = isinstance(value, float) and "e" in text and "." not in text
     return text.replace("e", ".0e") if is_bare else text
+
+
+def interpreter_words(python: str, folder: str) -> List[str]:
+    """Return the words of `[train] python`, relative to this folder. A path that exists is one
+    word, spaces included.
+
+    Raises `ValueError` if a quotation is not closed.
+    """
+    words = shlex.split(python)
+    if "/" in python and os.path.exists(os.path.join(folder, python)):
+        words = [python]
+    return [os.path.join(folder, words[0])] if len(words) == 1 and "/" in words[0] else words
+
+
+def interpreter_answer(output: str, env: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
+    """Return the interpreter that was printed, and the variables that differ from those of `env`,
+    with which the command was started. Raises `ValueError` if none was printed.
+    """
+    path, seen = json.loads((output.strip().splitlines() or [""])[-1])
+    changed = {name: value for name, value in seen.items() if env.get(name) != value}
+    return str(path), {name: changed[name] for name in changed if name not in NOT_KEPT}

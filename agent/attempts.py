@@ -19,13 +19,11 @@ from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional
 
 from seerd.agent import clock, host, postmortem
 from seerd.agent.family import Ancestor, Family, Others
-from seerd.agent.file_events import FileEvents
-from seerd.agent.hangs import PATIENCE, Stall
+from seerd.agent.hangs import PATIENCE, Stall, Standstill
 from seerd.agent.journal import Maker
 from seerd.agent.launch import LaunchPlan, Places, speaks
 from seerd.agent.observing import END_FILE, Observing
 from seerd.agent.protocol import Exited, Noticed, Start, Started
-from seerd.agent.standstill import Standstill
 from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
 from seerd.agent.trial_output import QUIET_S, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
@@ -56,8 +54,6 @@ second, but more on an overloaded machine.
 """
 STACK_S = 1.0
 """Seconds that a rank that hangs has to write its Python stack."""
-LOOK_S = 0.5
-"""Seconds from one look at the size of an output whose growth the system tells by itself."""
 LITTLE = 1 << 14
 """Bytes of output that are read faster than a thread is started for it."""
 FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
@@ -68,7 +64,7 @@ class LocalAttempt:
     """One attempt of the run `run`, as `start` orders it.
 
     `why_held` waits until the memory of GPUs is free; it returns what still holds it, or nothing.
-    `others` returns the other attempts here, and `file_events` tell of what is written.
+    `others` returns the other attempts here.
     """
 
     def __init__(
@@ -80,7 +76,6 @@ class LocalAttempt:
         tell: Tell,
         why_held: Proof,
         others: Callable[[], List[LocalAttempt]],
-        file_events: FileEvents,
     ) -> None:
         self.start = start
         self.gpus = set(start.gpus)  # its GPUs, which it holds until `done` is set
@@ -91,7 +86,6 @@ class LocalAttempt:
         self._tell = tell
         self._why_held = why_held
         self._others = others
-        self._file_events = file_events
         self.since = host.ticks()  # when it was ordered, in ticks since boot
         folder = places.attempt.resolve()
         self._family = Family(
@@ -109,9 +103,6 @@ class LocalAttempt:
         self._observing = Observing(places.attempt, self._end_unobserved)
         self._wake = asyncio.Event()
         self.stopped = asyncio.Event()  # set when somebody has asked it to end
-        self._out = places.attempt / "out.jsonl"
-        self._watch = -1
-        self._looked_at = 0.0
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
         self._storing: Optional[asyncio.Task[None]] = None
@@ -158,12 +149,8 @@ class LocalAttempt:
             left_s = math.inf if self._ends_at is None else self._ends_at - clock.now()
             self._quiet_s = quiet_s_of(left_s)
             self._output.begin(self._quiet_s)
-        self._watch = self._file_events.watch(self._out, self._wake.set)
         self._wake.set()
-        try:
-            free_at, held = await self._until_gone(self._process)
-        finally:
-            self._file_events.forget(self._watch)
+        free_at, held = await self._until_gone(self._process)
         unfit = [self._noticed(free_at, held)] if held else []
         self._tell([*unfit, self._exited(free_at, self._process.returncode)])
 
@@ -233,16 +220,8 @@ class LocalAttempt:
             # After a lease nobody waits, so a checkpoint under way may still get there.
             self._output.checkpoint_store.cut()
         self._output.look(partial(postmortem.error_in, self._places.logs))
-        if self._has_grown() or (self._storing is None and self._can_store()):
+        if self._output.has_news() or (self._storing is None and self._can_store()):
             self._wake.set()
-
-    def _has_grown(self) -> bool:
-        """Tell whether there is new output. Where the system tells of it, this looks seldom."""
-        now = time.monotonic()
-        if self._watch >= 0 and now - self._looked_at < LOOK_S:
-            return False
-        self._looked_at = now
-        return self._output.has_news()
 
     def _end_by(self, work: Coroutine[Any, Any, None]) -> None:
         self._killing = asyncio.ensure_future(work)

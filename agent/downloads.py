@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import List
 
 from seerd.agent.protocol import Download, Downloads
-from seerd.agent.ranges import RANGE, download
 from seerd.agent.threads import parallel
 from seerd.agent.transfer import name_file
-from seerd.agent.web import WebError, Wires
+from seerd.agent.web import RANGE, WebError, Wires, download
 
 FILES_AT_ONCE = 8
 

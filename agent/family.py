@@ -1,5 +1,5 @@
-"""The processes of one attempt, as its agent finds them: by descent, and without a look at anybody
-else's.
+"""The processes of one attempt, as its agent finds them: by descent, without reading the processes
+of others. And the orphans that the agent adopts.
 
 The agent adopts the orphans among its descendants. So whatever an attempt has started, in whichever
 session, group or environment, is below its launcher, or, once a parent has ended, below the agent.
@@ -10,22 +10,24 @@ that may be the attempt's. What cannot be told apart yet may be.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional, Set, Tuple
 
 from seerd.agent import host
-from seerd.agent.record import record
 
 SETTLE_S = 1.0
 """Seconds after which a process that shows no environment hides it. One in the middle of exec(2)
 has none for a moment.
 """
 POLL_S = 0.001
+ZOMBIE_S = 1.0
 
 
-@record
+@dataclass(frozen=True)
 class Ancestor:
     """The process that has started all others of an attempt."""
 
@@ -33,7 +35,7 @@ class Ancestor:
     ended: bool  # whether it has ended, and been waited for
 
 
-@record
+@dataclass(frozen=True)
 class Others:
     """What else runs here."""
 
@@ -186,3 +188,27 @@ class Family:
 def _below(roots: List[int]) -> List[int]:
     """Return these processes and all their descendants, the newest first, zombies excepted."""
     return list(filter(host.is_there, sorted(set(host.below(roots)), reverse=True)))
+
+
+class Reaper:
+    """Reaps the orphans that the agent has adopted, as soon as they have ended.
+
+    A child for which the agent waits keeps its exit status until then. Each of those is in the
+    agent's own session or leads another one, and is waited for as soon as it has ended. So any
+    other child is reaped at once, and one of those when it has been a zombie for `ZOMBIE_S`
+    seconds.
+    """
+
+    def __init__(self) -> None:
+        self._since: Dict[int, float] = {}
+
+    def look(self) -> None:
+        """Reap the orphans that have ended. Call this often."""
+        now, ended = time.monotonic(), host.zombies()
+        self._since = {pid: self._since.get(pid, now) for pid in ended}
+        for pid, since in self._since.items():
+            # Another part of the agent may have reaped it by now.
+            with contextlib.suppress(ChildProcessError, ProcessLookupError):
+                may_be_waited_for = os.getsid(pid) in (pid, os.getsid(0))
+                if not may_be_waited_for or now - since >= ZOMBIE_S:
+                    os.waitpid(pid, os.WNOHANG)

@@ -19,10 +19,9 @@ import math
 import os
 import re
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
-
-from seerd.agent.record import record
 
 FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
 ELSEWHERE = "SEERD_GPU_LEASES"
@@ -43,7 +42,7 @@ class LeaseFolderError(Exception):
     """The folder cannot be used; the text says why, and what to do."""
 
 
-@record
+@dataclass(frozen=True)
 class Device:
     """A GPU, or a CPU slot."""
 
@@ -51,7 +50,7 @@ class Device:
     name: str  # CUDA's name for it; of a slot its number
 
 
-@record
+@dataclass(frozen=True)
 class Use:
     """What a GPU is used for."""
 
@@ -59,7 +58,7 @@ class Use:
     since: float  # seconds since 1970
 
 
-@record
+@dataclass(frozen=True)
 class RunHere:
     """What a run says of itself on a machine."""
 

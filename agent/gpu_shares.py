@@ -7,15 +7,14 @@ anything.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
-
-from seerd.agent.record import record
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
 
-@record
+@dataclass(frozen=True)
 class Wish:
     """What a run may have."""
 

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from seerd.agent.gpu_keeper import Keeper
@@ -34,7 +34,6 @@ from seerd.agent.gpu_leases import (
 )
 from seerd.agent.gpu_shares import Wish, fair_shares
 from seerd.agent.launch import devices
-from seerd.agent.record import record
 
 LOOK_S = 0.5
 """Seconds from one look at the other runs to the next."""
@@ -100,7 +99,7 @@ class _Holding:
         self.since = time.time()
 
 
-@record
+@dataclass(frozen=True)
 class Listener:
     """What is told of the GPUs here."""
 

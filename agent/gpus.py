@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from seerd.agent import host
@@ -23,7 +24,6 @@ from seerd.agent.health import (
     UnhealthyError,
     last_line,
 )
-from seerd.agent.record import record
 
 APPS = (
     "nvidia-smi",
@@ -41,7 +41,7 @@ driver keeps some for itself.
 """
 
 
-@record
+@dataclass(frozen=True)
 class Card:
     """A GPU, as `nvidia-smi` lists it."""
 
@@ -50,7 +50,7 @@ class Card:
     used_mib: Optional[int]  # memory in use, in MiB; None: not known
 
 
-@record
+@dataclass(frozen=True)
 class App:
     """A process that computes on a GPU."""
 

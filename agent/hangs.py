@@ -8,12 +8,12 @@ of them counts as hung; the end of their stage ends them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Optional, Sequence, Set, Tuple
 
 from seerd.agent import clock, host, progress_marks
 from seerd.agent.progress_marks import ENDED, SAVING, ProgressMark
-from seerd.agent.record import record
 
 LOOK_S = 0.5
 GAP_S = 5.0
@@ -40,9 +40,10 @@ TICKS_OF_A_STEP = 2
 """A step counts as two ticks: its backward pass, and the step itself."""
 
 Picture = Dict[int, Tuple[int, int, int]]
+STANDSTILL_LOOK_S = 2.0
 
 
-@record
+@dataclass(frozen=True)
 class Stand:
     """Who waits for whom, among the local ranks."""
 
@@ -51,7 +52,7 @@ class Stand:
     waiting: Tuple[int, ...]  # ranks that wait for others; empty: none does
 
 
-@record
+@dataclass(frozen=True)
 class Stall:
     """An attempt that stands still on this instance."""
 
@@ -232,3 +233,46 @@ def _is_behind(late: Sequence[int], waiting: Sequence[int], found: Dict[int, Pro
 
 def _is_experienced(mark: ProgressMark) -> bool:
     return mark.spells >= SPELLS or mark.units >= UNITS
+
+
+class Standstill:
+    """Detects an attempt whose processes neither compute nor read nor write, and that has not
+    reported for much longer than ever before. It is only reported: an attempt that waits for a slow
+    disk or a server may go on.
+    """
+
+    def __init__(self) -> None:
+        self._looked_at = 0.0
+        self._since = 0.0
+        self._life: Optional[host.Life] = None
+        self._family: Set[int] = set()
+        self._ended: Set[int] = set()
+        self._told = 0
+
+    def look(self, now: float, launcher: int, told: int, quiet_since: float, limit_s: float) -> str:
+        """Say how it stands still; empty if it does not, or not for `limit_s` seconds.
+
+        now          the monotonic clock, in seconds
+        told         bytes that it has written for us, were they a report or not
+        quiet_since  when it reported last, or began
+        """
+        if now - max(self._looked_at, quiet_since) < STANDSTILL_LOOK_S or not host.lists_children():
+            return ""
+        self._looked_at, family = now, set(host.below([launcher]))
+        life, before = host.life(launcher, family), self._life
+        self._ended |= self._family - family
+        self._family = family
+        moves = before is None or life is None or not is_idle(before, life, now - self._since)
+        if moves or told != self._told or quiet_since > self._since:
+            self._since, self._life, self._told = now, life, told
+            return ""
+        return self._text(now - self._since) if now - self._since >= limit_s else ""
+
+    def _text(self, still_s: float) -> str:
+        children, ended = len(self._family) - 1, len(self._ended)
+        beside = f" and its child processes ({children})" if children else ""
+        said = f"for {still_s:.0f} s it{beside} computed, read, wrote and reported nothing"
+        if not children:
+            return said
+        before = f"; {ended} ended before" if ended else ""
+        return f"{said}{before}; a multiprocessing.Pool waits for ever for a worker that was killed"

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -20,7 +21,6 @@ from seerd.agent import host
 from seerd.agent.arguments import fixed_environment
 from seerd.agent.needs import needs_torch
 from seerd.agent.protocol import Expected, Job
-from seerd.agent.record import record
 from seerd.agent.threads import in_thread_or_here, thread_needed
 
 CARDS = (
@@ -70,7 +70,7 @@ class UnhealthyError(Exception):
     """
 
 
-@record
+@dataclass(frozen=True)
 class CheckedMachine:
     """The machine that is looked at."""
 
@@ -194,7 +194,7 @@ async def _listed(machine: CheckedMachine) -> str:
     return output
 
 
-@record
+@dataclass(frozen=True)
 class Look:
     """A program that is run to look at something."""
 

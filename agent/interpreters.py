@@ -1,6 +1,7 @@
-"""The interpreters of jobs on this machine, as `[train] python` names them (`environments.py`).
+"""The interpreters of jobs on this machine, as `[train] python` names them.
 
-The one rule: what names one is run once for each preparation, after the setup, which may make it.
+The one rule: a command of several words is run once for each preparation, after the setup, which
+may make the interpreter.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from dataclasses import replace
 from typing import Dict, Tuple
 
 from seerd.agent import host
-from seerd.agent.arguments import fixed_environment
-from seerd.agent.environments import ASKED, answer_of, words_of
+from seerd.agent.arguments import (
+    PRINT_INTERPRETER,
+    fixed_environment,
+    interpreter_answer,
+    interpreter_words,
+)
 from seerd.agent.health import Look, last_line
 from seerd.agent.protocol import Job
 
@@ -44,9 +49,9 @@ class Interpreters:
 
     async def _of(self, job: Job) -> Tuple[str, Dict[str, str]]:
         folder = job.python_in or job.source
-        words = words_of(job.python, folder)
+        words = interpreter_words(job.python, folder)
         if len(words) == 1:
-            inside = words_of(job.python, job.source)[0]
+            inside = interpreter_words(job.python, job.source)[0]
             path = inside if os.path.exists(inside) else words[0]
             if "/" in path and not os.access(path, os.X_OK):
                 raise ValueError(f"there is no program {path}, which train.python names")
@@ -56,10 +61,10 @@ class Interpreters:
             **fixed_environment(job.env, job.names),
             host.MARKER: self._marker,
         }
-        look = Look([*words, "-c", ASKED], env, folder, ENTER_S, most_s=ENTER_MOST_S)
+        look = Look([*words, "-c", PRINT_INTERPRETER], env, folder, ENTER_S, most_s=ENTER_MOST_S)
         status, output, errors = await look.take(job.python)
         try:
-            path, changed = answer_of(output, env)
+            path, changed = interpreter_answer(output, env)
         except (ValueError, TypeError):
             said = last_line(errors) or last_line(output) or "no message"
             raise ValueError(

@@ -1,4 +1,5 @@
-"""From an order to start to the exact command, environment and files of an attempt. Pure.
+"""From an order to start to the exact command, environment and files of an attempt. Pure, but for
+`unpack_library`.
 
 The one rule: everything that decides how a trial's processes come to be is in the `LaunchPlan`;
 `attempts.py` only carries it out, and so does a process that has torch loaded already (`warm/`).
@@ -7,13 +8,13 @@ The one rule: everything that decides how a trial's processes come to be is in t
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+import zipfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
 
 from seerd.agent.arguments import CHECKPOINT, GPUS, filled, filled_environment, fixed_environment
 from seerd.agent.protocol import Job, Node, Start
-from seerd.agent.record import record
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
 """How environment variables begin that must not reach an attempt from outside: our own, and those
@@ -38,9 +39,11 @@ TRAINING_SIDE = (
     *("seerd/agent/__init__.py", "seerd/agent/warm/"),
     *("seerd/agent/folders.py", "seerd/agent/manifest.py", "seerd/agent/patterns.py"),
     "seerd/agent/plainfile.py",
-    *("seerd/agent/protocol.py", "seerd/agent/record.py"),
+    "seerd/agent/protocol.py",
 )
 """What runs in the processes of trials: how the names of these files in the agent's zip begin."""
+LIBRARY = "lib"
+"""The folder, within the agent's own, into which these files are unpacked."""
 WARM = "seerd/agent/warm/__main__.py"
 OBSERVER = "seerd.training.observer"
 """What observes a script that does not import seerd."""
@@ -60,7 +63,7 @@ takes a minute to import torch.
 """
 
 
-@record
+@dataclass(frozen=True)
 class Places:
     """Where the things of one attempt are."""
 
@@ -95,7 +98,7 @@ class Places:
         return self.attempt / "work"
 
 
-@record
+@dataclass(frozen=True)
 class LaunchPlan:
     """How to start one attempt."""
 
@@ -108,7 +111,7 @@ class LaunchPlan:
     observer: Optional[List[str]] = None
 
 
-@record
+@dataclass(frozen=True)
 class WarmPlan:
     """What a process is to be like from which attempts are forked."""
 
@@ -124,6 +127,16 @@ class WarmPlan:
     def path(self) -> Path:
         """The script's own path."""
         return Path(self.source, self.script)
+
+
+def unpack_library(program: Path, library: Path) -> Path:
+    """Unpack what trials import from the agent's zip into the folder `library`; return that
+    folder.
+    """
+    with zipfile.ZipFile(program) as bundle:
+        names = [name for name in bundle.namelist() if name.startswith(TRAINING_SIDE)]
+        bundle.extractall(library, names)
+    return library
 
 
 def warm_plan(job: Job, places: Places, cuda: bool, outside: Dict[str, str]) -> Optional[WarmPlan]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Set
 
 from seerd.agent import KEPT, plainfile
 from seerd.agent.protocol import LARGEST, NAME
-from seerd.agent.record import record
 
 LARGEST_MANIFEST = 1 << 16
 LARGEST_CHECKPOINT = 5 << 40
@@ -34,7 +33,7 @@ class CheckpointError(Exception):
     """A checkpoint cannot be stored, fetched or used; the text says why."""
 
 
-@record
+@dataclass(frozen=True)
 class Manifest:
     """A whole checkpoint."""
 
@@ -77,7 +76,7 @@ class Manifest:
         return made
 
 
-@record
+@dataclass(frozen=True)
 class Comparison:
     """By what checkpoints are compared."""
 

@@ -15,7 +15,7 @@ import math
 import os
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import (
@@ -38,7 +38,7 @@ from seerd.agent.arguments import GPUS, filled_text, fixed_environment, is_insid
 from seerd.agent.attempts import LocalAttempt, Tell
 from seerd.agent.crowding import Crowding
 from seerd.agent.downloads import JobData
-from seerd.agent.file_events import FileEvents
+from seerd.agent.family import Reaper
 from seerd.agent.gpu_leases import RunHere, cpu_slots, cuda_devices
 from seerd.agent.gpu_sharing import Listener, SharedGpus, WholeMachine, shared_or_whole
 from seerd.agent.gpus import Gpus
@@ -77,8 +77,6 @@ from seerd.agent.protocol import (
     Start,
     Stop,
 )
-from seerd.agent.reaping import Reaper
-from seerd.agent.record import record
 from seerd.agent.remote_store import RemoteStore
 from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
 from seerd.agent.transfer import CheckpointStore, Directory
@@ -97,7 +95,7 @@ SETS_UP = "//setup"
 Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 
-@record
+@dataclass(frozen=True)
 class Here:
     """This instance, as its agent was told."""
 
@@ -172,7 +170,6 @@ class Orders:
         self._attempts: Dict[str, LocalAttempt] = {}
         self._ended: Dict[str, int] = {}
         self._limit = ReportLimit(lambda: len(self._attempts), lambda: journal.unacknowledged)
-        self._file_events = FileEvents()
         self._ends_at: Optional[float] = None
         self._preparing = asyncio.Lock()
         self._warm: Dict[str, WarmStarts] = {}
@@ -415,7 +412,6 @@ class Orders:
         attempt = LocalAttempt(
             *(self._here.run, order, places, output, self._tell, self._gpus.why_held),
             others=lambda: [one for one in list(self._attempts.values()) if one is not attempt],
-            file_events=self._file_events,
         )
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt

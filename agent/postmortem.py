@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import List, Optional, Set
 
 from seerd.agent import plainfile
-from seerd.agent.record import record
 
 TAIL_LINES = 30
 TAIL_BYTES = 16_384
@@ -34,7 +33,7 @@ connection.
 """
 
 
-@record
+@dataclass(frozen=True)
 class Findings:
     """What the logs of one node tell."""
 
@@ -48,7 +47,7 @@ class Findings:
     waited_s: Optional[float] = None
 
 
-@record
+@dataclass(frozen=True)
 class FailedRank:
     """A rank that torchrun lists as failed."""
 

@@ -12,10 +12,9 @@ import math
 import os
 import stat
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Optional, Tuple
-
-from seerd.agent.record import record
 
 MARK = struct.Struct("<10q3d")
 VERSION = 1
@@ -23,7 +22,7 @@ MOST_RANKS = 64
 WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
 
 
-@record
+@dataclass(frozen=True)
 class ProgressMark:
     """One rank, as it showed itself."""
 

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
-
-from seerd.agent.record import record
 
 VERSION = 11
 MAX_LINE = 1 << 20
@@ -50,7 +48,7 @@ class ProtocolError(Exception):
 # ---------------------------------------------------------------- daemon -> agent
 
 
-@record
+@dataclass(frozen=True)
 class Hello:
     """First line of a connection."""
 
@@ -63,7 +61,7 @@ class Hello:
     holds: Optional[List[str]] = None
 
 
-@record
+@dataclass(frozen=True)
 class ObservedScript:
     """How a script takes part that does not import seerd: it is observed from outside."""
 
@@ -75,7 +73,7 @@ class ObservedScript:
     resume: List[str] = field(default_factory=list)
 
 
-@record
+@dataclass(frozen=True)
 class Job:
     """What all trials of the run have in common on this instance."""
 
@@ -86,7 +84,7 @@ class Job:
     args: List[str]  # as in `[train]`
     launcher: str  # as in `[train]`
     # as in `[train]`: a path, a name on PATH, or a command that chooses an environment
-    # (`environments.py`). The agent puts the training side (`import seerd`), out of its own zip,
+    # (`arguments.py`). The agent puts the training side (`import seerd`), out of its own zip,
     # first on PYTHONPATH
     python: str
     env: Dict[str, str]  # as in `[train]`; what is relative on PYTHONPATH is in the source
@@ -120,7 +118,7 @@ class Job:
     python_in: str = ""
 
 
-@record
+@dataclass(frozen=True)
 class Expected:
     """What a healthy instance of its kind has."""
 
@@ -129,7 +127,7 @@ class Expected:
     torch: bool  # whether torch can use the GPUs
 
 
-@record
+@dataclass(frozen=True)
 class Prepare:
     """Make this instance ready for the job: check its health (if `expected` says what to expect),
     fetch the data that was granted, and run the setup commands, once.
@@ -154,7 +152,7 @@ class Prepare:
         return next((job for job in self.jobs or [self.job] if job.id == name), None)
 
 
-@record
+@dataclass(frozen=True)
 class Node:
     """One node's part in an attempt on several whole instances."""
 
@@ -165,7 +163,7 @@ class Node:
     gpus: int  # how many GPUs the attempt has on all nodes together
 
 
-@record
+@dataclass(frozen=True)
 class Start:
     """Start an attempt of a trial. Outcome: `Started`, later `Exited`; or `Refused`."""
 
@@ -181,7 +179,7 @@ class Start:
     node: Optional[Node] = None
 
 
-@record
+@dataclass(frozen=True)
 class Stop:
     """End an attempt. Outcome: `Exited`."""
 
@@ -200,7 +198,7 @@ class Stop:
         return -math.inf if not self.checkpoint else _since(self.at, now) + self.grace_s
 
 
-@record
+@dataclass(frozen=True)
 class Renew:
     """Renew the lease.
 
@@ -221,7 +219,7 @@ class Renew:
         return _since(self.at, now)
 
 
-@record
+@dataclass(frozen=True)
 class Slot:
     """Presigned URLs of one checkpoint in the store, to PUT or to GET it."""
 
@@ -230,7 +228,7 @@ class Slot:
     manifest_url: str  # for its manifest
 
 
-@record
+@dataclass(frozen=True)
 class Grant:
     """What an attempt may put and get. The newest grant of an attempt replaces the one before."""
 
@@ -241,7 +239,7 @@ class Grant:
     gets: List[Slot]  # where it gets the checkpoints that it may restore
 
 
-@record
+@dataclass(frozen=True)
 class Parts:
     """Answer to `Ask`: where the parts of a checkpoint's bytes go."""
 
@@ -255,7 +253,7 @@ class Parts:
     abort_url: str  # where to DELETE the parts if that is given up
 
 
-@record
+@dataclass(frozen=True)
 class Download:
     """One object of the job's data."""
 
@@ -264,7 +262,7 @@ class Download:
     size: int  # number of its bytes
 
 
-@record
+@dataclass(frozen=True)
 class Downloads:
     """Data that the next `Prepare` fetches."""
 
@@ -273,7 +271,7 @@ class Downloads:
     items: List[Download]  # the objects
 
 
-@record
+@dataclass(frozen=True)
 class Ack:
     """Every fact up to `seen` is committed."""
 
@@ -281,7 +279,7 @@ class Ack:
     seen: int
 
 
-@record
+@dataclass(frozen=True)
 class Shutdown:
     """Kill what still runs, and end the agent. The connection closes when that is done."""
 
@@ -292,7 +290,7 @@ class Shutdown:
 # ---------------------------------------------------------------- agent -> daemon
 
 
-@record
+@dataclass(frozen=True)
 class Welcome:
     """Answer to `Hello`."""
 
@@ -310,14 +308,14 @@ class Welcome:
     ended: List[str] = field(default_factory=list)  # attempts that ran and are not in `Hello.holds`
 
 
-@record
+@dataclass(frozen=True)
 class Alive:
     """Answer to `Renew`: the agent is at work, though it may have nothing to report."""
 
     kind: ClassVar[str] = "alive"
 
 
-@record
+@dataclass(frozen=True)
 class Ask:
     """Ask where to put a checkpoint in parts. No fact: it is asked again on a new connection."""
 
@@ -328,7 +326,7 @@ class Ask:
     size: int  # number of its bytes
 
 
-@record
+@dataclass(frozen=True)
 class Prepared:
     """The instance is ready for trials."""
 
@@ -338,7 +336,7 @@ class Prepared:
     id: str
 
 
-@record
+@dataclass(frozen=True)
 class Refused:
     """The order `id` cannot be carried out.
 
@@ -354,7 +352,7 @@ class Refused:
     unhealthy: bool = False  # whether this machine is at fault, so that another one might do
 
 
-@record
+@dataclass(frozen=True)
 class Started:
     """The processes of an attempt exist. `pid` is the launcher's process id."""
 
@@ -367,7 +365,7 @@ class Started:
     pid: int
 
 
-@record
+@dataclass(frozen=True)
 class Training:
     """The trial has called `running()` for the first time."""
 
@@ -379,7 +377,7 @@ class Training:
     epoch: int  # how many reports its restored checkpoint has; 0: it begins from scratch
 
 
-@record
+@dataclass(frozen=True)
 class Reported:
     """The trial has called `report()`."""
 
@@ -396,7 +394,7 @@ class Reported:
     line: str = ""  # line of output that the first report of an attempt was read from; else empty
 
 
-@record
+@dataclass(frozen=True)
 class Checkpointed:
     """A checkpoint is in the store, whole."""
 
@@ -415,7 +413,7 @@ class Checkpointed:
     free: Optional[int] = None
 
 
-@record
+@dataclass(frozen=True)
 class Exited:
     """No process of the attempt is left, and its GPUs are free."""
 
@@ -439,7 +437,7 @@ class Exited:
     started: bool = True  # whether any process of it ever existed; if not, it never used its GPUs
 
 
-@record
+@dataclass(frozen=True)
 class Complained:
     """Something may be wrong with an attempt. Each kind but "quiet" and "waits" is told once for an
     attempt.
@@ -466,7 +464,7 @@ class Complained:
     why: str  # the reason, for people
 
 
-@record
+@dataclass(frozen=True)
 class Stalled:
     """An attempt on several instances stands still on this one, or has done so."""
 
@@ -481,7 +479,7 @@ class Stalled:
     over: bool = False  # whether they move again
 
 
-@record
+@dataclass(frozen=True)
 class Waited:
     """How much ranks of an attempt have waited for others. Told now and then, if it is much or the
     attempt spans several instances.
@@ -497,7 +495,7 @@ class Waited:
     shares: List[float]  # the share of that time that each of them has waited, from 0 to 1
 
 
-@record
+@dataclass(frozen=True)
 class Noticed:
     """This instance must be left; or there is something to know about it."""
 
@@ -511,7 +509,7 @@ class Noticed:
     why: str = ""  # the reason, if it is unhealthy or cold
 
 
-@record
+@dataclass(frozen=True)
 class Computed:
     """How busy the GPUs of this instance were of late. Told when that has changed, at most twice in
     a minute, and only where NVIDIA's driver says it.
@@ -524,7 +522,7 @@ class Computed:
     shares: List[Optional[float]]
 
 
-@record
+@dataclass(frozen=True)
 class Shared:
     """How many GPUs of this instance the run may use from now on, beside other runs."""
 

@@ -20,7 +20,6 @@ from typing import Iterator, List, Optional, Tuple
 from seerd.agent.manifest import LARGEST_MANIFEST, CheckpointError, Manifest, small_file
 from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Slot
-from seerd.agent.ranges import download
 from seerd.agent.transfer import (
     NotNowError,
     checksum,
@@ -29,7 +28,7 @@ from seerd.agent.transfer import (
     write_named,
 )
 from seerd.agent.upload import upload
-from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires
+from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires, download
 
 URLS_S = 30.0
 """Seconds to wait for a grant before a start. The daemon sends it first, so it is usually there."""

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
 
 import seerd.agent
-from seerd.agent import host, library
+from seerd.agent import host
 from seerd.agent.gpu_leases import LeaseFolderError
 from seerd.agent.gpu_report import report
+from seerd.agent.launch import LIBRARY, unpack_library
 from seerd.agent.printed import printed
 from seerd.agent.receive import Cache, FileEntry, PushError, Received, checked, prune
 
@@ -147,14 +148,14 @@ def _spawn(task: Dict[str, Any], program: Path) -> int:
     are there before: an agent that has no room for them could tell nobody.
     """
     _place(program)
-    library.unpack(program, Path(library.FOLDER))
+    unpack_library(program, Path(LIBRARY))
     argv = [
         str(Path("agent.pyz").resolve()),
         "--folder",
         str(Path.cwd()),
         *_shape(task),
         *task["options"],
-        *("--library", library.FOLDER),
+        *("--library", LIBRARY),
     ]
     with open(os.devnull, "rb") as null, open("agent.out", "ab") as out:
         pid = os.fork()

@@ -17,10 +17,9 @@ import json
 import os
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from urllib.parse import urlsplit
-
-from seerd.agent.record import record
 
 ENDPOINT = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 DEFAULT = "http://169.254.169.254"
@@ -34,7 +33,7 @@ TOKEN_SPARE_S = 60.0
 LONGEST = 1 << 16
 
 
-@record
+@dataclass(frozen=True)
 class Notice:
     """What the cloud announces."""
 

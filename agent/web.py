@@ -16,10 +16,23 @@ import re
 import socket
 import ssl
 import threading
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, Optional, Set, TypeVar, Union
+from dataclasses import dataclass
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Optional,
+    Set,
+    Tuple,
+    TypeVar,
+    Union,
+)
 from urllib.parse import urlsplit
 
-from seerd.agent.record import record
+from seerd.agent.threads import parallel
 
 if TYPE_CHECKING:
     # Imported at its first use: with all that it imports it takes an eighth of an agent's start.
@@ -42,6 +55,8 @@ OLD = b"Request has expired"
 CODE = re.compile(rb"<Code>([A-Za-z0-9.]{1,64})</Code>")
 MESSAGE = re.compile(rb"<Message>([^<]{1,500})</Message>")
 Result = TypeVar("Result")
+RANGE = 8 << 20
+DOWNLOAD_THREADS = 4
 
 
 class WebError(Exception):
@@ -74,7 +89,7 @@ class CutError(WebError):
         return False
 
 
-@record
+@dataclass(frozen=True)
 class Piece:
     """Part of an open file."""
 
@@ -340,3 +355,43 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return type(error).__name__
+
+
+def download(wires: Wires, url: str, size: int, part: Path) -> None:
+    """Download `size` bytes into the file `part`, which is begun anew, and flush it.
+
+    Raises `WebError` if they cannot be had, `OSError` if they cannot be written.
+    """
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+    try:
+        parallel(
+            lambda piece: _fetch_range(wires, url, piece, descriptor),
+            ranges_of(size),
+            DOWNLOAD_THREADS,
+        )
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def ranges_of(size: int) -> List[Tuple[int, int]]:
+    """Split `size` bytes into ranges_of; return where each begins, and how many bytes it has."""
+    return [(start, min(RANGE, size - start)) for start in range(0, size, RANGE)]
+
+
+def _fetch_range(wires: Wires, url: str, piece: Tuple[int, int], descriptor: int) -> None:
+    start, size = piece
+
+    def once() -> None:
+        at = start
+
+        def write(block: bytes) -> None:
+            nonlocal at
+            rest = memoryview(block)
+            while rest:
+                written = os.pwrite(descriptor, rest, at)
+                rest, at = rest[written:], at + written
+
+        wires.get(url, start, size, write)
+
+    wires.insist(once)

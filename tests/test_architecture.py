@@ -240,7 +240,6 @@ GUARDED = {
         "_children: /proc/",  # none is found elsewhere
         "_is_alive: /proc/",  # is not asked elsewhere
     },
-    "agent/file_events.py": {"_inotify: ctypes"},  # elsewhere nothing is told
     "agent/network.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
     "agent/power.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
     "seerd/training/marks.py": {"_stack_signal: signal.SIGRTMIN"},  # if there is such a signal

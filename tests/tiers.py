@@ -35,7 +35,6 @@ FASTEST = (
     "tests/agent/test_agent_protocol.py",
     "tests/agent/test_agent_receive.py",
     "tests/agent/test_agent_reports.py",
-    "tests/agent/test_agent_record.py",
     "tests/agent/test_agent_transfer.py",
     "tests/agent/test_agent_hang_detection.py",
     "tests/agent/test_manifests.py",

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from seerd.agent.environments import words_of
+from seerd.agent.arguments import interpreter_words
 
 ANSWERS_S = 20.0
 """Seconds within which a Python says whether it has torch; without an answer nothing is said."""
@@ -59,7 +59,7 @@ def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: b
     torch   whether they need torch
     """
     around = {**os.environ, **env}
-    words = words_of(python, str(folder))
+    words = interpreter_words(python, str(folder))
     named = words[0] if "/" in words[0] else shutil.which(words[0], path=around.get("PATH"))
     if named is None or not (folder / named).is_file():
         return f"there is no program {words[0]} on this machine; train.python names trials' Python"

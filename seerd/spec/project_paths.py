@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import seerd
-from seerd.agent.environments import words_of
+from seerd.agent.arguments import interpreter_words
 from seerd.spec.ignored import is_copied
 from seerd.spec.spec import Spec
 
@@ -110,7 +110,7 @@ def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
     folders = [(base / entry).resolve() for entry in (entries or "").split(":") if entry]
     if here and spec.train.launcher != "command":
         beside = (spec.train.source / spec.train.script).parent
-        words = words_of(spec.train.python or sys.executable, str(spec.folder))
+        words = interpreter_words(spec.train.python or sys.executable, str(spec.folder))
         python = shutil.which(words[0]) if len(words) == 1 else None
         folders += [folder for folder in _editable(python) if folder != beside]
     return folders

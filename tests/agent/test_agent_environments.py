@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.testbed.agents import Rig
-from seerd.agent.environments import words_of
+from seerd.agent.arguments import interpreter_words
 from seerd.agent.protocol import ObservedScript, Prepare, Prepared, Refused, Started
 from tests.agent.test_agent_warm import wait, warm_processes
 
@@ -110,7 +110,7 @@ def test_what_starts_no_python_is_told_before_any_trial(rig: Rig, python: str, w
 def test_words(tmp_path: Path) -> None:
     (tmp_path / "my env").mkdir()
     (tmp_path / "my env" / "python").touch()
-    assert words_of("uv run python", str(tmp_path)) == ["uv", "run", "python"]
-    assert words_of("my env/python", str(tmp_path)) == [f"{tmp_path}/my env/python"]
-    assert words_of("/usr/bin/python3", str(tmp_path)) == ["/usr/bin/python3"]
-    assert words_of("python3", str(tmp_path)) == ["python3"]
+    assert interpreter_words("uv run python", str(tmp_path)) == ["uv", "run", "python"]
+    assert interpreter_words("my env/python", str(tmp_path)) == [f"{tmp_path}/my env/python"]
+    assert interpreter_words("/usr/bin/python3", str(tmp_path)) == ["/usr/bin/python3"]
+    assert interpreter_words("python3", str(tmp_path)) == ["python3"]

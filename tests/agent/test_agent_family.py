@@ -18,9 +18,8 @@ import pytest
 
 from bench.testbed.agents import RUN, Client, Rig
 from seerd.agent import family, host
-from seerd.agent.family import Ancestor, Family, Others
+from seerd.agent.family import Ancestor, Family, Others, Reaper
 from seerd.agent.protocol import Reported
-from seerd.agent.reaping import Reaper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 

@@ -15,11 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.agent import host, progress_marks
-from seerd.agent.hangs import PATIENCE, QUIET_S, HangDetector, Stand, is_idle, limit_s, standing
+from seerd.agent.hangs import (
+    PATIENCE,
+    QUIET_S,
+    HangDetector,
+    Stand,
+    Standstill,
+    is_idle,
+    limit_s,
+    standing,
+)
 from seerd.agent.host import Life
 from seerd.agent.progress_marks import ENDED, MARK, REDUCING, SAVING, WAITING, WORKING, ProgressMark
-from seerd.agent.standstill import Standstill
-from seerd.agent.stragglers import StragglerDetector
+from seerd.agent.watchdog import StragglerDetector
 
 MARKED = ProgressMark(100, 0, 2, 41, 0, WORKING, 9, 3, 50, 0.5, 1.0, 2.0)
 AHEAD = replace(MARKED, rank=1, doing=WAITING, units=10, ticks=0)

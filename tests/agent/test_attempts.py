@@ -19,7 +19,6 @@ import pytest
 
 from seerd.agent import clock, host
 from seerd.agent.attempts import LocalAttempt, quiet_s_of
-from seerd.agent.file_events import FileEvents
 from seerd.agent.hangs import Stall
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import LaunchPlan, Places
@@ -91,7 +90,6 @@ class Stage:
         self.attempt = LocalAttempt(
             *(RUN, order, self.places, self.output, self._tell, self._why_held),
             others=lambda: self.others,
-            file_events=FileEvents(),
         )
 
     def _tell(self, makers: list[Callable[[int], Any]]) -> None:

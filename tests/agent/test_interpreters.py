@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from seerd.agent.arguments import interpreter_answer, interpreter_words
 from seerd.agent.downloads import DataError, JobData, place
-from seerd.agent.environments import answer_of, words_of
 from seerd.agent.interpreters import Interpreters
 from seerd.agent.protocol import Download, Downloads, Job
 
@@ -69,19 +69,21 @@ def test_the_words_of_a_command_are_meant_in_its_folder(
     tmp_path: Path, python: str, words: list[str]
 ) -> None:
     program(tmp_path / "my env" / "python")
-    assert words_of(python, str(tmp_path)) == [word.format(folder=tmp_path) for word in words]
+    assert interpreter_words(python, str(tmp_path)) == [
+        word.format(folder=tmp_path) for word in words
+    ]
 
 
 def test_an_answer_is_the_last_line_and_what_has_changed_of_the_variables() -> None:
     seen = {"A": "1", "B": "new", "C": "3", "PWD": "/x", "_": "y", "SHLVL": "2", "LC_CTYPE": "C"}
     said = "entering\n\n" + json.dumps(["/bin/python", seen]) + "\n"
-    assert answer_of(said, {"A": "1", "B": "old", "D": "gone"}) == (
+    assert interpreter_answer(said, {"A": "1", "B": "old", "D": "gone"}) == (
         "/bin/python",
         {"B": "new", "C": "3"},
     )
     for wrong in ("", "entering", "[1]", '["a", 2, 3]'):
         with pytest.raises((ValueError, TypeError)):
-            answer_of(wrong, {})
+            interpreter_answer(wrong, {})
 
 
 def test_without_a_name_or_with_a_command_for_trials_the_job_stays_as_it_is(job: Job) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from seerd.agent import host, remote_tasks
-from seerd.agent.library import FOLDER
+from seerd.agent.launch import LIBRARY
 from seerd.agent.protocol import VERSION, Hello, Welcome
 from seerd.agent.wire import decode, encode
 from seerd.backends.bundle import build_agent
@@ -137,7 +137,7 @@ def test_an_agent_begins_once_beside_its_source_and_ends_with_all_but_its_logs(
     assert (machine.folder / "agent.out").stat().st_mode & 0o777 == 0o600
     assert (machine.folder / "agent.pyz").read_bytes() == machine.program.read_bytes()
     assert not (machine.folder / "agent.pyz.part").exists()
-    assert (machine.folder / FOLDER / "seerd/training/trial.py").exists()
+    assert (machine.folder / LIBRARY / "seerd/training/trial.py").exists()
     assert json.loads((machine.folder / "shape.json").read_text()) == SHAPE
     welcome = machine.hello()
     assert isinstance(welcome, Welcome)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from seerd.agent import clock, hangs, host
-from seerd.agent.hangs import HangDetector, Stall, is_idle, standing
+from seerd.agent.hangs import HangDetector, Stall, Standstill, is_idle, standing
 from seerd.agent.host import Life
 from seerd.agent.launch import Places
 from seerd.agent.progress_marks import (
@@ -27,9 +27,7 @@ from seerd.agent.progress_marks import (
     read,
 )
 from seerd.agent.protocol import Node, Stalled, Start, Waited
-from seerd.agent.standstill import Standstill
-from seerd.agent.stragglers import StragglerDetector, Waits
-from seerd.agent.watchdog import Watchdog
+from seerd.agent.watchdog import StragglerDetector, Waits, Watchdog
 from tests.agent.test_processes import TICK, Proc
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")

@@ -9,8 +9,7 @@ import os
 import subprocess
 import sys
 
-from seerd.agent.arguments import fixed_environment
-from seerd.agent.environments import words_of
+from seerd.agent.arguments import fixed_environment, interpreter_words
 from seerd.agent.needs import needs_torch
 from seerd.backends.examining import Case, Finding, Level, Notes
 from seerd.backends.local.keys import LocalKeys
@@ -51,7 +50,7 @@ def _python(notes: Notes, spec: Spec, python: str, devices: int) -> None:
     todo = f"install it for {python}, or name another interpreter in [train] python"
     try:
         asked = subprocess.run(
-            [*words_of(python, str(spec.folder)), "-c", TORCH if torch else VERSION],
+            [*interpreter_words(python, str(spec.folder)), "-c", TORCH if torch else VERSION],
             cwd=spec.folder,
             env={**os.environ, **fixed_environment(train.env, spec.space.names)},
             capture_output=True,
