@@ -1,8 +1,8 @@
 """The agent's program: one agent for one folder. It is started as `python -I agent.pyz ...`, as
 `python -m seerd.agent ...`, or by a remote task that becomes it (`remote_tasks`).
 
-The one rule: whoever holds the lock on `agent.lock` in the folder is its agent, and everything else
-comes after the lock.
+The one rule: the process that holds the lock on `agent.lock` is the agent of its folder. It does
+everything else after it has the lock.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence, Tuple
 
 CHECKPOINT = "checkpoint"
-"""The name that stands for the path of a checkpoint where a script is told to go on from it."""
+"""The name that stands for the path of a checkpoint from which a script continues."""
 GPUS = "gpus"
 """The name that stands for the number of GPUs of the attempt."""
 NAMED = re.compile(r"\{\{|(?<!\$)\{([^\W\d][\w./-]*)\}")
@@ -109,14 +109,14 @@ def text_of(value: Any) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Tell whether this is a relative path that stays inside the folder that it is relative to."""
+    """Return whether this is a relative path that stays inside its folder."""
     parts = PurePosixPath(path).parts
     return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path
 
 
 def _pattern(names: Collection[str]) -> Pattern[str]:
-    known = "|".join(map(re.escape, names)) or r"(?!)"
-    return re.compile(r"\{\{|(?<!\$)\{(" + known + r")\}")
+    alternatives = "|".join(map(re.escape, names)) or r"(?!)"
+    return re.compile(r"\{\{|(?<!\$)\{(" + alternatives + r")\}")
 
 
 def _is_option(argument: str, names: Collection[str]) -> bool:

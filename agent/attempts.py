@@ -1,7 +1,7 @@
 """The life of one attempt: its files, its processes, its output and its end.
 
-The one rule: the agent tells `Exited` last. By then no process of the attempt is left, all of its
-output has been told, and its last checkpoint is in the store or has failed to get there.
+The one rule: the agent reports `Exited` last. By then no process of the attempt is left, all of its
+output has been reported, and its last checkpoint is in the store or has failed to get there.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ POLL_S = 0.1
 AGAIN_S = 1.0
 """Seconds until storing is tried again after the system has had no thread or file for it."""
 LEAST_QUIET_S, STILL_S = 5.0, 10.0
-"""Seconds without a report that are told at the earliest, in short runs; and seconds in which an
-attempt must do nothing at all to be said to stand still.
+"""Seconds without a report that are reported at the earliest, in short runs; and seconds in which
+an attempt must do nothing at all to be said to stand still.
 """
 Tell = Callable[[List[Maker]], None]
 SUMMARY_S = 3.0
@@ -135,11 +135,11 @@ class LocalAttempt:
             raise
 
     async def follow(self) -> None:
-        """Tell the facts of the attempt until its end: that it has started, what it writes, and at
+        """Report the facts of the attempt until its end: that it has started, what it writes, and
         last that nothing of it is left.
 
-        If it was stopped before its start, only the last is told. If something still holds memory
-        of its GPUs, `Noticed` comes before `Exited`.
+        If it was stopped before its start, only the last is reported. If something still holds
+        memory of its GPUs, `Noticed` comes before `Exited`.
         """
         if self._process is None:
             self._tell([self._exited(clock.now(), None)])
@@ -180,14 +180,14 @@ class LocalAttempt:
         self.look()
 
     def ask_to_save(self) -> None:
-        """Have the trial save at its next step, and go on."""
+        """Ask the trial to save at its next step, and to go on."""
         if self._marker:
             # A trial that has removed its own folder cannot be asked.
             with contextlib.suppress(OSError):
                 (self._places.attempt / "save").touch()
 
     def expect_end(self, at: Optional[float]) -> None:
-        """Have the trial know when training ends (the agent's time; None: not known)."""
+        """Tell the trial when training ends (the agent's time; None: not known)."""
         self._ends_at = at
         if self._marker:
             self._write_end()
@@ -230,7 +230,7 @@ class LocalAttempt:
     def _look_after(self, process: FirstProcess) -> None:
         """End the whole attempt if one of its ranks is gone, or hangs.
 
-        On several nodes a hang is only told: the daemon, which hears all nodes, decides.
+        On several nodes a hang is only reported: the daemon, to which all nodes report, decides.
         """
         if self._by_torchrun and self._watchdog.is_closing():
             self._end_by(self._clear(process))
@@ -243,9 +243,9 @@ class LocalAttempt:
     def _look_whether_it_stands(self, process: FirstProcess) -> None:
         output = self._output
         limit_s = max(min(STILL_S, self._quiet_s), PATIENCE * output.longest_s)
-        now, told = time.monotonic(), output.read_to
-        if why := self._still.look(now, process.pid, told, output.reported_at, limit_s):
-            output.tell_once("still", why)
+        now, written = time.monotonic(), output.read_to
+        if why := self._still.look(now, process.pid, written, output.reported_at, limit_s):
+            output.report_once("still", why)
 
     def _end_if_hung(self) -> None:
         stall = self._watchdog.hung
@@ -254,8 +254,8 @@ class LocalAttempt:
             self._end_by(self._kill_hung(stall))
 
     def _only_torchrun_is_left(self) -> bool:
-        """Tell whether torchrun runs without ranks, before they start or after they have gone. Its
-        own exit takes half a second, for which nobody needs to wait.
+        """Return whether torchrun runs without ranks, before they start or after they have gone.
+        Its own exit takes half a second, for which nobody needs to wait.
 
         With several nodes it is left alone once it has started ranks: the other nodes wait for it,
         and it keeps the store through which their ranks talk.
@@ -269,7 +269,7 @@ class LocalAttempt:
         return self.members() == {self._process.pid}
 
     def _has_lost_a_rank(self) -> bool:
-        """Tell whether this is one node of several, and one of the ranks started here is gone."""
+        """Return whether this is one node of several, and one of the ranks started here is gone."""
         if self._process is None or self.start.node is None:
             return False
         return len(host.values_of("LOCAL_RANK", self.members())) < len(
@@ -293,7 +293,9 @@ class LocalAttempt:
     def launcher(self) -> Ancestor:
         """The process that has started all others."""
         process = self._process
-        return Ancestor(0, False) if process is None else _ancestor(process)
+        if process is None:
+            return Ancestor(0, False)
+        return Ancestor(process.pid, process.returncode is not None)
 
     def _rivals(self) -> Others:
         """Return what else runs here. Another attempt that is still to start may do so any time."""
@@ -307,16 +309,12 @@ class LocalAttempt:
         self._places.logs.mkdir(parents=True, exist_ok=True)
         self._places.checkpoints.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._places.marks, ignore_errors=True)
-        for left_over in (
-            "stop",
-            "save",
-            "out.jsonl",
-            END_FILE,
-        ):  # of an agent that died before it could tell of this start
+        # An agent that died before it could report this start may have left files.
+        for left_over in ("stop", "save", "out.jsonl", END_FILE):
             with contextlib.suppress(FileNotFoundError):
                 (self._places.attempt / left_over).unlink()
         if not speaks(self.start):
-            (self._places.attempt / "out.jsonl").symlink_to(os.devnull)  # only node 0 is heard
+            (self._places.attempt / "out.jsonl").symlink_to(os.devnull)  # only node 0 reports
         (self._places.attempt / "trial.json").write_text(json.dumps(plan.about))
         self._write_end()
         self._marker = plan.env[host.MARKER]
@@ -342,7 +340,7 @@ class LocalAttempt:
             )
 
     async def _until_gone(self, process: FirstProcess) -> Tuple[float, str]:
-        """Tell what the attempt writes until it has ended.
+        """Report what the attempt writes until it has ended.
 
         Returns since when nothing of it is left (the agent's time), and what still holds memory
         of its GPUs (empty: nothing).
@@ -359,7 +357,8 @@ class LocalAttempt:
         if self._killing is not None:
             await self._killing
         await self._observing.see_end(process.returncode)
-        await self._end_rest()
+        if not self._family.is_gone():  # the launcher has left processes behind
+            await self._kill()
         proving = asyncio.ensure_future(self._proved_free())
         while self._output.has_grown():
             self._tell(await self._drained())
@@ -431,29 +430,19 @@ class LocalAttempt:
 
         Nothing can be saved, since all ranks save together.
         """
-        await in_thread_or_here(self._have_stack_written, stall)
+        await in_thread_or_here(self._request_stack, stall)
         await self._kill()
 
-    def _have_stack_written(self, stall: Stall) -> None:
+    def _request_stack(self, stall: Stall) -> None:
         mark = stall.hung
         if mark is None or mark.signal == 0 or mark.pid not in self.members():
             return
-        before, give_up_at = (
-            postmortem.error_bytes(self._places.logs, stall.local),
-            time.monotonic() + STACK_S,
-        )
+        logs, give_up_at = self._places.logs, time.monotonic() + STACK_S
+        before = postmortem.error_bytes(logs, stall.local)
         with contextlib.suppress(OSError, ValueError, OverflowError):
             os.kill(mark.pid, mark.signal)
-        while (
-            postmortem.error_bytes(self._places.logs, stall.local) == before
-            and time.monotonic() < give_up_at
-        ):
+        while postmortem.error_bytes(logs, stall.local) == before and time.monotonic() < give_up_at:
             time.sleep(host.POLL_S)
-
-    async def _end_rest(self) -> None:
-        """End what the launcher has left behind, if it has."""
-        if not self._family.is_gone():
-            await self._kill()
 
     async def _kill(self) -> None:
         left = await in_thread_or_here(self._family.end, (), self._launched())
@@ -466,11 +455,11 @@ class LocalAttempt:
 
     def _exited(self, at: float, code: Optional[int]) -> Maker:
         cause, order = self._cause_of_exit(code), self.start
-        found = self._found() if cause == "crashed" else postmortem.Findings()
-        postmortem.name_own_module(found.tail, self._places.work)
+        findings = self._found() if cause == "crashed" else postmortem.Findings()
+        postmortem.name_own_module(findings.tail, self._places.work)
         return lambda seq: Exited(
             *(seq, at, order.trial, order.attempt, cause, None if self._fault else code),
-            *(found.rank, found.tail, found.silent, found.signal, found.waited_s),
+            *(findings.rank, findings.tail, findings.silent, findings.signal, findings.waited_s),
             started=self._process is not None,
         )
 
@@ -479,9 +468,9 @@ class LocalAttempt:
             return postmortem.Findings(tail=[self._fault])
         logs, stall = self._places.logs, self._hung
         if stall is None or stall.hung is None:
-            found = postmortem.examine(logs)
-            at = None if found.silent is None else clock.of_wall(found.silent)
-            return replace(found, silent=at)
+            findings = postmortem.examine(logs)
+            at = None if findings.silent is None else clock.of_wall(findings.silent)
+            return replace(findings, silent=at)
         return postmortem.of_hung(logs, stall.hung.rank, stall.local, stall.since, stall.quiet_s)
 
     def _noticed(self, at: float, held: str) -> Maker:
@@ -489,26 +478,15 @@ class LocalAttempt:
         return lambda seq: Noticed(seq, at, "unhealthy", None, why)
 
     def _cause_of_exit(self, code: Optional[int]) -> str:
-        if (
-            self._hung is not None
-            or self._fault
-            or (self._is_crashing and code is not None and code > 0)
-        ):
+        lost_a_rank = self._is_crashing and code is not None and code > 0
+        if self._hung is not None or self._fault or lost_a_rank:
             return "crashed"
-        if (
-            self.cause is None
-            and code == 0
-            and self.start.node is not None
-            and (self._places.attempt / "stop").exists()
-        ):
+        one_of_several = self.start.node is not None and self.cause is None
+        if one_of_several and code == 0 and (self._places.attempt / "stop").exists():
             return "asked"  # its ranks left because another node's were asked to
         return self.cause or ("finished" if code == 0 else "crashed")
 
 
 def quiet_s_of(left_s: float) -> float:
-    """Return after how many seconds without a report that is told, with so many left to train."""
+    """Return the seconds without a report that are reported, with `left_s` left to train."""
     return min(QUIET_S, max(LEAST_QUIET_S, left_s / 3))
-
-
-def _ancestor(process: FirstProcess) -> Ancestor:
-    return Ancestor(process.pid, process.returncode is not None)

@@ -31,11 +31,11 @@ def begin(folder: Path, boot: str) -> None:
     """Go on with the clock of earlier agents in this folder, or note a new one there if none of
     them was of this boot, whose id is `boot`. A damaged file is set aside, and counts for nothing.
     """
-    known = zero_of(folder, boot)
-    if known is None and _is_damaged(folder / FILE):
+    zero = zero_of(folder, boot)
+    if zero is None and _is_damaged(folder / FILE):
         log.warning("%s is damaged: it is set aside, and a new clock begun", folder / FILE)
         os.replace(folder / FILE, folder / f"{FILE}.damaged")
-    _Anchor.zero = time.time() - since_boot() if known is None else known
+    _Anchor.zero = time.time() - since_boot() if zero is None else zero
     part = folder / f".{FILE}"
     part.write_text(json.dumps(_checked({"boot": boot, "zero": _Anchor.zero})))
     os.replace(part, folder / FILE)

@@ -2,8 +2,8 @@
 folder has died.
 
 The one rule: afterwards nothing that the dead agent left behind runs on, everything that its trials
-had written is told, and each of its attempts is over. The presigned URLs that it had been granted
-died with it, so a checkpoint that was on its way to a store without a directory is lost.
+had written is reported, and each of its attempts is over. The presigned URLs that it had been
+granted died with it, so a checkpoint that was on its way to a store without a directory is lost.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PULSE_S = 1.0
 
 
 def recover(here: Here, journal: AgentJournal) -> None:
-    """Kill what the dead agent left running, tell what its trials had written, and tell that each
-    of its attempts is "lost".
+    """Kill what the dead agent left running, report what its trials had written, and report each
+    of its attempts as "lost".
 
     Raises `RuntimeError` if a process cannot be killed.
     """
@@ -36,7 +36,7 @@ def recover(here: Here, journal: AgentJournal) -> None:
     if left:
         raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
     limit = ReportLimit()
-    for (trial, attempt), told in list(journal.open.items()):
+    for (trial, attempt), facts in list(journal.open.items()):
         job = None if journal.prepared is None else journal.prepared.job_of(trial)
         store = job.store if job is not None else str(here.folder / "store")
         goal = (
@@ -46,7 +46,7 @@ def recover(here: Here, journal: AgentJournal) -> None:
         )
         urls = PresignedUrls(trial, attempt, lambda _: False)
         output = here.output(store, goal, urls, limit)
-        output.forget_nothing(told)
+        output.note_reported(facts)
         for makers in output.drain_all():
             journal.add(makers)
         while output.can_store():

@@ -30,8 +30,8 @@ class Crowding:
     """The limits that bind this process (Linux; elsewhere none is known)."""
 
     def __init__(self, tables: Optional[List[ProcessTable]] = None) -> None:
-        known = _tables() if sys.platform == "linux" else []
-        self._tables = list(known) if tables is None else tables
+        system = _tables() if sys.platform == "linux" else []
+        self._tables = list(system) if tables is None else tables
 
     def may_be(self) -> bool:
         """Return whether a table may be nearly full. This costs next to nothing."""

@@ -5,7 +5,7 @@ The agent adopts the orphans among its descendants. So whatever an attempt has s
 session, group or environment, is below its launcher, or, once a parent has ended, below the agent.
 
 The one rule: nothing of an attempt is left when its launcher has ended and the agent has no child
-that may be the attempt's. What cannot be told apart yet may be.
+that may be the attempt's. A child of unknown origin may be.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Family:
         self._others = others
 
     def is_gone(self) -> bool:
-        """Tell whether nothing is left of it, as far as one look shows."""
+        """Return whether nothing is left of it, as far as one look shows."""
         if not self._ancestor().ended or not host.finds_all_below():
             return False
         mine, unsettled = self._orphans()
@@ -92,7 +92,7 @@ class Family:
         """Kill all of its processes but those `spared`, and return when none is left.
 
         Returns those that the kernel holds, as `host.kill` does. Of the launcher, and of those
-        `waited_for`, the exit status is left to whoever waits for it.
+        `waited_for`, the exit status is left to their parent.
         """
         looks = 1 if host.finds_all_below() else host.EMPTY_LOOKS
         kept = set(spared)
@@ -114,10 +114,10 @@ class Family:
             yield from host.each_member(self._name, self._ancestor().pid)
             return
         is_empty = True
-        known = self._known()
+        launchers = self._known()
         for pid in host.newest_adopted():
             group = host.group(pid)
-            if pid not in known and (group in groups or self._is_mine(pid)):
+            if pid not in launchers and (group in groups or self._is_mine(pid)):
                 is_empty = False
                 yield from [pid] if group in groups else _below([pid])
                 groups |= {group} - {0}
@@ -144,12 +144,12 @@ class Family:
             time.sleep(POLL_S)
 
     def _orphans(self) -> Tuple[List[int], List[int]]:
-        """Find the orphans of this attempt, and those of which it cannot be told yet."""
-        known = self._known()
+        """Find the orphans of this attempt, and those of unknown origin."""
+        launchers = self._known()
         mine: List[int] = []
         unsettled: List[int] = []
         for pid in host.adopted():
-            if pid not in known:
+            if pid not in launchers:
                 is_mine = self._is_mine(pid)
                 if is_mine is None:
                     unsettled.append(pid)
@@ -158,14 +158,14 @@ class Family:
         return mine, unsettled
 
     def _is_mine(self, orphan: int) -> Optional[bool]:
-        """Tell whether an orphan is of this attempt; None if that cannot be told yet."""
-        there = host.seen(orphan)
-        if there is None or there.zombie:
+        """Return whether an orphan is of this attempt; None if that is not known yet."""
+        process = host.seen(orphan)
+        if process is None or process.zombie:
             return False
-        if there.session == os.getsid(0):
+        if process.session == os.getsid(0):
             return False  # nobody can come into our session from that of a launcher
         launcher = self._ancestor().pid
-        if launcher and there.group == launcher:
+        if launcher and process.group == launcher:
             return True
         # To read an environment takes a lock that a process which forks has all the while.
         if host.works_in(orphan, self._folder):
@@ -176,13 +176,13 @@ class Family:
         return name == self._name if name else self._may_be_mine(orphan)
 
     def _may_be_mine(self, orphan: int) -> bool:
-        """Tell whether a process without a name began while this attempt ran, and no other that
+        """Return whether a process without a name began while this attempt ran, and no other that
         still runs.
         """
-        there = host.seen(orphan)
-        if there is None or there.born < self._since or host.is_our_fork(orphan):
+        process = host.seen(orphan)
+        if process is None or process.born < self._since or host.is_our_fork(orphan):
             return False
-        return not any(since <= there.born for since in self._others().since)
+        return not any(since <= process.born for since in self._others().since)
 
 
 def _below(roots: List[int]) -> List[int]:

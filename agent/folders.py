@@ -38,53 +38,53 @@ class FolderContents(NamedTuple):
 
 def contents(folder: Path) -> FolderContents:
     """List a folder. What is neither file nor folder nor link is left out."""
-    found, top = FolderContents([], {}, []), os.path.realpath(folder)
+    result, top = FolderContents([], {}, []), os.path.realpath(folder)
     for above, folders, names in os.walk(folder):
         for path in (os.path.join(above, name) for name in [*folders, *names]):
             name = os.path.relpath(path, folder)
             if os.path.islink(path):
                 to = _inside_target(path, name, top)
                 if to is not None:
-                    found.links[name] = to
+                    result.links[name] = to
                     continue
-                found.out.append(name)
+                result.out.append(name)
             if os.path.isfile(path):
-                found.files.append(name)
-    found.files.sort()
-    return found
+                result.files.append(name)
+    result.files.sort()
+    return result
 
 
 def pack(folder: Path, out: BinaryIO) -> FolderContents:
     """Write the folder into this file, and return what is in it. Raises `OSError` if one of its
     files cannot be read, or changes meanwhile.
     """
-    found = contents(folder)
-    told: Dict[str, Any] = {
+    inside = contents(folder)
+    body: Dict[str, Any] = {
         "version": 1,
         "files": [
             {"path": name, "size": size, "sha256": digest}
-            for name in found.files
+            for name in inside.files
             for size, digest in [_measured(folder / name)]
         ],
     }
-    if found.links:
-        told["links"] = found.links
-    listing = json.dumps(told).encode()
+    if inside.links:
+        body["links"] = inside.links
+    listing = json.dumps(body).encode()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         about = tarfile.TarInfo(LISTING)
         about.size = len(listing)
         tar.addfile(about, io.BytesIO(listing))
-        for name in found.files:
+        for name in inside.files:
             with open(folder / name, "rb") as file:
-                there = os.fstat(file.fileno())
+                status = os.fstat(file.fileno())
                 entry = tarfile.TarInfo(name)
-                entry.size, entry.mtime = there.st_size, there.st_mtime
+                entry.size, entry.mtime = status.st_size, status.st_mtime
                 tar.addfile(entry, file)
-        for name, to in found.links.items():
+        for name, to in inside.links.items():
             entry = tarfile.TarInfo(name)
             entry.type, entry.linkname = tarfile.SYMTYPE, to
             tar.addfile(entry)
-    return found
+    return inside
 
 
 def links_out(folder: Path) -> str:
@@ -98,7 +98,7 @@ def links_out(folder: Path) -> str:
 
 
 def is_packed(path: Path) -> bool:
-    """Tell whether this file is a folder that `pack` has written."""
+    """Return whether this file is a folder that `pack` has written."""
     try:
         with tarfile.open(path, "r:") as tar:
             first = tar.next()
@@ -139,9 +139,9 @@ def _unpack_all(tar: tarfile.TarFile, part: Path) -> None:
             raise CheckpointError(f"{member.name} is no file")
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as out:
-            found = _copied(source, out)
+            measured = _copied(source, out)
         os.utime(path, (member.mtime, member.mtime))
-        if found != (size, digest):
+        if measured != (size, digest):
             raise CheckpointError(f"{member.name} does not have the checksum of the list")
     for lacks in (*expected, *missing):
         raise CheckpointError(f"{lacks} is missing")
@@ -157,15 +157,15 @@ def _listed(
     source = tar.extractfile(first)
     if first.name != LISTING or source is None or first.size > LONGEST_LISTING:
         raise CheckpointError("it has no list of its files")
-    told: Dict[str, Any] = json.loads(source.read())
-    if not all(SHA256.fullmatch(one["sha256"]) for one in told["files"]):
+    listing: Dict[str, Any] = json.loads(source.read())
+    if not all(SHA256.fullmatch(file["sha256"]) for file in listing["files"]):
         raise CheckpointError("its list has no checksums")
-    links: Dict[str, str] = dict(told.get("links", {}))
+    links: Dict[str, str] = dict(listing.get("links", {}))
     for name, to in links.items():
         above = {str(parent) for parent in _inside(name).parents}
         if above & links.keys() or not _stays_inside(name, to):
             raise CheckpointError(f"the link {name!r:.80} leads out of the folder")
-    return {one["path"]: (one["size"], one["sha256"]) for one in told["files"]}, links
+    return {file["path"]: (file["size"], file["sha256"]) for file in listing["files"]}, links
 
 
 def _inside_target(path: str, name: str, top: str) -> Optional[str]:

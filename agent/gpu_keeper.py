@@ -83,18 +83,18 @@ class Keeper:
             self._process.poll()
         if self._wire is not None:
             self._wire.close()
-        here, there = socket.socketpair()
+        here, theirs = socket.socketpair()
         here.setblocking(False)
         package = Path(seerd.agent.__path__[0]).parents[1]
-        with there:
+        with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", START, package, str(there.fileno()), self._run],
+                [sys.executable, "-I", "-c", START, package, str(theirs.fileno()), self._run],
                 env={**os.environ, host.MARKER: host.keeper_mark(self._run)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=[there.fileno()],
+                pass_fds=[theirs.fileno()],
             )
         self._wire = here
 
@@ -121,18 +121,18 @@ def _kept(wire: socket.socket) -> Dict[str, List[int]]:
 def _heard(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]:
     """Yield messages with their leases until the agent has ended."""
     text: bytes = b""
-    came: List[int] = []
+    received: List[int] = []
     while True:
         data, leases = _received(wire)
         if not data:
             return
-        text, came = text + data, came + leases
+        text, received = text + data, received + leases
         *lines, text = text.split(b"\n")
         for line in lines:
             message: Dict[str, Any] = json.loads(line)
             count = message.get("leases", 0)
-            yield message, came[:count]
-            came = came[count:]
+            yield message, received[:count]
+            received = received[count:]
 
 
 def _received(wire: socket.socket) -> Tuple[bytes, List[int]]:

@@ -1,9 +1,9 @@
 """The GPUs of a machine that several runs use, also of several users without root: a folder with a
 file for each GPU, and one for each run that is here.
 
-The one rule: a GPU belongs to whoever holds the lock (flock(2)) on its file, and a run is here
-while its file is locked. The kernel frees a lock with the last process that has it, so nothing is
-left after a crash. What a file says is for people and for shares; without the lock it counts for
+The one rule: a GPU belongs to the process that holds the lock (flock(2)) on its file, and a run is
+here while its file is locked. The kernel frees a lock with the last process that has it, so nothing
+is left after a crash. What a file says is for people and for shares; without the lock it counts for
 nothing.
 
 Files of GPUs are empty and are never written. A run's file is its owner's alone to write, so a run
@@ -100,8 +100,8 @@ class LeaseFolder:
         none of them says so. A run whose agent has died may still have trials there.
         """
         ranked = sorted(runs, key=lambda run: (run.lives, run.since))
-        said = {lease: run for run in ranked for lease in run.uses}
-        return {lease: said.get(lease) for lease in in_order(self.leased())}
+        users = {lease: run for run in ranked for lease in run.uses}
+        return {lease: users.get(lease) for lease in in_order(self.leased())}
 
     def locker(self, lease: str) -> Optional[Tuple[int, str]]:
         """Return the process that has taken the lock on a GPU, and its user; None if that is not
@@ -131,8 +131,8 @@ class LeaseFolder:
 
     def runs(self, dead: bool = False) -> List[RunHere]:
         """List the runs here; with `dead` also those whose agents have died."""
-        found = [self._run(name, dead) for name in self._names() if name.startswith(RUN)]
-        return [run for run in found if run is not None and (run.lives or dead)]
+        runs = [self._run(name, dead) for name in self._names() if name.startswith(RUN)]
+        return [run for run in runs if run is not None and (run.lives or dead)]
 
     def tidy(self) -> None:
         """Remove what dead processes of this user have left behind."""
@@ -154,7 +154,7 @@ class LeaseFolder:
             lives = not _could_lock(descriptor)
             if not lives and not dead:
                 return None
-            return told(file.read(LONGEST), _user(os.fstat(descriptor).st_uid), lives)
+            return parsed_run(file.read(LONGEST), _user(os.fstat(descriptor).st_uid), lives)
 
     def _is_held(self, name: str) -> bool:
         try:
@@ -167,8 +167,8 @@ class LeaseFolder:
             os.close(descriptor)
 
     def _locked(self, opened: Callable[[], int], name: str) -> Optional[int]:
-        """Open and lock a file that still has its name when it is locked: whoever cleans up may
-        have removed it meanwhile.
+        """Open and lock a file that still has its name when it is locked: another process that
+        tidies up may have removed it meanwhile.
         """
         while True:
             try:
@@ -254,7 +254,7 @@ class Registration:
 
 
 def free(lease: int) -> None:
-    """Free a lease, at once and whoever else has copies of it, and close it."""
+    """Free a lease at once, even if other processes have copies of it, and close it."""
     fcntl.flock(lease, fcntl.LOCK_UN)
     os.close(lease)
 
@@ -264,10 +264,8 @@ def folder_path() -> str:
     return os.environ.get(ELSEWHERE) or FOLDER
 
 
-def told(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
-    """Return what a run's file says; None if it says nothing that can be understood. Anybody may
-    have written it.
-    """
+def parsed_run(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
+    """Parse a run's file, which anybody may have written; None if it is not valid."""
     try:
         body: Dict[str, Any] = json.loads(data)
         most, wants, least = int(body["most"]), int(body["wants"]), int(body["least"])
@@ -334,8 +332,8 @@ def _uuids() -> List[str]:
 
 def _uuid(path: Path) -> str:
     with contextlib.suppress(OSError):
-        found = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)$", path.read_text(), re.MULTILINE)
-        return found[1] if found else ""
+        match = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)$", path.read_text(), re.MULTILINE)
+        return match[1] if match else ""
     return ""
 
 
@@ -378,7 +376,7 @@ def _open(name: str, folder: int) -> int:
 
 
 def _could_lock(descriptor: int) -> bool:
-    """Tell whether nobody holds the lock on this file."""
+    """Return whether nobody holds the lock on this file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -388,12 +386,12 @@ def _could_lock(descriptor: int) -> bool:
 
 
 def _is_at(descriptor: int, name: str, folder: int) -> bool:
-    """Tell whether the open file still has this name."""
+    """Return whether the open file still has this name."""
     try:
-        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(os.fstat(descriptor), there)
+    return os.path.samestat(os.fstat(descriptor), status)
 
 
 def _has_open(pid: str, file: os.stat_result) -> bool:

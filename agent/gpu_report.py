@@ -14,7 +14,7 @@ from seerd.agent.gpu_leases import LeaseFolder, RunHere, folder_path, in_order, 
 
 def report() -> Dict[str, Any]:
     """Return the runs on this machine and its GPUs, as far as a run has counted them; `now` is this
-    machine's time. Raises `LeaseFolderError` if that cannot be told.
+    machine's time. Raises `LeaseFolderError` if that cannot be read.
     """
     path = folder_path()
     if not os.path.lexists(path):
@@ -23,13 +23,13 @@ def report() -> Dict[str, Any]:
     runs = folder.runs(dead=True)
     holders = folder.holders(runs)
     folder.close()
-    there = [run for run in runs if run.lives or run in holders.values()]
-    there.sort(key=lambda run: (run.since, run.run))
-    leases = in_order(sorted(holders.keys() | pools([run for run in there if run.lives])))
+    shown = [run for run in runs if run.lives or run in holders.values()]
+    shown.sort(key=lambda run: (run.since, run.run))
+    leases = in_order(sorted(holders.keys() | pools([run for run in shown if run.lives])))
     return {
         "now": time.time(),
         "gpus": [_gpu(name, name in holders, holders.get(name)) for name in leases],
-        "runs": [_run(run, list(holders.values()).count(run)) for run in there],
+        "runs": [_run(run, list(holders.values()).count(run)) for run in shown],
     }
 
 

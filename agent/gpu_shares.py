@@ -31,14 +31,14 @@ def fair_shares(gpus: int, wishes: Sequence[Wish]) -> Dict[str, int]:
     the largest remainders; among equals the heavier is first, then who comes first. Where not every
     run can have its smallest step, those that are furthest below theirs have none.
     """
-    there = [wish for wish in wishes if 0 < wish.least <= min(wish.cap, gpus)]
-    shares = _whole(gpus, there)
+    able = [wish for wish in wishes if 0 < wish.least <= min(wish.cap, gpus)]
+    shares = _whole(gpus, able)
     while True:
-        short = [wish for wish in there if 1 < wish.least > shares[wish.run]]
+        short = [wish for wish in able if 1 < wish.least > shares[wish.run]]
         if not short:
             break
-        there.remove(max(reversed(short), key=lambda wish: _lack(wish, shares)))
-        shares = _whole(gpus, there)
+        able.remove(max(reversed(short), key=lambda wish: _lack(wish, shares)))
+        shares = _whole(gpus, able)
     for wish in _heaviest(wishes):
         left = gpus - sum(shares.values())
         if wish.run not in shares and wish.least <= min(left, wish.cap):

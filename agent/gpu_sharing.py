@@ -2,8 +2,8 @@
 its attempts have.
 
 The one rule: an attempt starts when all its GPUs are leased, and they are leased until nothing of
-it is left. The run's share only says how many it may take: whoever is above it gives GPUs back by
-ending attempts, and until then others wait.
+it is left. The run's share only says how many it may take: a run above its share gives GPUs
+back by ending attempts, and until then others wait.
 
 The daemon numbers GPUs from 0, as many as the run may use. An attempt gets those with its own
 numbers if they are free, and others if they are not.
@@ -42,8 +42,8 @@ IDLE_S = 15.0
 none for a while.
 """
 PATIENCE_S, LONGEST_PAUSE_S = 5.0, 60.0
-"""Seconds after which it is told that an attempt waits, and for whom; each time twice as many, but
-no more than the second.
+"""Seconds after which a waiting attempt is reported, with the runs that it waits for; doubled each
+time, up to the second.
 """
 log = logging.getLogger("agent")
 
@@ -86,7 +86,7 @@ class _Request:
         self.gpus = list(gpus)
         self.answered = asyncio.Event()
         self.error: Optional[OSError] = None
-        self.told_at = since
+        self.reported_at = since
         self.pause_s = PATIENCE_S
 
 
@@ -101,7 +101,7 @@ class _Holding:
 
 @dataclass(frozen=True)
 class Listener:
-    """What is told of the GPUs here."""
+    """Callbacks for reports on the GPUs here."""
 
     # called with how many the run may use from now on, and why, for people
     share: Callable[[int, str], None]
@@ -122,14 +122,14 @@ class SharedGpus:
         run: RunHere,
         devices: List[Device],
         was: int,
-        told: Listener,
+        listener: Listener,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Come to the machine. Raises `LeaseFolderError` if it has no place for leases."""
         self._run = run
         self._devices = devices
         self._share = was
-        self._told = told
+        self._listener = listener
         self._now = clock
         self._folder = LeaseFolder(folder_path())
         self._folder.tidy()
@@ -148,17 +148,21 @@ class SharedGpus:
 
     def names(self, gpus: Iterable[int]) -> List[str]:
         """Return CUDA's names of the GPUs that attempts have, by the daemon's numbers."""
-        given = {gpu: one for held in self._held.values() for gpu, one in held.devices.items()}
-        return [given[gpu].name for gpu in gpus]
+        assigned = {
+            gpu: device for held in self._held.values() for gpu, device in held.devices.items()
+        }
+        return [assigned[gpu].name for gpu in gpus]
 
     def shown(self, gpus: Sequence[int]) -> List[str]:
         """Return CUDA's names of GPUs by the daemon's numbers: for those that no attempt has, of
         the device with that number; empty for one that an attempt has under another.
         """
-        given = {gpu: one.name for held in self._held.values() for gpu, one in held.devices.items()}
+        assigned = {
+            gpu: device.name for held in self._held.values() for gpu, device in held.devices.items()
+        }
         usual = [device.name for device in self._devices]
-        rest = [name if name not in given.values() else "" for name in usual[: len(gpus)]]
-        return [given.get(gpu, rest[gpu]) for gpu in gpus]
+        rest = [name if name not in assigned.values() else "" for name in usual[: len(gpus)]]
+        return [assigned.get(gpu, rest[gpu]) for gpu in gpus]
 
     async def take(self, attempt: str, gpus: Sequence[int], stopped: asyncio.Event) -> bool:
         """Wait until an attempt has its GPUs, or is stopped; return whether it has them. Raises
@@ -197,7 +201,7 @@ class SharedGpus:
 
     def left(self) -> Optional[List[str]]:
         """Return CUDA's names of the GPUs that no other run uses; None if none uses any."""
-        own = {one.lease for held in self._held.values() for one in held.devices.values()}
+        own = {held.lease for use in self._held.values() for held in use.devices.values()}
         theirs = set(self._folder.leased()) - own
         names = [device.name for device in self._devices if device.lease not in theirs]
         return None if len(names) == len(self._devices) else names
@@ -225,7 +229,7 @@ class SharedGpus:
             why = _why(rivals, total)
         if share != self._share:
             self._share = share
-            self._told.share(share, why)
+            self._listener.share(share, why)
         self._tell_waits()
 
     def _grow(self, others: Sequence[RunHere]) -> None:
@@ -240,10 +244,10 @@ class SharedGpus:
         """Give GPUs to those that wait, in their order."""
         for request in list(self._waiting):
             room = self._share - sum(len(held.devices) for held in self._held.values())
-            found = self._leased(request.gpus) if len(request.gpus) <= room else None
-            if found is not None:
+            leased = self._leased(request.gpus) if len(request.gpus) <= room else None
+            if leased is not None:
                 self._waiting.remove(request)
-                self._hand_over(request, *found)
+                self._hand_over(request, *leased)
                 request.answered.set()
         self._say()
 
@@ -254,8 +258,8 @@ class SharedGpus:
             _free_all(leases)
             request.error = error
         else:
-            given = dict(zip(request.gpus, devices))
-            self._held[request.attempt] = _Holding(given, leases)
+            assigned = dict(zip(request.gpus, devices))
+            self._held[request.attempt] = _Holding(assigned, leases)
 
     def _leased(self, gpus: Sequence[int]) -> Optional[Tuple[List[Device], List[int]]]:
         """Lease as many devices as there are numbers; None if too few are free."""
@@ -277,10 +281,10 @@ class SharedGpus:
         """Yield devices to choose from, the best first: those of the same numbers, aligned
         neighbours, which fast links join, and any.
         """
-        count, there = len(gpus), self._devices
-        yield [there[gpu] for gpu in gpus if gpu < len(there)]
-        yield from (there[at : at + count] for at in range(0, len(there) - count + 1, count))
-        yield there
+        count, every = len(gpus), self._devices
+        yield [every[gpu] for gpu in gpus if gpu < len(every)]
+        yield from (every[at : at + count] for at in range(0, len(every) - count + 1, count))
+        yield every
 
     def _say(self) -> None:
         """Tell the others what we have and want, if that has changed."""
@@ -290,48 +294,48 @@ class SharedGpus:
             for device in held.devices.values()
         }
         pool = [device.lease for device in self._devices]
-        said = replace(self._run, wants=self._wants(len(uses)), pool=pool, uses=uses)
-        if said != self._run:
-            self._run = said
-            self._own.say(said)
+        changed = replace(self._run, wants=self._wants(len(uses)), pool=pool, uses=uses)
+        if changed != self._run:
+            self._run = changed
+            self._own.say(changed)
 
     def _wants(self, used: int) -> int:
         """Return how many GPUs the run could use: all that it can, if it has used its whole share
         lately, else as many as it has used.
         """
-        now, demand = self._now(), used + sum(len(one.gpus) for one in self._waiting)
+        now, demand = self._now(), used + sum(len(request.gpus) for request in self._waiting)
         if demand >= self._peak or now - self._peak_at > IDLE_S:
             self._peak, self._peak_at = demand, now
         return self._run.most if self._peak >= self._share else self._peak
 
     def _tell_waits(self) -> None:
         """Tell which attempts still wait for GPUs, and who has these."""
-        late = [one for one in self._waiting if self._now() - one.told_at > one.pause_s]
+        late = [wait for wait in self._waiting if self._now() - wait.reported_at > wait.pause_s]
         if late:
             held = self._folder.holders(self._folder.runs(dead=True))
             pool = {device.lease for device in self._devices}
             rest = {lease: run for lease, run in held.items() if _key(run) != _key(self._run)}
             why = shown({lease: run for lease, run in rest.items() if lease in pool}, self._folder)
         for request in late:
-            request.told_at = self._now()
+            request.reported_at = self._now()
             request.pause_s = min(2 * request.pause_s, LONGEST_PAUSE_S)
-            self._told.waits(request.attempt, why)
+            self._listener.waits(request.attempt, why)
 
 
 def shared_or_whole(
-    run: RunHere, cuda: bool, visible: str, was: int, told: Listener
+    run: RunHere, cuda: bool, visible: str, was: int, listener: Listener
 ) -> Union[SharedGpus, WholeMachine]:
     """Return the GPUs of a machine that others may use too; where there is no place for leases, all
     of them, and say so.
 
     `visible` is the agent's own CUDA_VISIBLE_DEVICES.
     """
-    there = cuda_devices(run.most, visible) if cuda else cpu_slots(run.most)
+    own = cuda_devices(run.most, visible) if cuda else cpu_slots(run.most)
     try:
-        pool = [device.lease for device in there]
-        return SharedGpus(replace(run, pool=pool), there, was, told)
+        pool = [device.lease for device in own]
+        return SharedGpus(replace(run, pool=pool), own, was, listener)
     except (LeaseFolderError, OSError) as error:
-        told.note(f"other runs on this machine are not seen, and do not see this one: {error}")
+        listener.note(f"other runs on this machine are not seen, and do not see this one: {error}")
         return WholeMachine(lambda gpus: devices(gpus, visible))
 
 
@@ -373,8 +377,10 @@ def _share_beside(run: RunHere, rivals: Sequence[RunHere], total: int) -> int:
     but one at least.
     """
     ranked = sorted([replace(run, wants=run.most), *rivals], key=_key)
-    wishes = [Wish(str(at), one.wants, one.weight, one.least) for at, one in enumerate(ranked)]
-    own = next(str(at) for at, one in enumerate(ranked) if _key(one) == _key(run))
+    wishes = [
+        Wish(str(at), rival.wants, rival.weight, rival.least) for at, rival in enumerate(ranked)
+    ]
+    own = next(str(at) for at, rival in enumerate(ranked) if _key(rival) == _key(run))
     return max(1, fair_shares(total, wishes)[own])
 
 

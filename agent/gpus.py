@@ -112,8 +112,8 @@ class Gpus:
             "nvidia-smi"
         )
         if status or BROKEN.search(output):
-            said = last_line(output) or last_line(errors)
-            raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {said}")
+            message = last_line(output) or last_line(errors)
+            raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
         return output
 
 

@@ -112,94 +112,94 @@ class HangDetector:
     def _judged(self, now: float) -> Optional[Stall]:
         if now - self._still_since < LOOK_S:
             return None
-        there = self._standing()
-        if there is None:
+        stand = self._standing()
+        if stand is None:
             return None
-        if there.late and not self._life:
-            self._still_since, self._life = now, self._lives(there)
+        if stand.late and not self._life:
+            self._still_since, self._life = now, self._lives(stand)
         quiet_s = now - self._still_since
         if quiet_s < limit_s(self.marks):
             return None
-        if there.late and self._works(there, quiet_s):
+        if stand.late and self._works(stand, quiet_s):
             self._begin_anew(now)
             return None
-        return self._stall(there, quiet_s)
+        return self._stall(stand, quiet_s)
 
     def _standing(self) -> Optional[Stand]:
         stopped = {local for local, mark in self.marks.items() if host.is_stopped(mark.pid)}
         return standing(self.marks, stopped, spans=self._spans)
 
-    def _stall(self, there: Stand, quiet_s: float) -> Stall:
+    def _stall(self, stand: Stand, quiet_s: float) -> Stall:
         hindmost = min(
-            there.late or there.waiting, key=lambda local: (self.marks[local].position, local)
+            stand.late or stand.waiting, key=lambda local: (self.marks[local].position, local)
         )
         mark = self.marks[hindmost]
-        alone = bool(there.late) and len(there.late) == 1
-        hung = mark if there.late else None
+        alone = bool(stand.late) and len(stand.late) == 1
+        hung = mark if stand.late else None
         return Stall(
             mark.position, hung, hindmost, len(self.marks), alone, clock.now() - quiet_s, quiet_s
         )
 
     def _has_moved(self, stall: Stall) -> bool:
-        """Tell whether ranks that were found hung have shown that they live."""
+        """Return whether ranks that were found hung have shown that they live."""
         if stall.hung is None:
             return False
-        there = self._standing()
-        return there is None or self._works(there, clock.now() - stall.since)
+        stand = self._standing()
+        return stand is None or self._works(stand, clock.now() - stall.since)
 
-    def _lives(self, there: Stand) -> Dict[int, host.Life]:
+    def _lives(self, stand: Stand) -> Dict[int, host.Life]:
         members = self._members()
-        found = {}
-        for local in there.late:
+        lives = {}
+        for local in stand.late:
             life = host.life(self.marks[local].pid, members)
             if life is not None:
-                found[local] = life
-        return found
+                lives[local] = life
+        return lives
 
-    def _works(self, there: Stand, seconds: float) -> bool:
-        """Tell whether any of the late ranks has done something since, or cannot be looked at."""
-        after = self._lives(there)
+    def _works(self, stand: Stand, seconds: float) -> bool:
+        """Return whether any of the late ranks has done something since, or cannot be looked at."""
+        after = self._lives(stand)
         return any(
             local not in self._life
             or local not in after
             or not is_idle(self._life[local], after[local], seconds)
-            for local in there.late
+            for local in stand.late
         )
 
 
-def standing(found: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) -> Optional[Stand]:
+def standing(marks: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) -> Optional[Stand]:
     """Conclude from the marks of all local ranks who waits for whom; None if they do not say.
 
     `stopped` are the ranks whose process was stopped by a signal, whatever it was doing.
     """
-    every = list(found.values())
+    every = list(marks.values())
     if not every or any(mark.peers != len(every) or mark.units == 0 for mark in every):
         return None
     if any(mark.doing in (SAVING, ENDED) for mark in every):
         return None
     working = {
-        local: mark for local, mark in found.items() if not mark.stands_by or local in stopped
+        local: mark for local, mark in marks.items() if not mark.stands_by or local in stopped
     }
     late = tuple(
         local
         for local in working
         if local in stopped or not _is_ahead(working[local], working.values())
     )
-    waiting = tuple(local for local in found if local not in late)
-    if any(not _is_experienced(found[local]) for local in late):
+    waiting = tuple(local for local in marks if local not in late)
+    if any(not _is_experienced(marks[local]) for local in late):
         return None
-    if late and waiting and not _is_behind(late, waiting, found):
+    if late and waiting and not _is_behind(late, waiting, marks):
         return None
     return Stand(late, waiting) if spans or (late and waiting) else None
 
 
-def limit_s(found: Dict[int, ProgressMark]) -> float:
+def limit_s(marks: Dict[int, ProgressMark]) -> float:
     """Return how many seconds a rank must have been quiet to count as hung."""
-    return max([QUIET_S, *(PATIENCE * mark.longest_s for mark in found.values())])
+    return max([QUIET_S, *(PATIENCE * mark.longest_s for mark in marks.values())])
 
 
 def is_idle(before: host.Life, after: host.Life, seconds: float) -> bool:
-    """Tell whether a process and its children have done nothing that counts in so many seconds."""
+    """Return whether a process and its children were idle for so many seconds."""
     same = before.born == after.born
     cpu_s, moved = after.cpu_s - before.cpu_s, after.moved_bytes - before.moved_bytes
     return (
@@ -211,7 +211,7 @@ def is_idle(before: host.Life, after: host.Life, seconds: float) -> bool:
 
 
 def _is_ahead(mark: ProgressMark, working: Iterable[ProgressMark]) -> bool:
-    """Tell whether a rank has begun a step that cannot end before another rank has begun it too.
+    """Return whether a rank has begun a step that cannot end before another rank has begun it too.
 
     On a GPU, passes and steps are counted when they are begun, so such a rank does not know yet
     that it waits.
@@ -220,13 +220,13 @@ def _is_ahead(mark: ProgressMark, working: Iterable[ProgressMark]) -> bool:
     return bool(mark.on_gpu) and mark.units == least[0] and mark.ticks >= least[1] + TICKS_OF_A_STEP
 
 
-def _is_behind(late: Sequence[int], waiting: Sequence[int], found: Dict[int, ProgressMark]) -> bool:
-    """Tell whether every late rank has come less far than all that wait, or was stopped while it
+def _is_behind(late: Sequence[int], waiting: Sequence[int], marks: Dict[int, ProgressMark]) -> bool:
+    """Return whether every late rank has come less far than all that wait, or was stopped while it
     waited as far along as the hindmost of them.
     """
-    least = min(found[local].position for local in waiting)
+    least = min(marks[local].position for local in waiting)
     return all(
-        found[local].position < least or (found[local].stands_by and found[local].position == least)
+        marks[local].position < least or (marks[local].stands_by and marks[local].position == least)
         for local in late
     )
 
@@ -247,13 +247,15 @@ class Standstill:
         self._life: Optional[host.Life] = None
         self._family: Set[int] = set()
         self._ended: Set[int] = set()
-        self._told = 0
+        self._written = 0
 
-    def look(self, now: float, launcher: int, told: int, quiet_since: float, limit_s: float) -> str:
+    def look(
+        self, now: float, launcher: int, written: int, quiet_since: float, limit_s: float
+    ) -> str:
         """Say how it stands still; empty if it does not, or not for `limit_s` seconds.
 
         now          the monotonic clock, in seconds
-        told         bytes that it has written for us, were they a report or not
+        written         bytes that it has written for us, were they a report or not
         quiet_since  when it reported last, or began
         """
         if now - max(self._looked_at, quiet_since) < STANDSTILL_LOOK_S or not host.lists_children():
@@ -263,16 +265,16 @@ class Standstill:
         self._ended |= self._family - family
         self._family = family
         moves = before is None or life is None or not is_idle(before, life, now - self._since)
-        if moves or told != self._told or quiet_since > self._since:
-            self._since, self._life, self._told = now, life, told
+        if moves or written != self._written or quiet_since > self._since:
+            self._since, self._life, self._written = now, life, written
             return ""
         return self._text(now - self._since) if now - self._since >= limit_s else ""
 
     def _text(self, still_s: float) -> str:
         children, ended = len(self._family) - 1, len(self._ended)
         beside = f" and its child processes ({children})" if children else ""
-        said = f"for {still_s:.0f} s it{beside} computed, read, wrote and reported nothing"
+        text = f"for {still_s:.0f} s it{beside} computed, read, wrote and reported nothing"
         if not children:
-            return said
+            return text
         before = f"; {ended} ended before" if ended else ""
-        return f"{said}{before}; a multiprocessing.Pool waits for ever for a worker that was killed"
+        return f"{text}{before}; a multiprocessing.Pool waits for ever for a worker that was killed"

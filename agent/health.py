@@ -135,22 +135,22 @@ async def check_torch(
             "take another image"
         )
     answer = last_line(output).split()
-    found = int(answer[-1]) if status == 0 and answer and answer[-1].isdecimal() else None
-    if found == 0 and answer[0] == "without":
+    gpus = int(answer[-1]) if status == 0 and answer and answer[-1].isdecimal() else None
+    if gpus == 0 and answer[0] == "without":
         raise ValueError(
             f"the torch of {job.python} was built without CUDA: install one with it, or take "
             "another image"
         )
-    if found is None:
+    if gpus is None:
         raise UnhealthyError(
             f"torch cannot use the GPUs (exit status {status}): "
             f"{last_line(errors) or last_line(output)}{_fabric(errors)}"
         )
-    if found < least:
-        said = last_line(errors)
+    if gpus < least:
+        message = last_line(errors)
         raise UnhealthyError(
-            f"torch sees {found} GPUs where {least} are "
-            f"expected{': ' if said else ''}{said}{_fabric(errors)}"
+            f"torch sees {gpus} GPUs where {least} are "
+            f"expected{': ' if message else ''}{message}{_fabric(errors)}"
         )
 
 
@@ -170,8 +170,8 @@ def gpu_problem(listing: str, expected: int) -> str:
         return f"nvidia-smi says of a GPU: {broken[0]:.{SHOWN}}"
     gpus = [line for line in lines if line.count(",") >= 2]
     if len(gpus) < expected:
-        found = f": {gpus[0]:.{SHOWN}}" if gpus else ""
-        return f"nvidia-smi lists {len(gpus)} GPUs where {expected} are expected{found}"
+        first = f": {gpus[0]:.{SHOWN}}" if gpus else ""
+        return f"nvidia-smi lists {len(gpus)} GPUs where {expected} are expected{first}"
     return ""
 
 

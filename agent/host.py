@@ -62,8 +62,8 @@ def adopt_orphans() -> None:
 
 
 def finds_all_below() -> bool:
-    """Tell whether whatever we start stays below us, and can be found there: we adopt orphans, and
-    the system lists the children of a process.
+    """Return whether whatever we start stays below us, and can be found there: we adopt orphans,
+    and the system lists the children of a process.
     """
     return lists_children() and _adopts_orphans()
 
@@ -94,7 +94,7 @@ def ticks() -> int:
 
 
 def lists_children() -> bool:
-    """Tell whether this system lists the children of a process (Linux, CONFIG_PROC_CHILDREN)."""
+    """Return whether this system lists the children of a process (Linux, CONFIG_PROC_CHILDREN)."""
     return sys.platform == "linux" and os.path.exists(f"{PROC}/self/task/{os.getpid()}/children")
 
 
@@ -105,12 +105,12 @@ def adopted() -> List[int]:
     A child that is waited for while the list is read may hide the next one, so it is read until it
     is twice the same; if children come and go all the time, all that were read are returned.
     """
-    found = _children_of_thread(os.getpid(), os.getpid())
-    before, looks = None, [found]
-    while found != before and len(looks) < MOST_READS:
-        before, found = found, _children_of_thread(os.getpid(), os.getpid())
-        looks.append(found)
-    return found if found == before else list(dict.fromkeys(chain.from_iterable(looks)))
+    children = _children_of_thread(os.getpid(), os.getpid())
+    before, looks = None, [children]
+    while children != before and len(looks) < MOST_READS:
+        before, children = children, _children_of_thread(os.getpid(), os.getpid())
+        looks.append(children)
+    return children if children == before else list(dict.fromkeys(chain.from_iterable(looks)))
 
 
 def newest_adopted() -> Iterator[int]:
@@ -118,8 +118,8 @@ def newest_adopted() -> Iterator[int]:
 
     What has ended since that look is left out, too.
     """
-    found = _children_of_thread(os.getpid(), os.getpid())
-    return (pid for pid in reversed(found) if not _has_ended(os.P_PID, pid))
+    children = _children_of_thread(os.getpid(), os.getpid())
+    return (pid for pid in reversed(children) if not _has_ended(os.P_PID, pid))
 
 
 def zombies() -> List[int]:
@@ -132,42 +132,42 @@ def zombies() -> List[int]:
 
 def below(roots: Iterable[int]) -> List[int]:
     """Return these processes and all their descendants, each after its parent (Linux)."""
-    found = list(roots)
-    for pid in found:
-        found.extend(_children(pid))
-    return found
+    pids = list(roots)
+    for pid in pids:
+        pids.extend(_children(pid))
+    return pids
 
 
 def each_below() -> Iterator[int]:
     """Yield the ids of our descendants, the newest first, zombies excepted (Linux; elsewhere none
     are adopted).
     """
-    found = below(adopted()) if lists_children() else []
-    return (pid for pid in sorted(found, reverse=True) if is_there(pid))
+    pids = below(adopted()) if lists_children() else []
+    return (pid for pid in sorted(pids, reverse=True) if is_there(pid))
 
 
 def seen(pid: int) -> Optional[Process]:
     """Look at a process; None if it is gone (Linux)."""
-    told = _stat(pid)
-    if told is None:
+    stat = _stat(pid)
+    if stat is None:
         return None
-    return Process(int(told[2]), int(told[3]), told[0] in "ZX", int(told[19]))
+    return Process(int(stat[2]), int(stat[3]), stat[0] in "ZX", int(stat[19]))
 
 
 def attempt_of(pid: int) -> Optional[str]:
     """Return the SEERD_ATTEMPT of a process, empty if it has none (Linux).
 
-    Returns None if that cannot be told now: a process in the middle of exec(2) has no environment
+    Returns None if that is not known now: a process in the middle of exec(2) has no environment
     for a moment, not even an empty one.
     """
-    found = _proc_file(pid, "environ")
-    for value in _values_in(f"{MARKER}=".encode(), found):
+    environ = _proc_file(pid, "environ")
+    for value in _values_in(f"{MARKER}=".encode(), environ):
         return value
-    return "" if found or _has_empty_environment(pid) else None
+    return "" if environ or _has_empty_environment(pid) else None
 
 
 def works_in(pid: int, folder: Path) -> bool:
-    """Tell whether a process works in this folder or below it (Linux)."""
+    """Return whether a process works in this folder or below it (Linux)."""
     try:
         return folder in Path(os.readlink(f"{PROC}/{pid}/cwd"), "x").parents
     except OSError:
@@ -175,7 +175,7 @@ def works_in(pid: int, folder: Path) -> bool:
 
 
 def is_our_fork(pid: int) -> bool:
-    """Tell whether a process still has our own command line: it was started a moment ago, and has
+    """Return whether a process still has our own command line: it was started a moment ago, and has
     yet to become what we want (Linux).
     """
     return _proc_file(pid, "cmdline") == _proc_file(os.getpid(), "cmdline")
@@ -249,17 +249,17 @@ def life(pid: int, among: Set[int]) -> Optional[Life]:
     """
     if sys.platform != "linux" or pid not in among:
         return None
-    told = _stat(pid)
+    own = _stat(pid)
     family = (set(below([pid])) if lists_children() else _descendants(pid)) & among
     others = [stat for stat in map(_stat, family - {pid}) if stat is not None]
-    if told is None:
+    if own is None:
         return None
     ticks = sum(
-        int(stat[11]) + int(stat[12]) + int(stat[13]) + int(stat[14]) for stat in [told, *others]
+        int(stat[11]) + int(stat[12]) + int(stat[13]) + int(stat[14]) for stat in [own, *others]
     )
-    runs = any(stat[0] == "R" for stat in [told, *others])
+    runs = any(stat[0] == "R" for stat in [own, *others])
     return Life(
-        int(told[19]), runs, ticks / os.sysconf("SC_CLK_TCK"), sum(map(_moved, family | {pid}))
+        int(own[19]), runs, ticks / os.sysconf("SC_CLK_TCK"), sum(map(_moved, family | {pid}))
     )
 
 
@@ -286,10 +286,10 @@ def threads_of_user(user: int) -> int:
 
 
 def is_there(pid: int) -> bool:
-    """Tell whether a process with this id lives. On Linux a zombie does not; elsewhere it does."""
+    """Return whether a process with this id lives. On Linux a zombie does not."""
     if sys.platform == "linux":
-        told = _stat(pid)
-        return told is not None and told[0] not in "ZX"
+        stat = _stat(pid)
+        return stat is not None and stat[0] not in "ZX"
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -300,9 +300,9 @@ def is_there(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Tell whether a signal or a debugger has stopped this process (Linux)."""
-    told = _stat(pid)
-    return told is not None and told[0] in "Tt"
+    """Return whether a signal or a debugger has stopped this process (Linux)."""
+    stat = _stat(pid)
+    return stat is not None and stat[0] in "Tt"
 
 
 def kill(
@@ -317,7 +317,7 @@ def kill(
     starts itself anew may be faster than any look, but stays in its group (fork(2)).
 
     Returns what is still there after `spare_s` seconds (processes that the kernel holds). The exit
-    status of those in `waited_for` is left to whoever waits for it. Of the others our own children
+    status of those in `waited_for` is left to their parent. Of the others our own children
     are reaped, and what had ended below `waited_for` before: who is killed cannot do that any more.
     """
     end = time.monotonic() + spare_s
@@ -366,8 +366,8 @@ def _reap(pid: int, give_up_at: float) -> None:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
             return
-        told = _stat(pid)
-        if told is None or is_there(int(told[1])) or time.monotonic() > give_up_at:
+        stat = _stat(pid)
+        if stat is None or is_there(int(stat[1])) or time.monotonic() > give_up_at:
             return
         time.sleep(KILLED_POLL_S)
 
@@ -375,9 +375,9 @@ def _reap(pid: int, give_up_at: float) -> None:
 def _adopts_orphans() -> bool:
     import ctypes
 
-    found = ctypes.c_int()
-    told = ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0)
-    return told == 0 and found.value == 1
+    adopts = ctypes.c_int()
+    status = ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
+    return status == 0 and adopts.value == 1
 
 
 def _prctl(option: int, value: Union[int, bytes]) -> None:
@@ -414,11 +414,11 @@ def _values_in(entry: bytes, environment: bytes) -> Iterator[str]:
 
 
 def _has_empty_environment(pid: int) -> bool:
-    """Tell whether the environment of a process begins and ends at the same address, which it does
-    not have before exec(2) has put it there (proc_pid_stat(5), env_start and env_end).
+    """Return whether the environment of a process begins and ends at the same address, which it
+    does not have before exec(2) has put it there (proc_pid_stat(5), env_start and env_end).
     """
-    told = _stat(pid)
-    return told is not None and told[47] == told[48] != "0"
+    stat = _stat(pid)
+    return stat is not None and stat[47] == stat[48] != "0"
 
 
 def _has_ended(kind: int, child: int) -> bool:
@@ -448,8 +448,8 @@ def _stat(pid: int) -> Optional[List[str]]:
     """Read what comes behind the name in proc_pid_stat(5), the state first; None if there is no
     such process.
     """
-    told = _proc_file(pid, "stat").decode(errors="replace")
-    return told.rpartition(")")[2].split() if told else None
+    text = _proc_file(pid, "stat").decode(errors="replace")
+    return text.rpartition(")")[2].split() if text else None
 
 
 def _proc_file(pid: int, name: str) -> bytes:
@@ -488,13 +488,13 @@ def _descendants(root: int) -> Set[int]:
     if root <= 0:  # the kernel's own threads are in group 0
         return set()
     table = _processes()
-    found = {pid for pid, (_, group, _) in table.items() if root in (pid, group)}
-    grown = bool(found)
+    family = {pid for pid, (_, group, _) in table.items() if root in (pid, group)}
+    grown = bool(family)
     while grown:
-        more = {pid for pid, (parent, _, _) in table.items() if parent in found} - found
-        found |= more
+        more = {pid for pid, (parent, _, _) in table.items() if parent in family} - family
+        family |= more
         grown = bool(more)
-    return {pid for pid in found if not table[pid][2]}
+    return {pid for pid in family if not table[pid][2]}
 
 
 def _processes() -> Dict[int, Tuple[int, int, bool]]:

@@ -66,10 +66,10 @@ class Interpreters:
         try:
             path, changed = interpreter_answer(output, env)
         except (ValueError, TypeError):
-            said = last_line(errors) or last_line(output) or "no message"
+            message = last_line(errors) or last_line(output) or "no message"
             raise ValueError(
                 f"train.python, {job.python}, starts no Python in {folder} (exit status {status}): "
-                f"{said}"
+                f"{message}"
             ) from None
         if not os.access(path, os.X_OK):
             raise ValueError(

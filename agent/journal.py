@@ -1,11 +1,11 @@
 """The agent's journal, which holds what it must not forget: orders that it has taken, facts that it
-has told, and which of these the daemon has.
+has reported, and which of these the daemon has.
 
 The one rule: an order is on the disk before anything follows from it. A fact is in the file before
-it is told, and soon on a disk: on the daemon's, which acknowledges it then, or flushed to this one.
+it is sent, and soon on a disk: on the daemon's, which acknowledges it then, or flushed to this one.
 If the machine ends before that, its boot id says that nothing here goes on. The file holds nothing
 but lines of the protocol, each with a checksum behind a tab; those of earlier versions have none.
-A last line that a crash cut short was never told, and is dropped. A journal with a damaged line
+A last line that a crash cut short was never sent, and is dropped. A journal with a damaged line
 is set aside, and an empty one begun: a daemon that knows of facts which this one lacks gives the
 instance up, so that nothing is charged for an agent that never comes.
 """
@@ -61,8 +61,8 @@ class AgentJournal:
 
     last     number of the newest fact; 0: none
     prepared  the last `Prepare` that succeeded
-    noticed  every `what` of a `Noticed` that any agent of this folder has told
-    share    how many GPUs the run may use, as the last `Shared` has told; None: none has
+    noticed  every `what` of a `Noticed` that any agent of this folder has reported
+    share    how many GPUs the run may use, as the last `Shared` says; None: there is none
     open     facts of attempts that an earlier agent had started and not ended, by trial and attempt
     """
 
@@ -279,7 +279,7 @@ def _read(path: Path) -> Tuple[List[Message], int, str]:
         except ProtocolError as error:
             return messages, good, f"{path}, line {number}: {error}"
         good += len(line) + 1
-    # The last line may have been told already, unless it is cut short.
+    # The last line may have been sent already, unless it is cut short.
     cut_short = len(rest.partition(b"\t")[2]) <= CHECK
     return messages, good, "" if cut_short else f"{path}: the last line does not end"
 

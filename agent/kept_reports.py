@@ -1,8 +1,8 @@
-"""Which reports the agent tells the daemon of. A script may report each step, and each report is a
+"""Which reports the agent sends to the daemon. A script may report each step, and each report is a
 line in two journals and a value in memory for as long as the run lasts.
 
-The one rule: at any rate, the best report of an attempt so far and its last one are kept until they
-are told: at the latest at its end. Of the others as many are told as a daemon can follow.
+The one rule: the best report of an attempt so far and its last one are always sent, at the latest
+at its end. Of the others as many are sent as a daemon can follow.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 from typing import Callable, Generic, List, Optional, Tuple, TypeVar
 
 AT_ONCE, AT_ONCE_IN_ALL = 100, 1000
-"""Reports of an attempt, and of all attempts of an agent, that are told however fast they come."""
+"""Reports of an attempt, and of all attempts of an agent, that are sent however fast they come."""
 A_SECOND, A_SECOND_IN_ALL = 4.0, 40.0
 """Reports a second after those, of an attempt, and of all attempts of an agent."""
 LONG = 1000
-"""After so many reports of an attempt half as many are told, after twice as many a third."""
+"""After so many reports of an attempt half as many are sent, after twice as many a third."""
 BEHIND = 100
-"""With so many facts that the daemon has not acknowledged half as many are told, and with n times
+"""With so many facts that the daemon has not acknowledged half as many are sent, and with n times
 as many the (1 + n * n)-th part.
 """
 R = TypeVar("R")
@@ -42,7 +42,7 @@ class ReportLimit:
         self._left, self._at = float(AT_ONCE_IN_ALL), clock()
 
     def at_once(self) -> float:
-        """Return how many reports may be told at once of an attempt that begins: at least one."""
+        """Return how many reports may be sent at once of an attempt that begins: at least one."""
         now = self.clock()
         left = min(AT_ONCE_IN_ALL, self._left + (now - self._at) * A_SECOND_IN_ALL)
         share = min(AT_ONCE, left * AT_ONCE / AT_ONCE_IN_ALL)
@@ -50,15 +50,15 @@ class ReportLimit:
         return 1 + share
 
     def a_second(self) -> float:
-        """Return how many reports a second may be told of each attempt."""
+        """Return how many reports a second may be sent of each attempt."""
         return min(A_SECOND, A_SECOND_IN_ALL / max(1, self.running()))
 
-    def price(self, told: int) -> float:
-        """Return how many of the reports that may be told the next one counts as.
+    def price(self, sent: int) -> float:
+        """Return how many of the reports that may be sent the next one counts as.
 
-        told  reports of its attempt that were told
+        sent  reports of its attempt that were sent
         """
-        return 1 + max(0, told - AT_ONCE) / LONG + (self.unacknowledged() / BEHIND) ** 2
+        return 1 + max(0, sent - AT_ONCE) / LONG + (self.unacknowledged() / BEHIND) ** 2
 
 
 class KeptReports(Generic[R]):
@@ -69,42 +69,42 @@ class KeptReports(Generic[R]):
         self._limit = limit
         self._most = self._left = limit.at_once()
         self._at = limit.clock()
-        self._told = 0
+        self._sent = 0
         self._best: Optional[float] = None
-        self._held: List[Tuple[R, bool]] = []
+        self._kept: List[Tuple[R, bool]] = []
 
     def add(self, report: R, worth: Optional[float]) -> List[R]:
-        """Add a report; return those to be told now, oldest first.
+        """Add a report; return those to be sent now, oldest first.
 
         worth  how good it is, the more the better; None: it does not count
         """
         is_best = worth is not None and (self._best is None or worth > self._best)
         self._best = worth if is_best else self._best
-        before, self._held = self._held, [*self._held, (report, is_best)]
-        bests = [pair for pair in self._held if pair[1]][-1:]
-        if not self.may_tell():
-            self._held = list(dict.fromkeys([*bests, self._held[-1]]))
-            self.has_dropped |= len(self._held) <= len(before)
+        before, self._kept = self._kept, [*self._kept, (report, is_best)]
+        bests = [pair for pair in self._kept if pair[1]][-1:]
+        if not self.may_send():
+            self._kept = list(dict.fromkeys([*bests, self._kept[-1]]))
+            self.has_dropped |= len(self._kept) <= len(before)
             return []
         return self.let_go()
 
-    def may_tell(self) -> bool:
-        """Return whether there are reports that may be told now."""
+    def may_send(self) -> bool:
+        """Return whether there are reports that may be sent now."""
         now = self._limit.clock()
-        price = self._limit.price(self._told)
+        price = self._limit.price(self._sent)
         self._left += (now - self._at) * self._limit.a_second()
         self._left, self._at = min(max(self._most, price), self._left), now
-        return bool(self._held) and self._left >= price
+        return bool(self._kept) and self._left >= price
 
     def before_save(self) -> List[R]:
-        """Return the reports that are told before a checkpoint of the attempt. One that saves all
-        the time makes no more of them than are told `AT_ONCE`.
+        """Return the reports that are sent before a checkpoint of the attempt. One that saves all
+        the time has no more than `AT_ONCE` sent.
         """
         return self.let_go() if self._left > -AT_ONCE else []
 
     def let_go(self) -> List[R]:
-        """Return all reports that are still to be told, at the attempt's end."""
-        held, self._held = [report for report, _ in self._held], []
-        self._left -= len(held) * self._limit.price(self._told)
-        self._told += len(held)
+        """Return all reports that are still to be sent, at the attempt's end."""
+        held, self._kept = [report for report, _ in self._kept], []
+        self._left -= len(held) * self._limit.price(self._sent)
+        self._sent += len(held)
         return held

@@ -22,16 +22,8 @@ from which torchrun reads options.
 """
 DROPPED = {
     *("OLDPWD", "PYTHONHOME", "PYTHONSTARTUP", "PYTHON_EXEC", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
-    *(
-        "RANK",
-        "LOCAL_RANK",
-        "GROUP_RANK",
-        "ROLE_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-    ),
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
 }
 
 TRAINING_SIDE = (
@@ -58,7 +50,7 @@ OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT", "PWD")
 """Environment variables that each attempt has with values of its own."""
 
 JOIN_S = 120
-"""Seconds that nodes wait for each other. They are told to start at the same time, but a cold disk
+"""Seconds that nodes wait for each other. They are started at the same time, but a cold disk
 takes a minute to import torch.
 """
 
@@ -216,10 +208,10 @@ def going_on(plan: LaunchPlan, job: Job, start: Start, name: str, at: str) -> La
     """
     if job.observed is None or not at:
         return plan
-    told = {**plan.about["observed"], "checkpoint_name": name, "checkpoint_at": at}
+    observed = {**plan.about["observed"], "checkpoint_name": name, "checkpoint_at": at}
     names, values = [CHECKPOINT, GPUS, *job.names], {**values_of(start), CHECKPOINT: at}
     more = filled(job.observed.resume, names, values)
-    return replace(plan, argv=[*plan.argv, *more], about={**plan.about, "observed": told})
+    return replace(plan, argv=[*plan.argv, *more], about={**plan.about, "observed": observed})
 
 
 def on_devices(plan: LaunchPlan, names: List[str], cuda: bool) -> LaunchPlan:
@@ -240,14 +232,14 @@ def _gpus(start: Start) -> int:
 def _observed(job: Job, places: Places) -> Dict[str, Any]:
     if job.observed is None:
         return {}
-    told = {
+    observed = {
         "report": job.observed.report,
         "checkpoint": job.observed.checkpoint,
         "work": str(places.work),
         "logs": str(places.logs),
         "by_torchrun": job.launcher == "torchrun",
     }
-    return {"observed": told}
+    return {"observed": observed}
 
 
 def why_not_nodes(job: Job, node: Optional[Node]) -> str:
@@ -277,7 +269,7 @@ def why_not_nodes(job: Job, node: Optional[Node]) -> str:
 
 
 def speaks(start: Start) -> bool:
-    """Tell whether the rank that reports, saves and restores is on this instance."""
+    """Return whether the rank that reports, saves and restores is on this instance."""
     return start.node is None or start.node.rank == 0
 
 
@@ -298,12 +290,8 @@ def _argv(job: Job, start: Start, run: str, places: Places) -> List[str]:
         return [python, job.script, *job.args]
     return [
         *(python, "-m", "torch.distributed.run"),
-        *(
-            "--nnodes",
-            str(start.node.count if start.node else 1),
-            "--nproc-per-node",
-            str(len(start.gpus)),
-        ),
+        *("--nnodes", str(start.node.count if start.node else 1)),
+        *("--nproc-per-node", str(len(start.gpus))),
         *("--max-restarts", "0"),
         *(_among_nodes(start.node) if start.node else _alone()),
         *("--rdzv-id", f"{run}-{start.trial}-{start.attempt}"),
@@ -331,14 +319,8 @@ def _among_nodes(node: Node) -> List[str]:
     a new attempt.
     """
     return [
-        *(
-            "--rdzv-backend",
-            "static",
-            "--node-rank",
-            str(node.rank),
-            "--rdzv-endpoint",
-            node.endpoint,
-        ),
+        *("--rdzv-backend", "static", "--node-rank", str(node.rank)),
+        *("--rdzv-endpoint", node.endpoint),
         *("--rdzv-conf", f"timeout={JOIN_S}", "--local-addr", node.address),
     ]
 

@@ -22,10 +22,10 @@ class Lease:
     # nobody else ends it
     last_s: float = 120.0
 
-    def renew(self, now: float, told: Renew) -> None:
+    def renew(self, now: float, message: Renew) -> None:
         """Note that the daemon lives, and how long it wants the agent to go on without it."""
-        self.ends_at = told.since(now) + told.for_s
-        self.grace_s, self.last_s = told.grace_s, told.last_s
+        self.ends_at = message.since(now) + message.for_s
+        self.grace_s, self.last_s = message.grace_s, message.last_s
 
     def grace_left_s(self, now: float) -> float:
         """Return how many seconds trials have to save and exit from now on. Who could not look in
@@ -39,5 +39,5 @@ class Lease:
         return min(most_s, max(0.0, self.ends_at + most_s - now))
 
     def ended(self, now: float) -> bool:
-        """Tell whether nobody has renewed it in time."""
+        """Return whether nobody has renewed it in time."""
         return now >= self.ends_at

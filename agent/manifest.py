@@ -62,10 +62,10 @@ class Manifest:
         if len(raw) > LARGEST_MANIFEST:
             raise CheckpointError(f"the manifest of {what} is too large")
         try:
-            told = json.loads(raw)
-            reports, metrics = count_of(told["epoch"]), metrics_of(told["metrics"])
-            versions = versions_of(told.get("versions", {}))
-            made = cls(told["name"], reports, metrics, told["sha256"], told["size"], versions)
+            body = json.loads(raw)
+            reports, metrics = count_of(body["epoch"]), metrics_of(body["metrics"])
+            versions = versions_of(body.get("versions", {}))
+            made = cls(body["name"], reports, metrics, body["sha256"], body["size"], versions)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"this is no manifest of {what}: {error}") from None
         named = made.name == name if name is not None else is_safe(made.name)
@@ -91,7 +91,7 @@ class Comparison:
 
 
 def allows(constraints: List[str], metrics: Dict[str, Optional[float]]) -> bool:
-    """Tell whether all constraints hold for these metrics; a metric that is missing violates
+    """Return whether all constraints hold for these metrics; a metric that is missing violates
     nothing yet.
     """
     split = (text.split() for text in constraints)
@@ -118,7 +118,7 @@ def best_of(worths: Dict[str, Optional[float]]) -> Optional[str]:
 
 
 def is_safe(name: Any) -> bool:
-    """Tell whether a name from outside may become part of a path."""
+    """Return whether a name from outside may become part of a path."""
     return isinstance(name, str) and NAME.fullmatch(name) is not None
 
 

@@ -26,24 +26,24 @@ def imports_of(script: Path) -> List[str]:
     """List what a script, and the files beside it that it imports, import in any case, by their
     text; nothing if that cannot be read.
     """
-    found: Dict[str, None] = {}
+    names: Dict[str, None] = {}
     files = [script]
     for file in files:
         for name in (name for node in statements(file) for name in imported_by(node)):
             own = script.with_name(f"{name.partition('.')[0]}.py")
             if not own.is_file():
-                found[name] = None
+                names[name] = None
             elif own not in files:
                 files.append(own)
-    return list(found)
+    return list(names)
 
 
 def imported_by(node: ast.AST) -> List[str]:
     """Return the modules that a statement imports."""
     if isinstance(node, ast.Import):
-        return [one.name for one in node.names]
+        return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        return [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return []
 
 
@@ -52,4 +52,4 @@ def statements(script: Path) -> List[ast.stmt]:
     try:
         return ast.parse(script.read_bytes()).body
     except (OSError, ValueError, SyntaxError, RecursionError):
-        return []  # who runs it is told
+        return []  # its run will report the error

@@ -1,8 +1,8 @@
-"""How busy the GPUs are, as NVML tells, the library of NVIDIA's driver
+"""How busy the GPUs are, by NVML, the library of NVIDIA's driver
 (docs.nvidia.com/deploy/nvml-api).
 
 The one rule: nobody waits for it and nothing depends on it. It is asked in a thread of its own;
-where it is missing, silent or fails, nothing is told.
+where it is missing, silent or fails, nothing is reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, List, Optional
 LIBRARY = "libnvidia-ml.so.1"
 LOOK_S = 2.0
 TELL_S = 30.0
-"""What is told is the mean of so long; the first look is told at once."""
+"""Means over so many seconds are reported; the first look is reported at once."""
 LEAST = 0.05
 """A change by less is not worth an event in the run's journal."""
 
@@ -59,31 +59,31 @@ class Nvml:
         return None if status else min(1.0, rates.gpu / 100)
 
 
-def watch(names: List[str], told: Callable[[Shares], Any]) -> threading.Thread:
-    """Have `told` called, in another thread, with how busy these GPUs are, whenever that has
+def watch(names: List[str], report: Callable[[Shares], Any]) -> threading.Thread:
+    """Have `report` called, in another thread, with how busy these GPUs are, whenever that has
     changed; return the thread.
 
-    `told` raises `RuntimeError` when nobody listens any more, which ends the thread.
+    `report` raises `RuntimeError` when nobody listens any more, which ends the thread.
     """
-    thread = threading.Thread(target=_keep_looking, args=(names, told), name="nvml", daemon=True)
+    thread = threading.Thread(target=_keep_looking, args=(names, report), name="nvml", daemon=True)
     thread.start()
     return thread
 
 
-def _keep_looking(names: List[str], told: Callable[[Shares], Any]) -> None:
+def _keep_looking(names: List[str], report: Callable[[Shares], Any]) -> None:
     try:
         nvml = Nvml(names)
     except (OSError, AttributeError):  # no driver of NVIDIA's, or one without these functions
         return
-    said: Shares = [None] * len(names)
+    before: Shares = [None] * len(names)
     count = 1
     while True:
-        found = [_mean(shares) for shares in zip(*_looks(nvml, count))]
+        means = [_mean(shares) for shares in zip(*_looks(nvml, count))]
         count = round(TELL_S / LOOK_S)
-        if any(map(_differ, found, said)):
-            said = found
+        if any(map(_differ, means, before)):
+            before = means
             try:
-                told(found)
+                report(means)
             except RuntimeError:  # the agent's loop has ended
                 return
 
@@ -95,11 +95,11 @@ def _looks(nvml: Nvml, count: int) -> Iterator[Shares]:
 
 
 def _mean(shares: Any) -> Optional[float]:
-    known = [share for share in shares if share is not None]
-    return round(sum(known) / len(known), 3) if known else None
+    numbers = [share for share in shares if share is not None]
+    return round(sum(numbers) / len(numbers), 3) if numbers else None
 
 
-def _differ(one: Optional[float], other: Optional[float]) -> bool:
-    if one is None or other is None:
-        return one is not other
-    return abs(one - other) >= LEAST
+def _differ(before: Optional[float], after: Optional[float]) -> bool:
+    if before is None or after is None:
+        return before is not after
+    return abs(before - after) >= LEAST

@@ -2,7 +2,7 @@
 (`seerd/training/observer`).
 
 The one rule: it lives from the script's start until it has seen the script's end. If it ends
-before, nobody would hear of the script any more, and nobody would stop it: that is told.
+before, nobody would report for the script or stop it, so the attempt ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST_LOOK_S = 60.0
 
 class Observing:
     """The observer of an attempt, if it has one, in the attempt's folder. `lost` is called when it
-    ends before it was told of the script's end.
+    ends before it has seen the script's end.
     """
 
     def __init__(self, folder: Path, lost: Callable[[], None]) -> None:

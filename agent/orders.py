@@ -87,7 +87,7 @@ TAIL_LINES = 20
 LONGEST_WHY = 4000
 OTHERS_S = 5.0
 SLOW_S = 2.0
-"""Seconds after which a setup command is told of."""
+"""Seconds after which a setup command is reported."""
 CROWDED_S = 0.5
 """Seconds from one count of processes to the next while a table of them may be nearly full."""
 SETS_UP = "//setup"
@@ -97,7 +97,7 @@ Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 @dataclass(frozen=True)
 class Here:
-    """This instance, as its agent was told."""
+    """This instance, by its agent's options."""
 
     run: str  # the run's name
     gpus: int
@@ -191,8 +191,8 @@ class Orders:
             return
         was = here.gpus if self._journal.share is None else self._journal.share
         run = RunHere(here.run, here.weight, here.gpus, 0, 1, [], time.time(), {})
-        told = Listener(self._tell_share, self._note_cold, self._tell_wait)
-        self._ours = shared_or_whole(run, here.cuda, self._visible, was, told)
+        listener = Listener(self._tell_share, self._note_cold, self._tell_wait)
+        self._ours = shared_or_whole(run, here.cuda, self._visible, was, listener)
         if self._journal.prepared is not None:
             self._need(self._journal.prepared)
 
@@ -205,7 +205,7 @@ class Orders:
         self._ours.close()
 
     def carry_out(self, order: Order) -> None:
-        """Begin to carry out this order. Its outcome is told as a fact."""
+        """Begin to carry out this order. Its outcome is reported as a fact."""
         if isinstance(order, Prepare):
             self._end_setup()
             self._beside(self._prepare(order))
@@ -319,8 +319,8 @@ class Orders:
         return chain(host.each_of_run(self._here.run), host.each_below(), *members)
 
     async def _prepare(self, order: Prepare) -> None:
-        """Make the instance ready for the job, and tell the outcome. Several such orders go one by
-        one.
+        """Make the instance ready for the job, and report the outcome. Several such orders go one
+        by one.
         """
         unhealthy = False
         async with self._preparing:
@@ -386,8 +386,8 @@ class Orders:
 
     def by_number(self, shares: Sequence[Optional[float]]) -> List[Optional[float]]:
         """Sort what is known of each of `devices` by the daemon's numbers of GPUs."""
-        known = dict(zip(self.devices, shares))
-        return [known.get(name) for name in self._ours.shown(range(self._here.gpus))]
+        share_of = dict(zip(self.devices, shares))
+        return [share_of.get(name) for name in self._ours.shown(range(self._here.gpus))]
 
     def _tell_share(self, gpus: int, why: str) -> None:
         at = clock.now()
@@ -411,7 +411,9 @@ class Orders:
         output = self._here.output(job.store, goal, urls, self._limit)
         attempt = LocalAttempt(
             *(self._here.run, order, places, output, self._tell, self._gpus.why_held),
-            others=lambda: [one for one in list(self._attempts.values()) if one is not attempt],
+            others=lambda: [
+                other for other in list(self._attempts.values()) if other is not attempt
+            ],
         )
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
@@ -473,7 +475,7 @@ class Orders:
                 )
 
     def _stop(self, order: Stop) -> None:
-        """End an attempt, if it is not over: one that is over has told so already."""
+        """End an attempt, if it is not over: its end has been reported then."""
         attempt = self._attempts.get(f"{order.trial}/{order.attempt}")
         if attempt is not None:
             attempt.stop("asked", order.kill_at(clock.now()))
@@ -504,7 +506,7 @@ class Orders:
         )
         if not job.setup or done.exists():
             return ""
-        output, there = self._here.folder / "setup.log", source.stat().st_ino
+        output, source_inode = self._here.folder / "setup.log", source.stat().st_ino
         fixed = fixed_environment(job.env, job.names)
         env = {**os.environ, **fixed, host.MARKER: f"{self._here.run}{SETS_UP}"}
         for number, command in enumerate(job.setup, 1):
@@ -525,11 +527,11 @@ class Orders:
                 finally:
                     slow.cancel()
             if status:
-                said = f"setup command {command!r} ended with exit status {status}"
+                problem = f"setup command {command!r} ended with exit status {status}"
                 return "\n".join(
-                    [f"{said}:", *lines] if (lines := _tail(output, begins)) else [said]
+                    [f"{problem}:", *lines] if (lines := _tail(output, begins)) else [problem]
                 )
-        if source.stat().st_ino != there:
+        if source.stat().st_ino != source_inode:
             return "its source was replaced while its setup commands ran"
         done.touch()
         return ""

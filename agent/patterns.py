@@ -40,16 +40,16 @@ class NumberPattern:
         if that looks like one number (else empty). None: there is no number.
         """
         line = line.replace(MINUS, "-")
-        found = _first(self._pattern, line)
+        number = _first(self._pattern, line)
         if self._wider is not None:
             pattern, narrow = self._wider
             other = _first(pattern, line)
-            is_first = other is not None and (found is None or other[0] < found[0])
+            is_first = other is not None and (number is None or other[0] < number[0])
             if other is not None and is_first and _is_meant(other[1], narrow):
-                found = other
-        if found is None:
+                number = other
+        if number is None:
             return None
-        return float(found[1].partition("(")[0]), found[2]
+        return float(number[1].partition("(")[0]), number[2]
 
 
 def _first(pattern: re.Pattern[str], line: str) -> Optional[Tuple[int, str, str]]:
@@ -100,7 +100,7 @@ def _wider(pattern: str) -> Optional[Tuple[re.Pattern[str], re.Pattern[str]]]:
 def _groups(pattern: str) -> List[Tuple[int, int]]:
     """Find where the insides of groups begin and end, those alone that are none by `(?`."""
     opened: List[Optional[int]] = []
-    found = []
+    groups = []
     for part in PARTS.finditer(pattern):
         if part[0][0] == "(":
             plain = part[0] == "(" or part[0].startswith("(?P<")
@@ -108,5 +108,5 @@ def _groups(pattern: str) -> List[Tuple[int, int]]:
         elif part[0] == ")" and opened:
             begin = opened.pop()
             if begin is not None:
-                found.append((begin, part.start()))
-    return sorted(found)
+                groups.append((begin, part.start()))
+    return sorted(groups)

@@ -15,10 +15,10 @@ from pathlib import Path
 def size(path: Path) -> int:
     """Return the size of a regular file in bytes, links followed; -1 for anything else."""
     try:
-        there = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return -1
-    return there.st_size if stat.S_ISREG(there.st_mode) else -1
+    return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
 def read(path: Path, start: int, most: int) -> bytes:
@@ -28,8 +28,8 @@ def read(path: Path, start: int, most: int) -> bytes:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
-        there = os.fstat(descriptor)
-        if not stat.S_ISREG(there.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(0, "it is no file", str(path))
-        file.seek(start if start >= 0 else max(0, there.st_size + start))
+        file.seek(start if start >= 0 else max(0, status.st_size + start))
         return file.read(most)

@@ -68,14 +68,16 @@ def examine(logs: Path) -> Findings:
     launcher = logs / "launcher.log"
     text = _end(launcher, SUMMARY_BYTES)
     closed = set(map(int, CLOSED.findall(text.encode())))
-    failed = [FailedRank(*map(int, found)) for found in FAILED_RANK.findall(text)]
-    first = [one for one in failed if one.pid not in closed] or failed
+    failed = [FailedRank(*map(int, match)) for match in FAILED_RANK.findall(text)]
+    first = [rank for rank in failed if rank.pid not in closed] or failed
     silent_since = {
-        one: max(map(_changed, paths)) for one in first if (paths := _logs(logs, one.local))
+        rank: max(map(_changed, paths)) for rank in first if (paths := _logs(logs, rank.local))
     }
     if not silent_since:
         return Findings(tail=_tail(launcher))
-    guilty = min(silent_since, key=lambda one: (not _was_killed(one), silent_since[one], one.rank))
+    guilty = min(
+        silent_since, key=lambda rank: (not _was_killed(rank), silent_since[rank], rank.rank)
+    )
     killed_by = -guilty.code if guilty.code < 0 else None
     return Findings(
         guilty.rank, _last_words(logs, guilty.local), silent_since[guilty] / 1e9, killed_by
@@ -95,9 +97,9 @@ def error_in(logs: Path) -> str:
 
 def name_own_module(tail: List[str], source: Path) -> None:
     """Add a line to the last lines of a script that did not find a module of its own source."""
-    found = MISSING.search("\n".join(tail))
-    if found is not None and any((source / (found[1] + end)).exists() for end in ("", ".py")):
-        tail.append(f"(seerd: {found[1]} is in train.source, which is not on the module path)")
+    missing = MISSING.search("\n".join(tail))
+    if missing is not None and any((source / (missing[1] + end)).exists() for end in ("", ".py")):
+        tail.append(f"(seerd: {missing[1]} is in train.source, which is not on the module path)")
 
 
 def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) -> Findings:
@@ -109,8 +111,8 @@ def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) ->
 
 
 def is_closing(launcher_log: bytes) -> bool:
-    """Tell whether torchrun is ending its ranks because one has failed, and not because it was told
-    to end itself.
+    """Return whether torchrun is ending its ranks because one has failed, and not because it was
+    told to end itself.
     """
     return CLOSED.search(launcher_log) is not None and TOLD_TO_END not in launcher_log
 
@@ -135,8 +137,8 @@ def _inwards(tail: List[str]) -> List[str]:
     return [*tail[: begin - 1], "Stack (most recent call last):", *reversed(tail[begin:])]
 
 
-def _was_killed(one: FailedRank) -> bool:
-    return one.code < 0 and -one.code not in LATER
+def _was_killed(rank: FailedRank) -> bool:
+    return rank.code < 0 and -rank.code not in LATER
 
 
 def _last_words(logs: Path, local: int) -> List[str]:

@@ -66,8 +66,10 @@ def _has_agreed(command: Sequence[str]) -> bool:
         log.warning("%s: %s", " ".join(command), error)
         return False
     if done.returncode:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        log.error("%s ended with exit status %d: %.300s", " ".join(command), done.returncode, said)
+        message = (done.stderr or done.stdout).decode(errors="replace").strip()
+        log.error(
+            "%s ended with exit status %d: %.300s", " ".join(command), done.returncode, message
+        )
         return False
     log.warning("powering off: %s", " ".join(command))
     return True

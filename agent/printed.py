@@ -1,6 +1,6 @@
 """What trials have printed on this machine, for a machine that shows it elsewhere.
 
-The one rule: only logs that have changed since the last time are told, and of a long one only its
+The one rule: only logs that have changed since the last time are sent, and of a long one only its
 end. Nothing that is no plain file in its place is opened, and no answer holds more than `MOST`
 bytes of logs.
 """
@@ -34,10 +34,10 @@ def printed(folder: Path, after: float) -> Dict[str, Any]:
 
     All times are file times, in seconds since 1970.
     """
-    found = sorted((at, path) for path, at in _logs(folder) if at > after)
+    changed = sorted((at, path) for path, at in _logs(folder) if at > after)
     logs: Dict[str, str] = {}
     until, left = after, MOST
-    for at, path in found:
+    for at, path in changed:
         if left < MOST_OF_ONE:
             return {"logs": logs, "until": until, "more": True}
         with contextlib.suppress(OSError):

@@ -56,13 +56,13 @@ class ProgressMark:
 
 def read(folder: Path) -> Dict[int, ProgressMark]:
     """Read the marks in this folder, by local rank, up to the first that is missing."""
-    found: Dict[int, ProgressMark] = {}
+    marks: Dict[int, ProgressMark] = {}
     for local in range(MOST_RANKS):
         mark = _read(f"{folder}/{local}")
         if mark is None:
             break
-        found[local] = mark
-    return found
+        marks[local] = mark
+    return marks
 
 
 def _read(path: str) -> Optional[ProgressMark]:

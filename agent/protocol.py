@@ -327,17 +327,27 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class _Fact:
+    seq: int  # its number, from 1
+    at: float  # when it happened, in the agent's time
+
+
+@dataclass(frozen=True)
+class _FactOfAttempt(_Fact):
+    trial: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Prepared(_Fact):
     """The instance is ready for trials."""
 
     kind: ClassVar[str] = "prepared"
-    seq: int
-    at: float
     id: str
 
 
 @dataclass(frozen=True)
-class Refused:
+class Refused(_Fact):
     """The order `id` cannot be carried out.
 
     With `seq` 0 and no `id` it is no fact but the answer to a `Hello` that is not for this agent.
@@ -345,20 +355,16 @@ class Refused:
     """
 
     kind: ClassVar[str] = "refused"
-    seq: int
-    at: float
     id: str
     why: str  # the reason, for people
     unhealthy: bool = False  # whether this machine is at fault, so that another one might do
 
 
 @dataclass(frozen=True)
-class Started:
+class Started(_Fact):
     """The processes of an attempt exist. `pid` is the launcher's process id."""
 
     kind: ClassVar[str] = "started"
-    seq: int
-    at: float
     id: str
     trial: str
     attempt: int
@@ -366,26 +372,18 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(_FactOfAttempt):
     """The trial has called `running()` for the first time."""
 
     kind: ClassVar[str] = "training"
-    seq: int
-    at: float
-    trial: str
-    attempt: int
     epoch: int  # how many reports its restored checkpoint has; 0: it begins from scratch
 
 
 @dataclass(frozen=True)
-class Reported:
+class Reported(_FactOfAttempt):
     """The trial has called `report()`."""
 
     kind: ClassVar[str] = "reported"
-    seq: int
-    at: float
-    trial: str
-    attempt: int
     epoch: int  # how many reports it has made so far
     metrics: Dict[str, Optional[float]]  # what it reported; None: not a finite number
     # seconds of the longest recent unit of work between two calls of `running()`, which is how long
@@ -395,14 +393,10 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Checkpointed:
+class Checkpointed(_FactOfAttempt):
     """A checkpoint is in the store, whole."""
 
     kind: ClassVar[str] = "checkpointed"
-    seq: int
-    at: float
-    trial: str
-    attempt: int
     name: str  # its name there
     epoch: int  # how many reports had been made
     metrics: Dict[str, Optional[float]]  # metrics of the last report
@@ -414,14 +408,10 @@ class Checkpointed:
 
 
 @dataclass(frozen=True)
-class Exited:
+class Exited(_FactOfAttempt):
     """No process of the attempt is left, and its GPUs are free."""
 
     kind: ClassVar[str] = "exited"
-    seq: int
-    at: float
-    trial: str
-    attempt: int
     # "asked": by a `Stop`; "lease": the lease ended; "lost": the agent itself had died and cleaned
     # up on its return; "finished": by itself with exit status 0; "crashed": anything else
     cause: str
@@ -438,16 +428,12 @@ class Exited:
 
 
 @dataclass(frozen=True)
-class Complained:
-    """Something may be wrong with an attempt. Each kind but "quiet" and "waits" is told once for an
+class Complained(_FactOfAttempt):
+    """Something may be wrong with an attempt. Each kind but "quiet" and "waits" is sent once for an
     attempt.
     """
 
     kind: ClassVar[str] = "complained"
-    seq: int
-    at: float
-    trial: str
-    attempt: int
     # "output": a line of `out.jsonl` cannot be read
     # "not-stored": a checkpoint cannot be put into the store, now or ever
     # "untracked": its checkpoints hold no state
@@ -465,14 +451,10 @@ class Complained:
 
 
 @dataclass(frozen=True)
-class Stalled:
+class Stalled(_FactOfAttempt):
     """An attempt on several instances stands still on this one, or has done so."""
 
     kind: ClassVar[str] = "stalled"
-    seq: int
-    at: float
-    trial: str
-    attempt: int
     hung: bool  # whether some ranks here do nothing; if not, all wait for ranks elsewhere
     units: int  # calls of `running()` that the hindmost ranks here have begun
     ticks: int  # their backward passes and steps since the last of these calls
@@ -480,28 +462,22 @@ class Stalled:
 
 
 @dataclass(frozen=True)
-class Waited:
-    """How much ranks of an attempt have waited for others. Told now and then, if it is much or the
+class Waited(_FactOfAttempt):
+    """How much ranks of an attempt have waited for others. Sent now and then, if it is much or the
     attempt spans several instances.
     """
 
     kind: ClassVar[str] = "waited"
-    seq: int
-    at: float
-    trial: str
-    attempt: int
     over_s: float  # seconds over which that was counted
     ranks: List[int]  # their numbers among all ranks of the attempt
     shares: List[float]  # the share of that time that each of them has waited, from 0 to 1
 
 
 @dataclass(frozen=True)
-class Noticed:
+class Noticed(_Fact):
     """This instance must be left; or there is something to know about it."""
 
     kind: ClassVar[str] = "noticed"
-    seq: int
-    at: float
     # "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it cannot
     # be used any more; "cold": it stays, but it or its trials start more slowly than they could
     what: str
@@ -510,25 +486,21 @@ class Noticed:
 
 
 @dataclass(frozen=True)
-class Computed:
-    """How busy the GPUs of this instance were of late. Told when that has changed, at most twice in
+class Computed(_Fact):
+    """Recent utilisation of the GPUs of this instance. Sent when that has changed, at most twice in
     a minute, and only where NVIDIA's driver says it.
     """
 
     kind: ClassVar[str] = "computed"
-    seq: int
-    at: float
-    # share of the time (0 to 1) in which each of its GPUs computed; None: not known
+    # of each GPU, from 0 to 1; None: not known
     shares: List[Optional[float]]
 
 
 @dataclass(frozen=True)
-class Shared:
+class Shared(_Fact):
     """How many GPUs of this instance the run may use from now on, beside other runs."""
 
     kind: ClassVar[str] = "shared"
-    seq: int
-    at: float
     gpus: int  # their number, at least 1: those with lower numbers than this
     why: str  # the reason, for people
 

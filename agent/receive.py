@@ -75,10 +75,10 @@ class Cache:
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
             with part.open("wb") as file:
-                found = _copied(stream, file, size)
-            if found != sha256:
+                arrived = _copied(stream, file, size)
+            if arrived != sha256:
                 raise PushError(
-                    f"a file did not arrive as it was sent: its checksum is {found}, not {sha256}"
+                    f"a file did not arrive as it was sent: its checksum is {arrived}, not {sha256}"
                 )
             os.replace(part, path)
         finally:
@@ -112,11 +112,11 @@ class Cache:
         path = self._path(sha256)
         try:
             with path.open("rb") as file:
-                found = _checksum(file)
+                present = _checksum(file)
             os.utime(path)
         except OSError:
             return False
-        return found == sha256
+        return present == sha256
 
 
 def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
@@ -165,18 +165,18 @@ class Received:
 
         Raises `PushError` if a file has changed in the cache.
         """
-        wanted, there = _by_part(entries), self.made().parts
+        wanted, present = _by_part(entries), self.made().parts
         sums = {part: _sum(its) for part, its in wanted.items()}
-        others = [part for part, its in sums.items() if there.get(part) != its]
-        if not there or "" in others:
+        others = [part for part, its in sums.items() if present.get(part) != its]
+        if not present or "" in others:
             self._note(Contents("", {}))
             build(cache, entries, self._to)
             self._note(Contents(tree, sums))
             return
-        kept = {part: its for part, its in there.items() if part not in others}
+        kept = {part: its for part, its in present.items() if part not in others}
         self._note(Contents("", kept))
         for part in others:
-            inside = [one._replace(path=one.path.partition("/")[2]) for one in wanted[part]]
+            inside = [entry._replace(path=entry.path.partition("/")[2]) for entry in wanted[part]]
             build(cache, inside, self._to / part)
         self._note(Contents(tree, {**kept, **sums}))
 

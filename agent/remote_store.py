@@ -48,7 +48,7 @@ class RemoteStore:
         self._wires = Wires()
 
     def ready(self) -> bool:
-        """Tell whether there is a place for the next checkpoint."""
+        """Return whether there is a place for the next checkpoint."""
         return self._urls.place() is not None
 
     def free(self) -> Optional[int]:
@@ -198,13 +198,13 @@ def _verified(whole: Piece, manifest: Manifest) -> str:
 
 
 def _is_here(local: Path, manifest: Manifest) -> bool:
-    """Tell whether the attempt's folder has exactly this checkpoint, from an earlier attempt on
+    """Return whether the attempt's folder has exactly this checkpoint, from an earlier attempt on
     this instance.
     """
     try:
-        known = Manifest.parse(small_file(local / f"{manifest.name}.json"), manifest.name)
+        present = Manifest.parse(small_file(local / f"{manifest.name}.json"), manifest.name)
         return (
-            known.sha256 == manifest.sha256
+            present.sha256 == manifest.sha256
             and checksum(local / f"{manifest.name}.pt") == manifest.sha256
         )
     except (CheckpointError, OSError):

@@ -1,8 +1,8 @@
 """Remote tasks on a machine, each in a short-lived process over SSH: start the agent, end it and
-all that is ours, and tell what is left and what trials have printed.
+all that is ours, and report what is left and what trials have printed.
 
-The one rule: an agent is started detached, in a session of its own, and whoever ends it looks up
-that nothing of the run is left.
+The one rule: an agent is started detached, in a session of its own, and a task that ends it
+checks that nothing of the run is left.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ END_S = 10.0
 POLL_S = 0.01
 TAIL = 20
 INHERITED = 256
-"""An agent closes the file descriptors below this: they may come from whoever started us, or belong
-to our own remote task.
+"""An agent closes the file descriptors below this: they may come from the process that
+started us, or belong to our own remote task.
 """
 LONGEST_SOCKET = 100
 """Bytes of a socket's path. The address of a Unix socket holds 107 bytes and an end (unix(7))."""
@@ -195,7 +195,7 @@ def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
 
 
 def _has_ended(pid: int) -> bool:
-    """Tell whether this child of ours has ended."""
+    """Return whether this child of ours has ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -214,7 +214,7 @@ def _shape(task: Dict[str, Any]) -> List[str]:
 
 
 def _locked() -> bool:
-    """Tell whether an agent lives here."""
+    """Return whether an agent lives here."""
     try:
         descriptor = os.open("agent.lock", os.O_RDONLY)
     except FileNotFoundError:
@@ -229,7 +229,7 @@ def _locked() -> bool:
 
 
 def _answers() -> bool:
-    """Tell whether the agent that lives here takes connections."""
+    """Return whether the agent that lives here takes connections."""
     if not _locked():
         return False
     with socket.socket(socket.AF_UNIX) as probe:

@@ -1,7 +1,7 @@
-"""The agent itself: it takes orders on a Unix socket, carries them out, tells facts, and lets go
+"""The agent itself: it takes orders on a Unix socket, carries them out, reports facts, and lets go
 when nobody renews its lease.
 
-The one rule: what it is told and what it does survive the daemon, a lost connection and its own
+The one rule: its orders and what it does survive the daemon, a lost connection and its own
 death. Orders are on the disk and facts in its journal before anything follows from them, and a new
 agent in the same folder cleans up after the old one before it takes orders.
 """
@@ -78,7 +78,7 @@ class Agent:
         self._journal = AgentJournal(here.folder / "journal.jsonl")
         self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
         self._ends_at: Optional[float] = None
-        self._untold: List[Maker] = []
+        self._unsent: List[Maker] = []
         self._kept_at = -TOGETHER_S
         self._reported_at: Deque[float] = deque(maxlen=MANY)
         self._keeping: Optional[asyncio.TimerHandle] = None
@@ -175,29 +175,29 @@ class Agent:
             log.info("order %s: %s", message.id, message.kind)
             self._orders.carry_out(message)
 
-    def _expect_end(self, told: Renew) -> None:
+    def _expect_end(self, message: Renew) -> None:
         """Hand on when training ends, unless that has been said: each renewal of the lease says it,
         and every trial has a file for it, which also names the moment by the wall clock.
         """
-        in_s, said = told.ends_in_s, self._ends_at
-        at = None if in_s is None else told.since(clock.now()) + in_s
+        in_s, before = message.ends_in_s, self._ends_at
+        at = None if in_s is None else message.since(clock.now()) + in_s
         wall = None if at is None else clock.to_wall(at)
-        if wall is None or said is None or abs(wall - said) >= NEAR_S:
+        if wall is None or before is None or abs(wall - before) >= NEAR_S:
             self._ends_at = wall
             self._orders.expect_end(at)
 
     def _tell(self, makers: List[Maker]) -> None:
         """Note these facts, and have them sent. One of many reports waits a moment for more;
-        whatever else is told takes them along.
+        any other fact takes them along.
 
         Those that the daemon has not acknowledged soon are flushed: a disk of its own has the rest.
         """
         if not makers:
             return
-        self._untold += makers
+        self._unsent += makers
         wait_s = self._kept_at + TOGETHER_S - time.monotonic()
         if not all(map(_is_report, makers)) or not self._has_many() or wait_s <= 0:
-            self._keep_untold()
+            self._keep_unsent()
         elif self._keeping is None:
             self._keeping = self._loop.call_later(wait_s, self._keep_soon)
 
@@ -209,15 +209,15 @@ class Agent:
 
     def _keep_soon(self) -> None:
         try:
-            self._keep_untold()
+            self._keep_unsent()
         except AgentJournalError as error:
             self._fail(error)
 
-    def _keep_untold(self) -> None:
+    def _keep_unsent(self) -> None:
         if self._keeping is not None:
             self._keeping.cancel()
             self._keeping = None
-        makers, self._untold = self._untold, []
+        makers, self._unsent = self._unsent, []
         if makers:
             self._kept_at = time.monotonic()
             self._journal.note(makers)
@@ -242,7 +242,7 @@ class Agent:
         return talk is not None
 
     def _take_note(self, notice: Notice) -> None:
-        """Tell what the cloud has announced, unless an agent before us has told it already.
+        """Report what the cloud has announced, unless an earlier agent has reported it already.
 
         Trials save at once, whether or not anybody is there to say that they are to leave: that
         costs little, and the cloud may not wait.

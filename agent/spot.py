@@ -53,16 +53,16 @@ class Metadata:
 
     def look(self) -> List[Notice]:
         """Ask for notices; return none if the service does not answer, or not as it should."""
-        found = [_interruption(self._said(ACTION)), _rebalance(self._said(REBALANCE))]
-        return [notice for notice in found if notice is not None]
+        notices = [_interruption(self._said(ACTION)), _rebalance(self._said(REBALANCE))]
+        return [notice for notice in notices if notice is not None]
 
     def _said(self, path: str) -> Dict[str, Any]:
         """Get the JSON object at this path; empty for anything else."""
         try:
-            said = json.loads(self._get(path) or b"{}")
+            answer = json.loads(self._get(path) or b"{}")
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
             return {}
-        return said if isinstance(said, dict) else {}
+        return answer if isinstance(answer, dict) else {}
 
     def _get(self, path: str) -> Optional[bytes]:
         """Get the body at this path; None if there is none."""
@@ -92,42 +92,42 @@ class Metadata:
             connection.close()
 
 
-def watch(told: Callable[[Notice], Any]) -> None:
-    """Have `told` called, in another thread, once with every kind of notice.
+def watch(report: Callable[[Notice], Any]) -> None:
+    """Have `report` called, in another thread, once with every kind of notice.
 
-    `told` raises `RuntimeError` when nobody listens any more, which ends the thread.
+    `report` raises `RuntimeError` when nobody listens any more, which ends the thread.
     """
     url = os.environ.get(ENDPOINT) or DEFAULT
-    threading.Thread(target=_keep_asking, args=(url, told), name="spot", daemon=True).start()
+    threading.Thread(target=_keep_asking, args=(url, report), name="spot", daemon=True).start()
 
 
-def _keep_asking(url: str, told: Callable[[Notice], Any]) -> None:
+def _keep_asking(url: str, report: Callable[[Notice], Any]) -> None:
     metadata = Metadata(url)
-    known: Set[str] = set()
+    reported: Set[str] = set()
     while True:
         for notice in metadata.look():
-            if notice.what not in known:
-                known.add(notice.what)
+            if notice.what not in reported:
+                reported.add(notice.what)
                 try:
-                    told(notice)
+                    report(notice)
                 except RuntimeError:  # the agent's loop has ended
                     return
         time.sleep(EVERY_S)
 
 
-def _interruption(said: Dict[str, Any]) -> Optional[Notice]:
+def _interruption(answer: Dict[str, Any]) -> Optional[Notice]:
     """Read `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`; None if it is no such notice.
 
     To us it makes no difference if the action is to stop or to hibernate.
     """
-    if not isinstance(said.get("action"), str):
+    if not isinstance(answer.get("action"), str):
         return None
-    return Notice("interruption", _moment(said.get("time")))
+    return Notice("interruption", _moment(answer.get("time")))
 
 
-def _rebalance(said: Dict[str, Any]) -> Optional[Notice]:
+def _rebalance(answer: Dict[str, Any]) -> Optional[Notice]:
     """Read `{"noticeTime": "2020-10-26T08:22:00Z"}`; None if it is no such notice."""
-    return Notice("rebalance") if "noticeTime" in said else None
+    return Notice("rebalance") if "noticeTime" in answer else None
 
 
 def _moment(text: Any) -> Optional[float]:

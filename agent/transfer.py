@@ -47,7 +47,7 @@ class CheckpointStore(Protocol):
     """
 
     def ready(self) -> bool:
-        """Tell whether there is a place for the next checkpoint."""
+        """Return whether there is a place for the next checkpoint."""
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
         """Put a checkpoint of the folder `local` into the store; return its name there and its
@@ -85,7 +85,7 @@ class Directory:
     cut_at: float = math.inf  # when a put is given up, in seconds of the monotonic clock
 
     def ready(self) -> bool:
-        """Tell whether it has not just failed."""
+        """Return whether it has not just failed."""
         return time.monotonic() >= self.again_at
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
@@ -136,7 +136,7 @@ def store(
     """
     manifest = _transfer(local, to, name, go_on)
     try:
-        worths = {one: _worth(to, one, goal) for one in _names(to)}
+        worths = {checkpoint: _worth(to, checkpoint, goal) for checkpoint in _names(to)}
         for old in set(worths) - needed(worths) - {name}:
             _remove(to, old)
     except OSError as error:
@@ -209,7 +209,7 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def good(folder: Path, name: str) -> bool:
-    """Tell whether the checkpoint is there, with the bytes that its manifest names."""
+    """Return whether the checkpoint is there, with the bytes that its manifest names."""
     try:
         manifest = Manifest.read(folder / f"{name}.json")
         return checksum(folder / f"{name}.pt") == manifest.sha256

@@ -1,13 +1,13 @@
 """The trial's output: what it writes for its agent (`out.jsonl`), turned into facts.
 
 Checkpoints take longer than lines. So those that `drain` finds wait until `store` puts the newest
-of them into the store, while further reports are told. One that a newer one has overtaken is not
+of them into the store, while further reports are sent. One that a newer one has overtaken is not
 stored any more, unless it is better than those that are stored and than the newest: then it goes
 first, so that the store has them in the order of their age.
 
 The one rule: the trial's output is not trusted. Whatever is not a well-formed line of
-docs/training-side.md is dropped with a word in the agent's log, and the first is told. Nothing in
-it can name a path, stop the agent or be told twice.
+docs/training-side.md is dropped with a line in the agent's log, and the first is reported. Nothing
+in it can name a path, stop the agent or be reported twice.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ LONGEST_LINE = 1 << 16
 
 MOST_COMPLAINTS = 20
 QUIET_S = 20.0
-FAILURES_TOLD = 3
-"""After so many failures in a row to store a checkpoint that is told: one may be a moment's."""
+FAILURES_REPORTED = 3
+"""Failures in a row to store a checkpoint that are reported: a single one may be transient."""
 SHOWN = 60
-"""Characters of a line that are told."""
+"""Characters of a line that are reported."""
 LONGEST_COMPLAINT = 1000
 ABOUT = ("number", "constraint")
-"""What a warning may be about, each of which is told once."""
+"""What a warning may be about, each of which is reported once."""
 NEVER_AGAIN = 1 << 62
 log = logging.getLogger("agent")
 
@@ -96,24 +96,24 @@ class TrialOutput:
         self.reported_at = math.inf
         self.longest_s = 0.0  # seconds of its longest wait for a report
         self._failures = 0
-        self._untold: List[Maker] = []
-        self._told: Set[Tuple[str, Any]] = set()
+        self._unreported: List[Maker] = []
+        self._reported: Set[Tuple[str, Any]] = set()
         self._reports: KeptReports[Maker] = KeptReports(limit)
         self._epoch = -1
         self._is_amid = False
 
-    def forget_nothing(self, facts: List[Fact]) -> None:
-        """Note what an agent before us has told of this attempt, so that it is not told again."""
+    def note_reported(self, facts: List[Fact]) -> None:
+        """Note what an earlier agent has reported of this attempt, so that it is not repeated."""
         for fact in facts:
             if isinstance(fact, Training):
-                self._told.add(("training", 0))
+                self._reported.add(("training", 0))
             elif isinstance(fact, Reported):
                 self._epoch = fact.epoch
             elif isinstance(fact, Checkpointed):
-                self._told.add(("checkpoint", fact.name))
+                self._reported.add(("checkpoint", fact.name))
                 self._has_stored(self._goal.worth(fact.metrics))
             elif isinstance(fact, Complained):
-                self._told.add(("complaint", fact.what))
+                self._reported.add(("complaint", fact.what))
 
     def begin(self, quiet_s: float = QUIET_S) -> None:
         """Note that the attempt runs from now on. `quiet_s`: see `look`."""
@@ -121,24 +121,24 @@ class TrialOutput:
         self._quiet_s = quiet_s
 
     def look(self, error: Callable[[], str]) -> None:
-        """Have it told if the attempt has run for `quiet_s` seconds without a report, and again
+        """Report if the attempt has run for `quiet_s` seconds without a report, and again
         whenever that time has tripled. `error` returns the error that it has written last, or
         nothing.
         """
         if self._quiet_since is None or time.monotonic() - self._quiet_since < self._quiet_s:
             return
         self._quiet_s *= 3
-        self._tell_later("quiet", "")
+        self._report_later("quiet", "")
         if why := error():
-            self.tell_once("error", why)
+            self.report_once("error", why)
 
     def has_grown(self) -> bool:
-        """Tell whether there is something that `drain` has not looked at."""
-        return bool(self._untold) or self._has_lines()
+        """Return whether there is something that `drain` has not looked at."""
+        return bool(self._unreported) or self._has_lines()
 
     def has_news(self) -> bool:
-        """Tell whether `drain` has something to return, or to look at."""
-        return self.has_grown() or self._reports.may_tell()
+        """Return whether `drain` has something to return, or to look at."""
+        return self.has_grown() or self._reports.may_send()
 
     def _has_lines(self) -> bool:
         return self.behind() > 0
@@ -163,18 +163,18 @@ class TrialOutput:
         """Return facts for the whole lines that have come since the last time, at most
         `MOST_AT_ONCE` bytes of them. Their checkpoints wait for `store`.
         """
-        found = [maker for line in self._lines() for maker in self._facts(line)]
-        kept_back = self._reports.let_go() if self._reports.may_tell() else []
+        facts = [maker for line in self._lines() for maker in self._facts(line)]
+        kept_back = self._reports.let_go() if self._reports.may_send() else []
         if self._reports.has_dropped:
-            self.tell_once("often", f"at most {A_SECOND:g}")
-        return [*found, *kept_back, *self._complaints_to_tell()]
+            self.report_once("often", f"at most {A_SECOND:g}")
+        return [*facts, *kept_back, *self._take_complaints()]
 
     def can_store(self) -> bool:
-        """Tell whether `store` has something to do, and can do it."""
+        """Return whether `store` has something to do, and can do it."""
         return bool(self._waiting) and self.checkpoint_store.ready()
 
     def waits(self) -> bool:
-        """Tell whether a checkpoint is still to be stored."""
+        """Return whether a checkpoint is still to be stored."""
         return bool(self._waiting)
 
     def store(self) -> List[Maker]:
@@ -194,9 +194,9 @@ class TrialOutput:
         except CheckpointError as error:
             self._complain("not-stored", error)
             self._wait_only_for(lambda other: other != name)
-            return self._complaints_to_tell()
+            return self._take_complaints()
         self._failures = 0
-        self._told.add(("checkpoint", name))
+        self._reported.add(("checkpoint", name))
         self._has_stored(worths[name])
         overtaken = list(waiting)[: list(waiting).index(name) + 1]
         self._wait_only_for(lambda other: other not in overtaken)
@@ -206,9 +206,9 @@ class TrialOutput:
         """Note that checkpoints have to wait; return what is to be said of it, or nothing."""
         log.info("%s/%s: checkpoints have to wait: %s", self._trial, self._attempt, error)
         self._failures += 1
-        if self._failures >= FAILURES_TOLD:
-            self.tell_once("not-stored", str(error))
-        return self._complaints_to_tell()
+        if self._failures >= FAILURES_REPORTED:
+            self.report_once("not-stored", str(error))
+        return self._take_complaints()
 
     def _next(self, worths: Dict[str, Optional[float]]) -> str:
         """Choose what is stored next: the newest, or before it one that is better."""
@@ -252,7 +252,7 @@ class TrialOutput:
         if behind > MOST_BEHIND:
             self._offset += behind - MOST_BEHIND // 2
             self._is_amid = True
-            self.tell_once("skipped", "")
+            self.report_once("skipped", "")
 
     def _facts(self, line: bytes) -> List[Maker]:
         if self._is_amid:
@@ -260,10 +260,10 @@ class TrialOutput:
             return []
         self._line += 1
         try:
-            told = json.loads(line) if len(line) <= LONGEST_LINE else None
-            if not isinstance(told, dict):
+            body = json.loads(line) if len(line) <= LONGEST_LINE else None
+            if not isinstance(body, dict):
                 raise ValueError("not an object, or too long")
-            return self._known(told)
+            return self._known(body)
         except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
             text = line.decode(errors="replace")[:SHOWN]
             self._complain("output", error, f"line {self._line} of its out.jsonl ({text}): ")
@@ -274,7 +274,7 @@ class TrialOutput:
         the disk with our log.
         """
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        self.tell_once(what, f"{where}{reason}")
+        self.report_once(what, f"{where}{reason}")
         self._complaints += 1
         if self._complaints <= MOST_COMPLAINTS:
             last = " (no more is said of later ones)" if self._complaints == MOST_COMPLAINTS else ""
@@ -282,51 +282,53 @@ class TrialOutput:
                 "%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last
             )
 
-    def tell_once(self, what: str, why: str) -> None:
-        """Have it told, unless something of this kind was told of this attempt."""
-        if ("complaint", what) in self._told:
+    def report_once(self, what: str, why: str) -> None:
+        """Report this, unless this kind was reported of the attempt before."""
+        if ("complaint", what) in self._reported:
             return
-        self._told.add(("complaint", what))
-        self._tell_later(what, why)
+        self._reported.add(("complaint", what))
+        self._report_later(what, why)
 
-    def _tell_later(self, what: str, why: str) -> None:
+    def _report_later(self, what: str, why: str) -> None:
         at, text = clock.now(), why[:LONGEST_COMPLAINT]
-        self._untold.append(lambda seq: Complained(seq, at, self._trial, self._attempt, what, text))
+        self._unreported.append(
+            lambda seq: Complained(seq, at, self._trial, self._attempt, what, text)
+        )
 
-    def _complaints_to_tell(self) -> List[Maker]:
+    def _take_complaints(self) -> List[Maker]:
         with self._lock:
-            untold, self._untold = self._untold, []
-        return untold
+            unreported, self._unreported = self._unreported, []
+        return unreported
 
-    def _known(self, told: Dict[str, Any]) -> List[Maker]:
-        kind = told["kind"]
+    def _known(self, line: Dict[str, Any]) -> List[Maker]:
+        kind = line["kind"]
         if kind == "training":
-            if (kind, 0) in self._told:
+            if (kind, 0) in self._reported:
                 return []
-            maker = self._training(told)
-            self._told.add((kind, 0))
+            maker = self._training(line)
+            self._reported.add((kind, 0))
             return [maker]
         if kind == "report":
-            return self._report(told, count_of(told["epoch"]))
+            return self._report(line, count_of(line["epoch"]))
         if kind == "checkpoint":
-            is_new = self._saved(_name(told["name"]), _seconds(told.get("save_s", 0.0)))
-            if told.get("tracked") == []:
-                self.tell_once("untracked", "")
+            is_new = self._saved(_name(line["name"]), _seconds(line.get("save_s", 0.0)))
+            if line.get("tracked") == []:
+                self.report_once("untracked", "")
             return self._reports.before_save() if is_new else []
         if kind == "warning":
-            about = told.get("about")
-            self.tell_once(about if about in ABOUT else "warning", str(told["why"]))
+            about = line.get("about")
+            self.report_once(about if about in ABOUT else "warning", str(line["why"]))
             return []
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
-    def _training(self, told: Dict[str, Any]) -> Maker:
-        at, epoch = _moment(told), count_of(told["epoch"])
+    def _training(self, line: Dict[str, Any]) -> Maker:
+        at, epoch = _moment(line), count_of(line["epoch"])
         return lambda seq: Training(seq, at, self._trial, self._attempt, epoch)
 
-    def _report(self, told: Dict[str, Any], epoch: int) -> List[Maker]:
-        """Take a report, unless it or a later one was taken; return what may be told now."""
-        at, unit_s = _moment(told), _seconds(told.get("unit_s", 0.0))
-        metrics = metrics_of(told["metrics"])
+    def _report(self, line: Dict[str, Any], epoch: int) -> List[Maker]:
+        """Take a report, unless it or a later one was taken; return what may be sent now."""
+        at, unit_s = _moment(line), _seconds(line.get("unit_s", 0.0))
+        metrics = metrics_of(line["metrics"])
         if epoch <= self._epoch:
             return []
         now, self._quiet_since, self._epoch = time.monotonic(), None, epoch
@@ -340,7 +342,7 @@ class TrialOutput:
             epoch=epoch,
             metrics=metrics,
             unit_s=unit_s,
-            line=str(told.get("line", ""))[:LONGEST_COMPLAINT],
+            line=str(line.get("line", ""))[:LONGEST_COMPLAINT],
         )
         allowed = allows(self._goal.constraints, metrics)
         return self._reports.add(maker, self._goal.worth(metrics) if allowed else None)
@@ -351,7 +353,7 @@ class TrialOutput:
         """
         worth = self._worth(name)
         with self._lock:
-            if ("checkpoint", name) in self._told or name in self._waiting:
+            if ("checkpoint", name) in self._reported or name in self._waiting:
                 return False
             self._waiting[name], self._worths[name] = save_s, worth
             stay = needed(self._worths)
@@ -366,7 +368,7 @@ class TrialOutput:
 
     def _checkpoint(self, name: str, wrote_s: float) -> Maker:
         began = time.monotonic()
-        there, manifest = self.checkpoint_store.put(self._local, name)
+        stored_as, manifest = self.checkpoint_store.put(self._local, name)
         at, save_s = clock.now(), wrote_s + time.monotonic() - began
         free = self.checkpoint_store.free()
         return lambda seq: Checkpointed(
@@ -374,7 +376,7 @@ class TrialOutput:
             at=at,
             trial=self._trial,
             attempt=self._attempt,
-            name=there,
+            name=stored_as,
             epoch=manifest.epoch,
             metrics=manifest.metrics,
             sha256=manifest.sha256,
@@ -384,9 +386,9 @@ class TrialOutput:
         )
 
 
-def _moment(told: Dict[str, Any]) -> float:
+def _moment(line: Dict[str, Any]) -> float:
     """Return the time that a line gives, if that is possible, else now (the agent's time)."""
-    now, steady, wall = clock.now(), told.get("since_boot"), told.get("at")
+    now, steady, wall = clock.now(), line.get("since_boot"), line.get("at")
     at = clock.of_boot(steady) if isinstance(steady, float) else now
     if not isinstance(steady, float) and isinstance(wall, float):
         at = clock.of_wall(wall)

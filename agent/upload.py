@@ -107,8 +107,8 @@ def _complete(wires: Wires, parts: Parts, tags: "list[str]") -> None:
 
 
 def _give_up(wires: Wires, parts: Parts) -> None:
-    """Have the store forget the parts, which it keeps until it is told to. If that fails, the
-    daemon sees to what is left.
+    """Abort the upload: the store keeps parts until then. If that fails, the daemon removes what
+    is left.
     """
     with contextlib.suppress(WebError):
         wires.small("DELETE", parts.abort_url)

@@ -1,8 +1,8 @@
 """Starts attempts by forks of a process that has imported what they import (`warm/`).
 
 The one rule: it only ever saves time. Whatever is odd about a start, or about the warm process, has
-the attempt started in the usual way, and is told once. No start waits for an import of which it is
-not known whether it can be done beforehand, except that those after the first wait for what the
+the attempt started in the usual way, and is reported once. No start waits for an import of which it
+is not known whether it can be done beforehand, except that those after the first wait for what the
 script's text imports: several trials that import the same at once take longer.
 """
 
@@ -119,7 +119,7 @@ class WarmStarts:
 
     @property
     def learns(self) -> bool:
-        """Tell whether it is still to be learned what trials import."""
+        """Return whether it is still to be learned what trials import."""
         return self._plan is not None and self._plan.learns and not self._learned
 
     async def ready(self, plan: Optional[WarmPlan]) -> None:
@@ -150,15 +150,15 @@ class WarmStarts:
         finally:
             self._turn.release()
 
-    async def learn(self, told: Path) -> None:
+    async def learn(self, path: Path) -> None:
         """Learn from this file, which the first attempt has written when its training began, what
         trials have imported and which variables they had changed by then.
         """
         if not self.learns:
             return
         try:
-            found = json.loads(told.read_text())
-            modules, changed = list(map(str, found["modules"])), set(map(str, found["changed"]))
+            report = json.loads(path.read_text())
+            modules, changed = list(map(str, report["modules"])), set(map(str, report["changed"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._turn_off(f"what trials import is not known ({error!r:.80})")
             return
@@ -182,8 +182,8 @@ class WarmStarts:
         await self._turn.acquire()
 
     def _may_be_warm(self) -> bool:
-        """Tell whether a start may be warm. A script that sets variables before it imports may mean
-        them for what it imports. So its starts are not until that is known.
+        """Return whether a start may be warm. A script that sets variables before it imports may
+        mean them for what it imports. So its starts are not until that is known.
         """
         plan = self._plan
         is_known = bool(self._learned) and (self._growing is None or self._growing.done())
@@ -366,21 +366,21 @@ class _Process:
     @classmethod
     async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
         """Start it. Raises `OSError` or `ColdError` if it cannot be started."""
-        here, there = socket.socketpair()
+        here, theirs = socket.socketpair()
         here.setblocking(False)
         with contextlib.ExitStack() as unless_begun:
             unless_begun.enter_context(here)
-            with open(log, "ab") as out, there, thread_needed():
+            with open(log, "ab") as out, theirs, thread_needed():
                 process = await asyncio.create_subprocess_exec(
                     *(plan.python, "-u", plan.program),
-                    *(str(there.fileno()), str(os.getpid()), " " * identity.ARGUMENTS),
+                    *(str(theirs.fileno()), str(os.getpid()), " " * identity.ARGUMENTS),
                     env={**plan.env, host.MARKER: identity.padded(mark)},
                     cwd=log.parent,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
                     start_new_session=True,
-                    pass_fds=[there.fileno()],
+                    pass_fds=[theirs.fileno()],
                 )
             begun = cls(process, here, log, plan, mark)
             unless_begun.callback(begun.end)
@@ -393,7 +393,7 @@ class _Process:
 
         Raises `RefusedError`, `ColdError`, or `OSError` if its end cannot be watched.
         """
-        here, there = socket.socketpair()
+        here, theirs = socket.socketpair()
         here.setblocking(False)
         request = {
             "agent": os.getpid(),
@@ -404,8 +404,8 @@ class _Process:
             "beside": str(self._beside),
         }
         try:
-            with there:
-                process = await self._fork(request, [there.fileno()])
+            with theirs:
+                process = await self._fork(request, [theirs.fileno()])
         except BaseException:
             here.close()
             raise
@@ -420,11 +420,11 @@ class _Process:
         return self._process.pid
 
     def lives(self) -> bool:
-        """Tell whether it has not ended."""
+        """Return whether it has not ended."""
         return self._process.returncode is None
 
     def has(self, names: List[str]) -> bool:
-        """Tell whether it has been asked to import all of these."""
+        """Return whether it has been asked to import all of these."""
         return self._imported.issuperset(names)
 
     async def preload(self, names: List[str], odd: Set[str]) -> None:
@@ -516,7 +516,7 @@ async def _came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:
 
 
 def can_fork() -> bool:
-    """Tell whether this system has what warm starts need."""
+    """Return whether this system has what warm starts need."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
@@ -526,7 +526,7 @@ def _marked(*marks: str) -> Iterator[int]:
 
 
 def _sets_variables(script: Path) -> bool:
-    """Tell whether a script touches its environment before the last of its imports."""
+    """Return whether a script touches its environment before the last of its imports."""
     nodes = statements(script)
     last = max((at for at, node in enumerate(nodes) if imported_by(node)), default=0)
     return any("environ" in ast.dump(node) or "putenv" in ast.dump(node) for node in nodes[:last])

@@ -1,7 +1,7 @@
 """The watchdog of a running attempt. It sees from outside that torchrun is ending the attempt, that
 a rank hangs, or that ranks wait for each other.
 
-The one rule: it looks and tells; whoever asked it to look ends the attempt.
+The one rule: it looks and reports; its caller ends the attempt.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Watchdog:
         self._spans = start.node is not None
         self._hangs = HangDetector(places.marks, members, spans=self._spans)
         self._stragglers = StragglerDetector(always=self._spans)
-        self._told: Optional[Stall] = None
+        self._reported: Optional[Stall] = None
         self._log_size = 0
 
     @property
@@ -56,7 +56,7 @@ class Watchdog:
         return stall if stall is not None and stall.hung is not None else None
 
     def look(self) -> None:
-        """Look at the progress marks, and tell what is to be told. This is called often."""
+        """Look at the progress marks, and report stalls and waits. This is called often."""
         now = time.monotonic()
         if not self._hangs.look(now):
             return
@@ -67,7 +67,7 @@ class Watchdog:
             self._tell([self._waited(waits)])
 
     def is_closing(self) -> bool:
-        """Tell whether torchrun has begun to end its ranks because one has failed."""
+        """Return whether torchrun has begun to end its ranks because one has failed."""
         with contextlib.suppress(OSError):
             size = os.stat(self._log).st_size
             if size > self._log_size:
@@ -78,10 +78,10 @@ class Watchdog:
 
     def _tell_of_stall(self) -> None:
         """Tell that the attempt stands still here, or moves again. Who waits for whom is known only
-        where all its instances are heard.
+        to the daemon, to which all its instances report.
         """
-        stall, before = self._hangs.stall, self._told
-        self._told = stall
+        stall, before = self._hangs.stall, self._reported
+        self._reported = stall
         if stall is not None and before is None:
             self._tell([self._stalled(stall, over=False)])
         elif stall is None and before is not None:
@@ -121,33 +121,33 @@ class StragglerDetector:
         self._began: Optional[float] = None
         self._before: Dict[int, float] = {}
 
-    def look(self, now: float, found: Dict[int, ProgressMark]) -> Optional[Waits]:
-        """Count on; return what is to be told, None if nothing is.
+    def look(self, now: float, by_rank: Dict[int, ProgressMark]) -> Optional[Waits]:
+        """Count on; return what is to be reported, None if nothing is.
 
         This is called often, with the monotonic clock in seconds and the marks of all local ranks.
         """
-        if not _is_going(found):
+        if not _is_going(by_rank):
             self._began = None
         elif self._began is None:
-            self._begin(now, found)
+            self._begin(now, by_rank)
         elif now - self._began >= self._span_s:
-            waits = self._counted(now - self._began, found)
+            waits = self._counted(now - self._began, by_rank)
             self._span_s = min(2 * self._span_s, MOST_S)
-            self._begin(now, found)
+            self._begin(now, by_rank)
             if self._always or max(waits.shares) >= REPORTED_SHARE:
                 return waits
         return None
 
-    def _begin(self, now: float, found: Dict[int, ProgressMark]) -> None:
-        self._began, self._before = now, {local: _spent(mark) for local, mark in found.items()}
+    def _begin(self, now: float, by_rank: Dict[int, ProgressMark]) -> None:
+        self._began, self._before = now, {local: _spent(mark) for local, mark in by_rank.items()}
 
-    def _counted(self, over_s: float, found: Dict[int, ProgressMark]) -> Waits:
+    def _counted(self, over_s: float, by_rank: Dict[int, ProgressMark]) -> Waits:
         shares = [
             min(1.0, max(0.0, _spent(m) - self._before.get(n, 0.0)) / over_s)
-            for n, m in found.items()
+            for n, m in by_rank.items()
         ]
         return Waits(
-            over_s, [mark.rank for mark in found.values()], [round(share, 4) for share in shares]
+            over_s, [mark.rank for mark in by_rank.values()], [round(share, 4) for share in shares]
         )
 
 
@@ -155,8 +155,8 @@ def _spent(mark: ProgressMark) -> float:
     return mark.waited_s + mark.reduced_s
 
 
-def _is_going(found: Dict[int, ProgressMark]) -> bool:
-    every = found.values()
+def _is_going(by_rank: Dict[int, ProgressMark]) -> bool:
+    every = by_rank.values()
     return bool(every) and all(
-        m.peers == len(found) and m.units >= UNITS and m.doing != ENDED for m in every
+        m.peers == len(by_rank) and m.units >= UNITS and m.doing != ENDED for m in every
     )

@@ -280,25 +280,25 @@ class Wires:
     def _refusal(self, response: http.client.HTTPResponse, method: str, url: str) -> WebError:
         import http.client
 
-        told = b""
+        body = b""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            told = response.read(MOST_OF_A_REFUSAL)
-        return refusal(_named(method, url), response.status, told)
+            body = response.read(MOST_OF_A_REFUSAL)
+        return refusal(_named(method, url), response.status, body)
 
 
-def refusal(what: str, status: int, told: bytes) -> WebError:
+def refusal(what: str, status: int, body: bytes) -> WebError:
     """Make an error of S3's answer. Of its text only the code is used, since the rest may repeat
     the signature; and of AccessDenied the message, which names what is not permitted, for example
     the use of a key in KMS.
     """
-    found = CODE.search(told)
-    code = found.group(1).decode() if found else ""
-    words = MESSAGE.search(told) if code == "AccessDenied" else None
-    said = f": {words.group(1).decode(errors='replace')}" if words else ""
+    match = CODE.search(body)
+    code = match.group(1).decode() if match else ""
+    words = MESSAGE.search(body) if code == "AccessDenied" else None
+    detail = f": {words.group(1).decode(errors='replace')}" if words else ""
     # What is missing is refused as AccessDenied too, where the signer may not list the bucket.
-    expired = code in OLD_CODES or OLD in told or (status == 403 and code != "AccessDenied")
+    expired = code in OLD_CODES or OLD in body or (status == 403 and code != "AccessDenied")
     return WebError(
-        f"{what}: refused with status {status}{f' ({code}{said})' if code else ''}",
+        f"{what}: refused with status {status}{f' ({code}{detail})' if code else ''}",
         status,
         code,
         expired=expired,

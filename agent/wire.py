@@ -161,7 +161,7 @@ def _text(value: str) -> str:
 
 
 def _not_finite(value: Any) -> bool:
-    """Tell whether this is a number that is not finite, or an integer too large for a float."""
+    """Return whether this is a number that is not finite, or an integer too large for a float."""
     if type(value) not in (int, float):
         return False
     try:
@@ -171,7 +171,7 @@ def _not_finite(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether this is a value of JSON, with finite numbers all the way down."""
+    """Return whether this is a value of JSON, with finite numbers all the way down."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
     if isinstance(value, list):

@@ -181,27 +181,27 @@ class _Layout:
         if entry.is_symlink():
             os.symlink(_target(self._source, path), to)
         elif entry.is_file():
-            found = entry.stat()
-            is_small = found.st_size <= min(most, self._bytes) and self._files > 0
+            status = entry.stat()
+            is_small = status.st_size <= min(most, self._bytes) and self._files > 0
             is_copy = is_small or path in self._own
             self._files -= is_small
-            self._bytes -= found.st_size * is_small
-            (_copy if is_copy else _link)(entry.path, to, found)
-            if is_copy or found.st_mtime_ns >= self.laid.began:
-                self.laid.known[path] = _signature(found)
+            self._bytes -= status.st_size * is_small
+            (_copy if is_copy else _link)(entry.path, to, status)
+            if is_copy or status.st_mtime_ns >= self.laid.began:
+                self.laid.known[path] = _signature(status)
         return []
 
 
-def _copy(original: str, to: str, found: os.stat_result) -> None:
+def _copy(original: str, to: str, status: os.stat_result) -> None:
     copy_file(Path(original), Path(to))
-    os.chmod(to, stat.S_IMODE(found.st_mode) | stat.S_IWUSR)
-    os.utime(to, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.chmod(to, stat.S_IMODE(status.st_mode) | stat.S_IWUSR)
+    os.utime(to, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _link(original: str, to: str, found: os.stat_result) -> None:
-    if found.st_mode & 0o222:
+def _link(original: str, to: str, status: os.stat_result) -> None:
+    if status.st_mode & 0o222:
         with contextlib.suppress(OSError):  # it is somebody else's
-            os.chmod(original, stat.S_IMODE(found.st_mode) & ~0o222)
+            os.chmod(original, stat.S_IMODE(status.st_mode) & ~0o222)
     try:
         os.link(original, to)
     except OSError:  # it is somebody else's, or on another filesystem
@@ -217,5 +217,5 @@ def _target(source: Path, path: str) -> str:
     return to if inside else os.path.realpath(source / path)
 
 
-def _signature(found: os.stat_result) -> Signature:
-    return found.st_size, found.st_mtime_ns
+def _signature(status: os.stat_result) -> Signature:
+    return status.st_size, status.st_mtime_ns

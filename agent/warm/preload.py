@@ -144,13 +144,15 @@ def _names_in(folder: str) -> Set[str]:
         entries = list(os.scandir(folder))
     except OSError:
         return set()
-    folders = {one.name for one in entries if one.is_dir() and _is_package(one.path, ends)}
-    files = {one.name[: -len(end)] for one in entries for end in ends if one.name.endswith(end)}
+    folders = {entry.name for entry in entries if entry.is_dir() and _is_package(entry.path, ends)}
+    files = {
+        entry.name[: -len(end)] for entry in entries for end in ends if entry.name.endswith(end)
+    }
     return folders | files
 
 
 def _is_package(folder: str, ends: List[str]) -> bool:
-    """Tell whether a folder is a package. Others count last, behind all that was installed."""
+    """Return whether a folder is a package. Others count last, behind all that was installed."""
     return any(os.path.exists(os.path.join(folder, f"__init__{end}")) for end in ends)
 
 

@@ -94,19 +94,19 @@ def _is_fork(control: socket.socket, request: Dict[str, Any]) -> bool:
     if why:
         _say(control, {"failed": why})
         return False
-    told, tells = os.pipe()
+    reads, writes = os.pipe()
     try:
         middle = os.fork()
     except OSError as error:
-        os.close(told)
-        os.close(tells)
+        os.close(reads)
+        os.close(writes)
         _say(control, {"failed": f"no fork: {error.strerror}"})
         return False
     if middle == 0:
-        _fork_in_the_middle(told, tells, request)
+        _fork_in_the_middle(reads, writes, request)
         return True
-    os.close(tells)
-    with os.fdopen(told, "rb") as pipe:
+    os.close(writes)
+    with os.fdopen(reads, "rb") as pipe:
         pid = pipe.read()
     os.waitpid(middle, 0)
     _say(control, {"pid": int(pid)} if pid else {"failed": "a fork has failed"})
@@ -120,15 +120,15 @@ def _why_not(argv: List[str], beside: str) -> str:
     return preload.why_not(beside)
 
 
-def _fork_in_the_middle(told: int, tells: int, request: Dict[str, Any]) -> None:
+def _fork_in_the_middle(reads: int, writes: int, request: Dict[str, Any]) -> None:
     """Fork again, and end; the second fork tells its id and returns."""
-    os.close(told)
+    os.close(reads)
     try:
         if os.fork():
             os._exit(0)
         identity.take(request)
-        os.write(tells, str(os.getpid()).encode())
-        os.close(tells)
+        os.write(writes, str(os.getpid()).encode())
+        os.close(writes)
     except BaseException as error:  # noqa: BLE001
         # What the process itself would do next is not for a fork.
         os.write(2, f"{error!r}\n".encode())

@@ -32,12 +32,12 @@ LONGEST = 1 << 20
 
 
 def is_for(argv: Sequence[str]) -> bool:
-    """Tell whether this command is torchrun."""
+    """Return whether this command is torchrun."""
     return list(argv[1:3]) == ["-m", MODULE]
 
 
 def can_fork_ranks() -> bool:
-    """Tell whether the torch that is imported starts its ranks as expected here."""
+    """Return whether the torch that is imported starts its ranks as expected here."""
     return getattr(sys.modules.get(HANDLER), "Popen", None) is subprocess.Popen
 
 
@@ -51,14 +51,14 @@ class Launcher:
         """Fork the ranks. Returns what is to be run in this process, be it torchrun or a rank."""
         count = int(self._arguments[self._arguments.index(RANKS) + 1])
         for _ in range(count):
-            here, there = socket.socketpair()
+            here, theirs = socket.socketpair()
             pid = os.fork()
             if pid == 0:
                 here.close()
                 for rank in ForkedRank.waiting:
                     rank.close()
-                return _awaited(there)
-            there.close()
+                return _awaited(theirs)
+            theirs.close()
             here.recv(1)  # it has a session of its own now, which torchrun may signal
             ForkedRank.waiting.append(_WaitingRank(pid, here))
         return self
@@ -88,24 +88,24 @@ def _meet_at_once() -> None:
         vars(meeting)["_delay"] = lambda seconds: isinstance(seconds, tuple) or real(seconds)
 
 
-def _awaited(there: socket.socket) -> Script:
+def _awaited(wire: socket.socket) -> Script:
     """Wait until torchrun wants this rank, and return its script."""
     os.setsid()
     for number in ENDING:
         usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, usual)
-    there.sendall(b"+")
-    told, descriptors, _, _ = socket.recv_fds(there, LONGEST, 2)
-    while told and not told.endswith(b"\n"):
-        more = there.recv(LONGEST)
-        told = told + more if more else b""
-    if not told:  # torchrun has ended without it
+    wire.sendall(b"+")
+    request_line, descriptors, _, _ = socket.recv_fds(wire, LONGEST, 2)
+    while request_line and not request_line.endswith(b"\n"):
+        more = wire.recv(LONGEST)
+        request_line = request_line + more if more else b""
+    if not request_line:  # torchrun has ended without it
         os._exit(0)
-    there.close()
+    wire.close()
     for descriptor, to in zip(descriptors, (1, 2)):
         os.dup2(descriptor, to)
         os.close(descriptor)
-    request = json.loads(told)
+    request = json.loads(request_line)
     identity.wear(request["argv"], request["env"])
     return Script(request["argv"])
 
@@ -119,8 +119,8 @@ class _WaitingRank:
 
     def want(self, argv: Sequence[str], env: Dict[str, str], out: List[int]) -> None:
         """Have it go on with these arguments, this environment and this output."""
-        told = json.dumps({"argv": list(argv), "env": env}).encode() + b"\n"
-        rest = told[socket.send_fds(self._wire, [told], out) :]
+        line = json.dumps({"argv": list(argv), "env": env}).encode() + b"\n"
+        rest = line[socket.send_fds(self._wire, [line], out) :]
         if rest:
             self._wire.sendall(rest)
         self.close()

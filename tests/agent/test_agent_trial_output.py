@@ -18,7 +18,7 @@ from seerd.agent.manifest import Comparison
 from seerd.agent.protocol import Complained, Reported, Training
 from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import (
-    FAILURES_TOLD,
+    FAILURES_REPORTED,
     MOST_AT_ONCE,
     MOST_BEHIND,
     MOST_COMPLAINTS,
@@ -126,7 +126,7 @@ def test_what_an_agent_before_has_stored_counts(trial, tmp_path):
     saved(trial, ("1", 0.9))
     told = trial.facts()
     again = Trial(tmp_path)
-    again.output.forget_nothing(told)
+    again.output.note_reported(told)
     saved(again, ("2", 0.8), ("3", 0.7))
     assert stored(again) == ["3"]
 
@@ -152,7 +152,7 @@ def test_nothing_is_told_twice_also_not_by_the_next_agent(trial, tmp_path):
     told = trial.facts()
     assert [type(fact) for fact in told] == [Training, Reported, Reported]
     again = Trial(tmp_path)
-    again.output.forget_nothing(told[:2])
+    again.output.note_reported(told[:2])
     assert again.facts() == told[2:]
 
 
@@ -234,7 +234,7 @@ def test_each_kind_of_complaint_is_told_once_for_an_attempt(trial, tmp_path):
     told = trial.all()
     assert [fact.what for fact in told] == ["output", "not-stored"]
     again = Trial(tmp_path)
-    again.output.forget_nothing(told)
+    again.output.note_reported(told)
     again.write(b"more junk\n")
     assert again.all() == []
 
@@ -263,7 +263,7 @@ def test_a_store_that_cannot_be_written_is_told_when_it_has_failed_three_times(t
     saved(trial, ("1", 0.9))
     (trial.path.parent / "store").write_text("no folder")
     trial.output.drain()
-    told = [make(1) for _ in range(FAILURES_TOLD + 1) for make in trial.output.store()]
+    told = [make(1) for _ in range(FAILURES_REPORTED + 1) for make in trial.output.store()]
     assert [(fact.what, "cannot be copied" in fact.why) for fact in told] == [("not-stored", True)]
 
 

@@ -113,9 +113,9 @@ def test_what_is_kept_back_is_told_once_it_may_be():
     reports = KeptReports[int](world.limit)
     for n in range(AT_ONCE + 10):
         reports.add(n, float(n))
-    assert not reports.may_tell()
+    assert not reports.may_send()
     world.now += 1.0
-    assert reports.may_tell()
+    assert reports.may_send()
     assert reports.let_go() == [AT_ONCE + 9]
 
 

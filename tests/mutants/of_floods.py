@@ -20,7 +20,7 @@ FLOODS = (
     Mutant(
         "every report is told",
         FLOOD,
-        "KeptReports.may_tell",
+        "KeptReports.may_send",
         "bool(self._held) and self._left >= price",
         "bool(self._held)",
         (KEPT,),
@@ -28,7 +28,7 @@ FLOODS = (
     Mutant(
         "slow reports of an attempt that began among many stop in the end",
         FLOOD,
-        "KeptReports.may_tell",
+        "KeptReports.may_send",
         "min(max(self._most, price), self._left)",
         "min(self._most, self._left)",
         (KEPT,),

@@ -54,7 +54,7 @@ SHARED = (
         "whatever is sent to a machine makes the whole source anew",
         "a job that comes later disturbs no trial of the others",
         "Received.become",
-        'not there or "" in others',
+        'not present or "" in others',
         "True",
         (f"{RECEIVE}::test_what_was_torn_while_it_became_more_is_made_whole",),
     ),

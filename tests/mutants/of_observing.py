@@ -46,7 +46,7 @@ OBSERVING = (
         "trials can write to files that they share",
         "trials never read each other's files by a relative path",
         "workplace._link",
-        "found.st_mode & 0o222",
+        "status.st_mode & 0o222",
         "False",
         (f"{WORKPLACE}::test_other_files_are_links_that_nobody_can_write_to",),
     ),

@@ -49,7 +49,7 @@ STRANGERS = (
         "a pipe is read as a trial's output",
         "only regular files are opened",
         "plainfile.read",
-        "not stat.S_ISREG(there.st_mode)",
+        "not stat.S_ISREG(status.st_mode)",
         "False",
         (f"{OUTPUT}::test_an_output_that_is_no_file_is_not_read",),
     ),
