@@ -23,7 +23,7 @@ from seerd.agent.gpu_leases import (
     cuda_devices,
     free,
     in_order,
-    told,
+    parsed_run,
 )
 
 HOLDER = """
@@ -202,8 +202,8 @@ def test_what_makes_no_sense_is_not_heard(change: dict[str, object]) -> None:
         "since": 1.0,
         "uses": {"gpu-0": ["t/1", 2.0]},
     }
-    assert told(json.dumps(sound).encode(), "me", True) is not None
-    assert told(json.dumps({**sound, **change}).encode(), "me", True) is None
+    assert parsed_run(json.dumps(sound).encode(), "me", True) is not None
+    assert parsed_run(json.dumps({**sound, **change}).encode(), "me", True) is None
 
 
 def test_what_a_run_is_called_does_no_harm_on_a_terminal() -> None:
@@ -216,14 +216,14 @@ def test_what_a_run_is_called_does_no_harm_on_a_terminal() -> None:
         "pool": [],
         "since": 1.0,
     }
-    run = told(json.dumps({**body, "uses": {}}).encode(), "me", True)
+    run = parsed_run(json.dumps({**body, "uses": {}}).encode(), "me", True)
     assert run is not None
     assert run.run == "?[2J"
 
 
 def test_half_a_file_is_no_run() -> None:
-    assert told(b'{"run": "r", "wei', "me", True) is None
-    assert told(b"", "me", True) is None
+    assert parsed_run(b'{"run": "r", "wei', "me", True) is None
+    assert parsed_run(b"", "me", True) is None
 
 
 def test_a_device_has_one_lease_whatever_it_is_called(

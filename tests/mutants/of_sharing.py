@@ -184,7 +184,7 @@ BESIDE_OTHERS = (
         "the core does not hear of a new share",
         "others give back what is above their share",
         "SharedGpus._see_others",
-        "self._told.share(share, why)",
+        "self._listener.share(share, why)",
         "",
         (f"{SHARING}::test_the_second_run_gets_its_share_when_the_first_has_given_it_back",),
     ),

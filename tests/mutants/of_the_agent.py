@@ -253,8 +253,8 @@ OBEYING = (
         "the end is told while processes are left",
         "no GPU is given to two trials",
         "LocalAttempt._until_gone",
-        "await self._end_rest()",
-        "",
+        "self._family.is_gone()",
+        "True",
         (
             f"{SERVE}::test_every_process_of_an_attempt_is_gone_when_its_end_is_told",
             f"{SERVE}::test_what_a_finished_trial_leaves_behind_is_ended",
