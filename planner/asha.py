@@ -409,13 +409,13 @@ def asked(
         index, note = cache.take(setting.problem, memory), ""
         forgotten: dict[str, Json] = {}
         if index is None:
-            index, known = recalled(lambda: make(setting), memory, view)
-            forgotten = {} if known else dict.fromkeys(memory.values)
-            note = "" if known or not view.trials else FORGOTTEN
-        found = decide(setting, index, view)
+            index, remembers = recalled(lambda: make(setting), memory, view)
+            forgotten = {} if remembers else dict.fromkeys(memory.values)
+            note = "" if remembers or not view.trials else FORGOTTEN
+        answer = decide(setting, index, view)
         after = memory.after(forgotten | index.take_changes())
         cache.keep(setting.problem, after, index)
-        return (replace(found, note=note) if note else found), after
+        return (replace(answer, note=note) if note else answer), after
 
     return plan
 

@@ -141,7 +141,7 @@ class Observed:
     pending: Sequence[Point] = ()  # points that have no result yet
 
 
-def suggest(space: Space, known: Observed, mode: Mode, seed: int) -> Point | None:
+def suggest(space: Space, observed: Observed, mode: Mode, seed: int) -> Point | None:
     """Ask Optuna for a promising point, away from those that have no result yet.
 
     Return None if none of `ASKED` points meets the constraints.
@@ -150,16 +150,16 @@ def suggest(space: Space, known: Observed, mode: Mode, seed: int) -> Point | Non
     distributions = {parameter.name: _distribution(parameter) for parameter in space.parameters}
 
     def told(point: Point, **result: Any) -> Any:
-        there = {name: distributions[name] for name in point}
-        return _optuna().trial.create_trial(params=dict(point), distributions=there, **result)
+        of_point = {name: distributions[name] for name in point}
+        return _optuna().trial.create_trial(params=dict(point), distributions=of_point, **result)
 
     worst = float("-inf") if mode == "max" else float("inf")
     with _quietly():
-        study = _study(space, known, mode, seed)
-        for point, metric in known.results:
+        study = _study(space, observed, mode, seed)
+        for point, metric in observed.results:
             value = worst if metric is None else metric
             study.add_trial(told(point, state=states.COMPLETE, value=value))
-        for point in known.pending:
+        for point in observed.pending:
             study.add_trial(told(point, state=states.RUNNING))
         asked = (_asked(study.ask(), space) for _ in range(ASKED))
         return next((p for p in asked if space.allows(_config(p, space))), None)
@@ -180,8 +180,8 @@ def _asked(trial: Any, space: Space) -> Point:
     return point
 
 
-def _study(space: Space, known: Observed, mode: Mode, seed: int) -> Any:
-    finite = sum(metric is not None for _, metric in known.results)
+def _study(space: Space, observed: Observed, mode: Mode, seed: int) -> Any:
+    finite = sum(metric is not None for _, metric in observed.results)
     good = _good(len(space.parameters), finite)
     sampler = _optuna().samplers.TPESampler(
         n_startup_trials=1,
@@ -255,12 +255,12 @@ class FromModel:
         nowhere.
         """
         enough = len(self._space.parameters) + 3
-        known = [
+        epochs = [
             reports
             for reports, results in self._results.items()
             if sum(metric is not None for metric in results.values()) >= enough > 3
         ]
-        return max(known, default=None)
+        return max(epochs, default=None)
 
     def known(self, reports: int) -> Observed:
         """Collect results and pending points at this number of reports, in the order of the trials'

@@ -58,15 +58,15 @@ def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Proble
     allowed = problem.planned.gpu_s(terms.cluster.usd_per_gpu_h)
     first: Impossible | None = None
     for candidate in _smaller(problem, terms):
-        found = _tried(candidate, terms, outline_of)
-        if found is True:
+        result = _tried(candidate, terms, outline_of)
+        if result is True:
             return (
                 candidate
                 if candidate.planned.budget_gpu_s >= allowed
                 else _most_of(problem, candidate, terms, outline_of)
             )
-        if isinstance(found, Impossible):
-            first = first or found
+        if isinstance(result, Impossible):
+            first = first or result
     return _nothing_fits(problem, terms, first)
 
 

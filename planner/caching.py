@@ -23,16 +23,16 @@ that its id cannot become another object's.
 
 def per_problem(make: Callable[[Problem], T]) -> Callable[[Problem], T]:
     """Cache a function's result for each problem object."""
-    known: OrderedDict[int, tuple[Problem, T]] = OrderedDict()
+    values: OrderedDict[int, tuple[Problem, T]] = OrderedDict()
 
     @wraps(make)
     def made(problem: Problem) -> T:
-        if id(problem) not in known:
-            known[id(problem)] = problem, make(problem)
-            if len(known) > KEPT:
-                known.popitem(last=False)
-        known.move_to_end(id(problem))
-        return known[id(problem)][1]
+        if id(problem) not in values:
+            values[id(problem)] = problem, make(problem)
+            if len(values) > KEPT:
+                values.popitem(last=False)
+        values.move_to_end(id(problem))
+        return values[id(problem)][1]
 
     return made
 

@@ -156,8 +156,8 @@ def _arithmetic(node: ast.BinOp, levels: int) -> Compute:
     apply = ARITHMETIC.get(type(node.op))
     if apply is None:
         raise _refused(node)
-    one, other = _computed(node.left, levels), _computed(node.right, levels)
-    return lambda config: apply(_number(one(config)), _number(other(config)))
+    left, right = _computed(node.left, levels), _computed(node.right, levels)
+    return lambda config: apply(_number(left(config)), _number(right(config)))
 
 
 def _unary(node: ast.UnaryOp, levels: int) -> Compute:
@@ -186,7 +186,7 @@ def _comparison(node: ast.Compare, levels: int) -> Compute:
     def compute(config: Config) -> bool:
         values = [operand(config) for operand in operands]
         pairs = zip(compares, values, values[1:], strict=False)
-        return all(compare(one, other) for compare, one, other in pairs)
+        return all(compare(left, right) for compare, left, right in pairs)
 
     return compute
 

@@ -48,7 +48,7 @@ def divided(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
         return Division(_fair(gpus, claims, by), by.freeze, by.last)
     if by.sharing == "round-robin":
         return _in_turn(gpus, claims, by)
-    freeze = watched(by.freeze, [_offer(one, 0, by) for one in by.jobs])
+    freeze = watched(by.freeze, [_offer(prospect, 0, by) for prospect in by.jobs])
     by = replace(by, freeze=freeze)
     if by.sharing == "hybrid" and freeze.frozen:
         return _in_turn(gpus, claims, by)
@@ -66,42 +66,42 @@ def _over_time(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, in
     """Give one step after the other to the job that, with what it has been given, will have had
     least for its weight; of several the one of more weight.
     """
-    given, weights = (
+    shares, weights = (
         dict.fromkeys((one.job for one in claims), 0),
         {c.job: c.weight for c in claims},
     )
-    while able := [one.job for one in _able(gpus, claims, given) if one.open]:
+    while able := [one.job for one in _able(gpus, claims, shares) if one.open]:
 
         def had(job: str) -> tuple[float, float]:
-            gpu_s = by.spent.get(job, 0.0) + given[job] * by.ahead_s
+            gpu_s = by.spent.get(job, 0.0) + shares[job] * by.ahead_s
             return gpu_s / weights[job], -weights[job]
 
         job = min(able, key=had)
-        given[job] += _least(claims, job)
-    for claim in (claim for claim in claims if given[claim.job]):
-        given[claim.job] += min(gpus - sum(given.values()), claim.cap - given[claim.job])
-    return given
+        shares[job] += _least(claims, job)
+    for claim in (claim for claim in claims if shares[claim.job]):
+        shares[claim.job] += min(gpus - sum(shares.values()), claim.cap - shares[claim.job])
+    return shares
 
 
 def _in_turn(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
     """Give one step after the other in turn, beginning after the job that had the last one."""
-    given, last = dict.fromkeys((claim.job for claim in claims), 0), by.last
-    while (job := round_robin(_able(gpus, claims, given), last)) is not None:
-        given[job] += _least(claims, job)
+    shares, last = dict.fromkeys((claim.job for claim in claims), 0), by.last
+    while (job := round_robin(_able(gpus, claims, shares), last)) is not None:
+        shares[job] += _least(claims, job)
         last = job
-    return Division(given, by.freeze, last)
+    return Division(shares, by.freeze, last)
 
 
 def _to_who_offers_most(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
     """Give one step after the other to the job that offers most, beside a floor for all."""
-    given, last = _floor(gpus, claims), by.last
+    shares, last = _floor(gpus, claims), by.last
     while True:
-        able = {one.job for one in _able(gpus, claims, given) if one.open}
-        there = [_offer(one, given[one.job], by) for one in by.jobs if one.job in able]
-        job = greedy(there, lambda offers: _first(offers, given))
+        able = {one.job for one in _able(gpus, claims, shares) if one.open}
+        offers_left = [_offer(one, shares[one.job], by) for one in by.jobs if one.job in able]
+        job = greedy(offers_left, lambda offers: _first(offers, shares))
         if job is None:
-            return Division(given, by.freeze, last)
-        given[job] += _least(claims, job)
+            return Division(shares, by.freeze, last)
+        shares[job] += _least(claims, job)
         last = job
 
 
@@ -118,19 +118,21 @@ def _offer(job: Prospect, gpus: int, by: Dividing) -> Offer:
 def _floor(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
     """Give every job the whole steps in a part of its fair share."""
     fair = fair_shares(gpus, claims)
-    return {one.job: int(fair[one.job] * FLOOR / one.least) * one.least for one in claims}
+    return {claim.job: int(fair[claim.job] * FLOOR / claim.least) * claim.least for claim in claims}
 
 
-def _first(offers: Sequence[Offer], given: Mapping[str, int]) -> str | None:
+def _first(offers: Sequence[Offer], shares: Mapping[str, int]) -> str | None:
     """Choose the largest gap; of equal ones, who has least yet."""
-    best = max(offers, key=lambda offer: (offer.gap, -given[offer.job]), default=None)
+    best = max(offers, key=lambda offer: (offer.gap, -shares[offer.job]), default=None)
     return None if best is None else best.job
 
 
-def _able(gpus: int, claims: Sequence[Claim], given: Mapping[str, int]) -> list[Offer]:
+def _able(gpus: int, claims: Sequence[Claim], shares: Mapping[str, int]) -> list[Offer]:
     """Say which jobs can have one more step."""
-    left = gpus - sum(given.values())
-    return [Offer(one.job, open=one.least <= min(left, one.cap - given[one.job])) for one in claims]
+    left = gpus - sum(shares.values())
+    return [
+        Offer(one.job, open=one.least <= min(left, one.cap - shares[one.job])) for one in claims
+    ]
 
 
 def _least(claims: Sequence[Claim], job: str) -> int:

@@ -80,8 +80,8 @@ class Draft:
     def arrived(self, level: int) -> list[TrialView]:
         """List the trials that have come to the rung of a level, best first."""
         rung = self.windows.rungs[level - 1]
-        there = (t for t in self.view.trials.values() if t.reports >= rung)
-        return sorted(there, key=lambda trial: self.standing(trial, level))
+        trials = (t for t in self.view.trials.values() if t.reports >= rung)
+        return sorted(trials, key=lambda trial: self.standing(trial, level))
 
     def share(self, ordered: Sequence[TrialView], finalists: int) -> None:
         """Let the best trials share the GPUs; what they leave goes to the next ones.

@@ -53,6 +53,6 @@ def draws(problem: Problem) -> Draws:
         for number, one in enumerate(narrowed)
         if one.table or not space.table
     ]
-    known = len(params.earlier)
-    rng = random.Random(f"{params.seed} after {known}" if known else params.seed)
+    count = len(params.earlier)
+    rng = random.Random(f"{params.seed} after {count}" if count else params.seed)
     return Draws(problem, rng, guesses)

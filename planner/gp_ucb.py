@@ -95,12 +95,12 @@ class FromCandidates:
 
     def _belief(self, mode: Mode) -> Posterior:
         """Make what is believed, in standard deviations of the results; larger is better."""
-        known = [(self._at[t], self._results[t]) for t in sorted(self._at) if t in self._results]
-        known += self._earlier()
+        results = [(self._at[t], self._results[t]) for t in sorted(self._at) if t in self._results]
+        results += self._earlier()
         sign = 1 if mode == "max" else -1
-        finite = [sign * result for _, result in known if result is not None]
+        finite = [sign * result for _, result in results if result is not None]
         worst = min(finite, default=0.0)
-        values = [(at, worst if result is None else sign * result) for at, result in known]
+        values = [(at, worst if result is None else sign * result) for at, result in results]
         posterior = self._likeliest(values)[0]
         for trial in sorted(self._at.keys() - self._results.keys()):
             at = self._at[trial]
@@ -135,13 +135,13 @@ class FromCandidates:
         seen = np.array([value for _, value in values])
         middle = float(seen.mean()) if len(seen) else 0.0
         spread = float(seen.std()) if len(seen) and np.ptp(seen) > 0 else 1.0
-        found = []
+        posteriors = []
         for prior in self._priors:
             posterior = before_results(prior)
             for at, value in values:
                 posterior = posterior.observed(at, (value - middle) / spread)
-            found.append(posterior)
-        return max(found, key=lambda posterior: posterior.evidence), middle, spread
+            posteriors.append(posterior)
+        return max(posteriors, key=lambda posterior: posterior.evidence), middle, spread
 
 
 @per_problem

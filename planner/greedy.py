@@ -114,15 +114,15 @@ def greedy(task: Task, table: Table, warm: Option | None) -> Known:
     Where time is minimised everything is mirrored: steps go up. A step that would break the limit
     is passed over, and another stage's step is tried; the paper stops there.
     """
-    found = []
+    ends = []
     for gpus in _starts(task, warm):
         start = tuple(
             next(i for i, option in enumerate(row) if option.gpus == gpus) for row in table
         )
         ended = _stepped(task, table, start)
         if task.good(ended[1]):
-            found.append(ended)
-    return min(found, key=lambda pair: task.key(pair[1])) if found else None
+            ends.append(ended)
+    return min(ends, key=lambda pair: task.key(pair[1])) if ends else None
 
 
 def _stepped(task: Task, table: Table, choice: Choice) -> tuple[Choice, Figures]:

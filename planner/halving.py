@@ -130,12 +130,12 @@ def halving(course_of: Callable[[Problem], Course]) -> Policy:
         made = course(problem)
         if isinstance(made.cluster, Impossible):
             raise ValueError(made.cluster.reason)
-        known = cache.take(problem, memory) or recall(memory, VERSION, _read)
-        turn = _Turn(made, view, known or Climb(), memory if known else Memory())
-        if known is None and view.trials:
+        climb = cache.take(problem, memory) or recall(memory, VERSION, _read)
+        turn = _Turn(made, view, climb or Climb(), memory if climb else Memory())
+        if climb is None and view.trials:
             turn.take_up()
         answer = turn.answer(made.cluster)
-        after = turn.remembered() if known else holding(memory, turn.remembered().values)
+        after = turn.remembered() if climb else holding(memory, turn.remembered().values)
         cache.keep(problem, after, turn.climb)
         return answer, after
 

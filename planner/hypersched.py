@@ -194,12 +194,12 @@ class Stopwatch:
 
 def _since(trial: TrialView, seen_s: float) -> list[Report]:
     """List the reports after a moment, latest first."""
-    found = []
+    reports = []
     for report in reversed(trial.history):
         if report.at_s <= seen_s:
             break
-        found.append(report)
-    return found
+        reports.append(report)
+    return reports
 
 
 def worth_starting(

@@ -49,11 +49,11 @@ def prospects(
     Of jobs that have shown too little as much is expected as of the most promising.
     """
     alike = len({(job.metric, job.mode) for job in jobs}) == 1
-    found = [_prospect(job, views[job.id], spent.get(job.id, 0.0), alike=alike) for job in jobs]
-    most = max((one.regret for one in found if one.best is not None), default=1.0)
+    every = [_prospect(job, views[job.id], spent.get(job.id, 0.0), alike=alike) for job in jobs]
+    most = max((one.regret for one in every if one.best is not None), default=1.0)
     return [
         Prospect(one.job, None, most, max(1.0, one.spent_gpu_s)) if one.best is None else one
-        for one in found
+        for one in every
     ]
 
 

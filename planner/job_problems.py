@@ -76,5 +76,5 @@ def never_begins(job: PlannedJob, left: Limits, run: Problem) -> Impossible | No
         least_s = job.problem.params.t_min_s
         return Impossible(TOO_SHORT, run.start_s + least_s, least_s)
     own = replace(job.problem, limits=left, within=left, start_s=run.start_s, whole=run.whole)
-    found = outline_of(own)
-    return found if isinstance(found, Impossible) else None
+    outline = outline_of(own)
+    return outline if isinstance(outline, Impossible) else None

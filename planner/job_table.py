@@ -37,8 +37,8 @@ class JobTerms:
         return _near(left_s, other.deadline_s) and _near(left_gpu_s, other.budget_gpu_s)
 
 
-def _near(one: float, other: float) -> bool:
-    return abs(one - other) <= ALIKE * max(one, other)
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= ALIKE * max(a, b)
 
 
 @dataclass(slots=True)

@@ -68,7 +68,7 @@ class _Asked:
     @property
     def used(self) -> int:
         """How many GPUs its last answer wants."""
-        return sum(one.gpus for one in self.plan.allocations)
+        return sum(allocation.gpus for allocation in self.plan.allocations)
 
     def ask(self, problem: Problem | None) -> None:
         """Ask the job's policy what it wants with this problem; None: it has no GPUs."""
@@ -92,10 +92,10 @@ def _within(plan: Plan, problem: Problem) -> Plan:
     policies only begin fewer trials then.
     """
     left, kept = problem.planned.max_gpus or 0, []
-    for one in plan.allocations:
-        if one.gpus <= left:
-            kept.append(one)
-            left -= one.gpus
+    for allocation in plan.allocations:
+        if allocation.gpus <= left:
+            kept.append(allocation)
+            left -= allocation.gpus
     return plan if len(kept) == len(plan.allocations) else replace(plan, allocations=tuple(kept))
 
 
@@ -109,17 +109,17 @@ def _outline(problem: Problem) -> Outline | Impossible:
         return cluster
     table, open_ = ShareTable(), [job for job in problem.jobs if not job.over]
     _divide(problem, open_, table, View(problem.start_s, "max", {}))
-    found = []
+    outlines = []
     for job in open_:
         why = _never(problem, job, cluster.gpus) or table.refused.get(job.id)
         if why is not None:
             return replace(why, reason=f"{job.id}: {why.reason}", job=job.id)
         own = problem_of(job, table.terms[job.id], problem)
-        one = None if own is None else outline_of(own)
-        found += [one] if isinstance(one, Outline) else []
+        outline = None if own is None else outline_of(own)
+        outlines += [outline] if isinstance(outline, Outline) else []
     shares = ", ".join(f"{job.id} {table.terms[job.id].gpus}" for job in open_)
-    told = FIRST.format(count=len(open_), sharing=problem.sharing, shares=shares)
-    return replace(_side_by_side(problem, cluster, found), adjusted=(*problem.adjusted, told))
+    note = FIRST.format(count=len(open_), sharing=problem.sharing, shares=shares)
+    return replace(_side_by_side(problem, cluster, outlines), adjusted=(*problem.adjusted, note))
 
 
 def _never(problem: Problem, job: PlannedJob, gpus: int) -> Impossible | None:
@@ -128,13 +128,13 @@ def _never(problem: Problem, job: PlannedJob, gpus: int) -> Impossible | None:
     return never_begins(job, replace(own, max_gpus=most), problem)
 
 
-def _side_by_side(problem: Problem, cluster: FixedCluster, found: Sequence[Outline]) -> Outline:
-    first = [group for own in found for group in (own.stages[0].groups if own.stages else ())]
+def _side_by_side(problem: Problem, cluster: FixedCluster, outlines: Sequence[Outline]) -> Outline:
+    first = [group for own in outlines for group in (own.stages[0].groups if own.stages else ())]
     return Outline(
-        brackets=tuple(bracket for own in found for bracket in own.brackets),
+        brackets=tuple(bracket for own in outlines for bracket in own.brackets),
         stages=(Stage(cluster.start_s, cluster.end_s, tuple(first)),),
-        first_round_s=min((own.first_round_s for own in found), default=0.0),
-        sizes=tuple(sorted({gpus for own in found for gpus in own.allocations})),
+        first_round_s=min((own.first_round_s for own in outlines), default=0.0),
+        sizes=tuple(sorted({gpus for own in outlines for gpus in own.allocations})),
     )
 
 
@@ -142,15 +142,15 @@ def _plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
     table = recall(memory, VERSION, read_table)
     notes = [FORGOTTEN] if table is None and view.trials else []
     gone: dict[str, Json] = dict.fromkeys(memory.values) if table is None else {}
-    known, table = (Memory() if table is None else memory), table or ShareTable()
+    remembered, table = (Memory() if table is None else memory), table or ShareTable()
     views, kept = by_job(view, problem.jobs), _memories.take(problem, memory) or {}
     asked = {
-        job.id: _Asked(job, views[job.id], kept.get(job.id) or memory_of(job.id, known))
+        job.id: _Asked(job, views[job.id], kept.get(job.id) or memory_of(job.id, remembered))
         for job in problem.jobs
         if not job.over and job.id not in table.done
     }
     notes += _settle(problem, table, view, asked)
-    after = memory.after({**gone, **differing(known, table.values()), **_changes(asked)})
+    after = memory.after({**gone, **differing(remembered, table.values()), **_changes(asked)})
     _memories.keep(problem, after, {**kept, **{name: one.memory for name, one in asked.items()}})
     return _together(problem, table, view, asked, notes), after
 
@@ -162,7 +162,7 @@ def _settle(
     should know.
     """
     notes: list[str] = []
-    open_ = {name: one.job for name, one in asked.items()}
+    open_ = {name: entry.job for name, entry in asked.items()}
     if _due(problem, table, view, [*open_.values()]):
         table.caps = {}
         _divide(problem, [*open_.values()], table, view)
@@ -234,14 +234,14 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
     counted = replace(problem, params=params, within=left, extended=problem.extended + 1)
     cluster = fixed_cluster(counted)
     table.gpus = table.gpus if isinstance(cluster, Impossible) else cluster.gpus
-    told = (
+    prospective = (
         ()
         if problem.sharing in ("fair", "round-robin")
         else prospects(open_, by_job(view, problem.jobs), view.spent)
     )
     had = {name: gpu_s - table.base.get(name, 0.0) for name, gpu_s in view.spent.items()}
     ahead_s, freeze, last = _while_s(problem), table.freeze, table.last
-    by = Dividing(problem.sharing, had, ahead_s, left.deadline_s, told, freeze, last)
+    by = Dividing(problem.sharing, had, ahead_s, left.deadline_s, prospective, freeze, last)
     claims = [_claim(job, table, own_left(problem, job, view, left)) for job in open_]
     division = divided(table.gpus, claims, by)
     table.freeze, table.last = division.freeze, division.last
@@ -319,7 +319,7 @@ def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms)
 
 
 def _changes(asked: Mapping[str, _Asked]) -> dict[str, Json]:
-    return {key: value for one in asked.values() for key, value in one.changes.items()}
+    return {key: value for entry in asked.values() for key, value in entry.changes.items()}
 
 
 def _together(

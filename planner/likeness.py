@@ -91,16 +91,16 @@ def filled(rows: Floats) -> Floats:
 
     A candidate that no job has trained is as the others are.
     """
-    known = ~np.isnan(rows)
-    if known.all():
+    present = ~np.isnan(rows)
+    if present.all():
         return rows
-    overall = float(rows[known].mean()) if known.any() else 0.0
-    shown = np.where(known, rows, 0.0)
-    job = shown.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    job = np.where(known.any(axis=1), job, overall)
-    rest = np.where(known, rows - job[:, None], 0.0)
-    candidate = rest.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    return np.asarray(np.where(known, rows, job[:, None] + candidate[None, :]))
+    overall = float(rows[present].mean()) if present.any() else 0.0
+    shown = np.where(present, rows, 0.0)
+    job = shown.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+    job = np.where(present.any(axis=1), job, overall)
+    rest = np.where(present, rows - job[:, None], 0.0)
+    candidate = rest.sum(axis=0) / np.maximum(present.sum(axis=0), 1)
+    return np.asarray(np.where(present, rows, job[:, None] + candidate[None, :]))
 
 
 def _apart(values: Sequence[object]) -> Floats:

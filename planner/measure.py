@@ -91,13 +91,13 @@ def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
     gpus = steps(problem)
     if impossible := _impossible(problem, gpus):
         raise ValueError(impossible.reason)
-    known = recall(memory, VERSION, _read)
-    now = known or _unbegun(view)
+    ladder = recall(memory, VERSION, _read)
+    now = ladder or _unbegun(view)
     new: tuple[NewTrial, ...] = ()
     if now.step < 0 or (now.step < len(gpus) and _over(now, view)):
         now, new = _next(problem, gpus, now, view)
     wanted = _wanted(gpus, now, new, view)
-    noted = replace(wanted, note=FORGOTTEN if known is None and view.trials else "")
+    noted = replace(wanted, note=FORGOTTEN if ladder is None and view.trials else "")
     return noted, holding(memory, {"version": VERSION, **asdict(now)})
 
 
@@ -183,12 +183,12 @@ def steps(problem: Problem) -> tuple[int, ...]:
     """
     bounds = [n for n in (problem.params.p_max, problem.planned.max_gpus) if n is not None]
     most = min(bounds, default=problem.gpus_per_instance)
-    found = []
+    sizes = []
     gpus = problem.params.p_min
     while gpus <= most:
-        found.append(gpus)
+        sizes.append(gpus)
         gpus *= 2
-    return tuple(found)
+    return tuple(sizes)
 
 
 def _listed(gpus: tuple[int, ...]) -> str:

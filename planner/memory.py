@@ -68,9 +68,9 @@ def differing(memory: Memory, values: Values) -> Values:
     return {key: value for key, value in values.items() if not _same(had.get(key), value)}
 
 
-def _same(one: Json, other: Json) -> bool:
+def _same(a: Json, b: Json) -> bool:
     """Compare two values; identity first, as long lists are mostly the very same object."""
-    return one is other or one == other
+    return a is b or a == b
 
 
 def integer(value: Json, least: int, most: int | None = None) -> int:

@@ -77,7 +77,7 @@ def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
         return ()
     lengths = _lengths(problem)
     made = tuple(_rounds(problem, lengths)) if lengths else ()
-    return made if sum(one.gpu_s for one in made) <= limits.budget_gpu_s else ()
+    return made if sum(round_.gpu_s for round_ in made) <= limits.budget_gpu_s else ()
 
 
 def _lengths(problem: Problem) -> list[float]:
@@ -104,9 +104,9 @@ def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
         if number == 0:
             first = room if params.trials is None else min(room, params.trials)
         trials = max(1, min(first, room, max(FINALISTS, int(first / params.eta**number))))
-        one = ElasticRound(begins_s, begins_s + length_s, gpus, trials)
-        yield from _parts(one) if last else (one,)
-        begins_s, left_gpu_s = one.end_s, left_gpu_s - one.gpu_s
+        round_ = ElasticRound(begins_s, begins_s + length_s, gpus, trials)
+        yield from _parts(round_) if last else (round_,)
+        begins_s, left_gpu_s = round_.end_s, left_gpu_s - round_.gpu_s
 
 
 def _whole(problem: Problem, gpus: float, *, down: bool) -> int:
@@ -139,18 +139,18 @@ def outlined(problem: Problem, rounds: tuple[ElasticRound, ...]) -> Outline:
     )
 
 
-def _groups(problem: Problem, one: ElasticRound, first: ElasticRound) -> Iterator[Group]:
+def _groups(problem: Problem, round_: ElasticRound, first: ElasticRound) -> Iterator[Group]:
     """Yield how many trials have how many GPUs: finalists, and those that wait beside them."""
-    size, spare = problem.params.p_min, one.gpus - problem.params.p_min * one.trials
+    size, spare = problem.params.p_min, round_.gpus - problem.params.p_min * round_.trials
     counts: dict[int, int] = {}
-    for _ in range(one.trials):
+    for _ in range(round_.trials):
         most = size + spare
-        if one.trials > 1:
+        if round_.trials > 1:
             most = min(most, max(size, problem.gpus_per_instance))
-        gpus = max(p for p in sizes(problem, one.gpus) if p <= most)
+        gpus = max(p for p in sizes(problem, round_.gpus) if p <= most)
         spare -= gpus - size
         counts[gpus] = counts.get(gpus, 0) + 1
-    beside = min(spare // size, first.trials - one.trials)
+    beside = min(spare // size, first.trials - round_.trials)
     if beside > 0:
         counts[size] = counts.get(size, 0) + beside
     yield from (Group(gpus, counts[gpus]) for gpus in sorted(counts))

@@ -31,11 +31,11 @@ STANDARD = NormalDist()
 SMALLEST = STANDARD.cdf(-FARTHEST - 1)
 
 
-def same(one: Value, other: Value) -> bool:
+def same(a: Value, b: Value) -> bool:
     """Tell whether two values are the same: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
 def plain(config: Config) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Condition:
     def holds(self, config: Config) -> bool:
         """Tell whether it holds in a configuration."""
         value = config.get(self.parameter)
-        return value is not None and any(same(value, one) for one in self.values)
+        return value is not None and any(same(value, choice) for choice in self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ class Parameter:
         if self.choices:
             return self.place(value) / max(1, len(self.choices) - 1)
         low, high = self._edges()
-        there = self._scaled(min(self.high, max(self.low, float(cast("float", value)))))
-        return (self._level(there) - self._level(low)) / (self._level(high) - self._level(low))
+        scaled = self._scaled(min(self.high, max(self.low, float(cast("float", value)))))
+        return (self._level(scaled) - self._level(low)) / (self._level(high) - self._level(low))
 
     def place(self, value: Value) -> int:
         """Return the index of a value among the choices. Raises `ValueError` if it is none."""

@@ -106,8 +106,8 @@ def _begin(policy: Policy, problem: Problem, memory: Memory, view: View) -> tupl
     begun, after = policy.plan(problem, Memory(), View(view.now_s, view.mode, {}))
     filled = _fill(problem, begun.new, view)
     # Once more, since the policy has not seen yet who has the places.
-    known = view.with_new(filled.new)
-    wanted, after = policy.plan(problem, after, _seen(known, filled.places))
+    with_new = view.with_new(filled.new)
+    wanted, after = policy.plan(problem, after, _seen(with_new, filled.places))
     plan = _named(wanted, filled.places)
     plan = replace(plan, new=filled.new, eliminated=(*filled.out, *plan.eliminated))
     own: Values = {EXTENDED: problem.extended, PLACES: [*filled.places.values()]}
@@ -138,10 +138,10 @@ def _untried(problem: Problem, asked: Sequence[NewTrial], tried: list[Config]) -
     """Yield configurations that were not tried: those that the policy asks for, then further
     draws; a grid has only its own points.
     """
-    for one in asked:
-        if one.config not in tried:
-            tried.append(one.config)
-            yield one.config
+    for trial in asked:
+        if trial.config not in tried:
+            tried.append(trial.config)
+            yield trial.config
     if problem.params.name == "grid":
         return
     drawn = draws(problem)

@@ -103,25 +103,25 @@ def fastest(
     )
 
 
-def improved(task: Task, table: Table, known: Known) -> tuple[Choice, bool] | None:
+def improved(task: Task, table: Table, best: Known) -> tuple[Choice, bool] | None:
     """Search by dynamic programming for a plan at least as good as the one known.
 
     A narrow search comes first, as its plan bounds the wide one. Return (choice, whether it is
     exact).
     """
     for width in (SCOUTS, WIDTH):
-        found = search(table, task.terms, _aim(task, known and known[1]), width)
-        if found is not None:
-            known = found.choice, figures(found.choice, table, task.terms)
-        if found is not None and found.exact:
-            return found.choice, True
-    return None if known is None else (known[0], False)
+        result = search(table, task.terms, _aim(task, best and best[1]), width)
+        if result is not None:
+            best = result.choice, figures(result.choice, table, task.terms)
+        if result is not None and result.exact:
+            return result.choice, True
+    return None if best is None else (best[0], False)
 
 
-def _aim(task: Task, known: Figures | None) -> Aim:
+def _aim(task: Task, best: Figures | None) -> Aim:
     if task.minimise_time:
-        return Aim(Figures(inf if known is None else known.time_s, task.limit), True)
-    return Aim(Figures(task.limit, inf if known is None else known.cost), False)
+        return Aim(Figures(inf if best is None else best.time_s, task.limit), True)
+    return Aim(Figures(task.limit, inf if best is None else best.cost), False)
 
 
 def _planned(task: Task) -> ElasticPlan | None:
@@ -134,14 +134,14 @@ def _planned(task: Task) -> ElasticPlan | None:
         warm = static(lowered)
         table = tables(lowered, warm)
         by_steps = greedy(lowered, table, warm)
-        found = improved(lowered, table, by_steps)
-        if found is None:
+        result = improved(lowered, table, by_steps)
+        if result is None:
             return None
-        gpus = tuple(row[index].gpus for row, index in zip(table, found[0], strict=True))
+        gpus = tuple(row[index].gpus for row, index in zip(table, result[0], strict=True))
         forecast = forecast_of(task, gpus)
         over = _sampled(task, forecast) - task.limit
         if over <= task.limit * 1e-9:
-            return ElasticPlan(gpus, forecast, found[1])
+            return ElasticPlan(gpus, forecast, result[1])
         lowered = replace(lowered, limit=lowered.limit - 1.1 * over)
     return None
 

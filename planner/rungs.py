@@ -266,16 +266,16 @@ class Ladders:
         last call.
         """
         judged, self._judged = self._judged, {}
-        found = []
+        judgements = []
         for (trial, bracket, number), metric in judged.items():
             rungs = self._brackets[bracket]
             place, of = rungs[number].place_of(standing(trial, metric, mode))
             final = number + 1 == len(rungs)
             best = 0 if final else int(of / self._eta)
-            found.append(
+            judgements.append(
                 Compared(trial, metric, rungs[number].reports, place, of, best, bracket, final)
             )
-        return tuple(found)
+        return tuple(judgements)
 
     def _go_on(self, view: View, choose: Callable[[Rung], str | None]) -> bool:
         for bracket, number in self._highest_first:

@@ -250,9 +250,9 @@ def _outline(made: Schedule) -> Outline:
 
 def _before(problem: Problem, made: Schedule, memory: Memory, view: View) -> _Step:
     """Return the step from which this question begins."""
-    known = recall(memory, VERSION, _read)
-    if known is not None:
-        return _Step(known)
+    step = recall(memory, VERSION, _read)
+    if step is not None:
+        return _Step(step)
     return _taken_up(made, view) if view.trials else _begun(problem, made)
 
 
@@ -315,10 +315,10 @@ def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
     7).
     """
     waiting = iter(dealt.order)
-    found: dict[int, list[str]] = {}
+    dealt_out: dict[int, list[str]] = {}
     for bracket in sorted(range(len(made.gpus)), key=lambda i: -made.gpus[i]):
-        found[bracket] = list(islice(waiting, made.members(bracket, dealt.stage)))
-    return [found[bracket] for bracket in range(len(made.gpus))]
+        dealt_out[bracket] = list(islice(waiting, made.members(bracket, dealt.stage)))
+    return [dealt_out[bracket] for bracket in range(len(made.gpus))]
 
 
 def _wanted(made: Schedule, step: _Step, view: View) -> Plan:

@@ -69,9 +69,9 @@ def _lengthened(limits: Limits, params: PolicyParams, made: Schedule, *, whole: 
     notes = [] if usable == limits.budget_gpu_s else [_unusable(limits, usable)]
     longer = (one for one in _longer_rounds(able, params, made.rounds) if _proper(one, most_gpus))
     less = _with_less(able, params, made.rounds)
-    found = _worth_most(longer, less) if whole else next(longer, None) or next(less, None)
-    found = found or _one_round(able, params)
-    return replace(found, adjusted=(*notes, _longer(made, found, most_gpus)))
+    chosen = _worth_most(longer, less) if whole else next(longer, None) or next(less, None)
+    chosen = chosen or _one_round(able, params)
+    return replace(chosen, adjusted=(*notes, _longer(made, chosen, most_gpus)))
 
 
 def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedule | None:
@@ -80,9 +80,9 @@ def _worth_most(longer: Iterator[Schedule], less: Iterator[Schedule]) -> Schedul
     For each number of rounds only the first schedule counts.
     """
     first: dict[int, Schedule] = {}
-    for one in (*longer, *less):
-        first.setdefault(one.rounds, one)
-    enough = WORTH_ROUNDS * max((one.gpu_s for one in first.values()), default=Fraction(0))
+    for shape in (*longer, *less):
+        first.setdefault(shape.rounds, shape)
+    enough = WORTH_ROUNDS * max((shape.gpu_s for shape in first.values()), default=Fraction(0))
     return next(
         (first[rounds] for rounds in sorted(first, reverse=True) if first[rounds].gpu_s >= enough),
         None,
@@ -133,8 +133,8 @@ def _one_round(able: Limits, params: PolicyParams) -> Schedule:
         for first_round in (min(longest, max(Fraction(params.t_min_s), enough)), longest)
     ]
     return max(
-        (one for one in made if _proper(one, able.max_gpus or 0)),
-        key=lambda one: one.peak_gpus * one.first_round,
+        (shape for shape in made if _proper(shape, able.max_gpus or 0)),
+        key=lambda shape: shape.peak_gpus * shape.first_round,
     )
 
 

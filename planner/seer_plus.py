@@ -113,7 +113,7 @@ def _is_beaten(draft: Draft, trial: TrialView) -> bool:
     level = draft.windows.level(trial)
     if draft.settled(trial) or level == 0 or draft.number == draft.windows.last:
         return draft.settled(trial)
-    arrived = [one.id for one in draft.arrived(level)]
+    arrived = [other.id for other in draft.arrived(level)]
     return trial.id not in arrived[: max(1, int(len(arrived) / draft.problem.params.eta))]
 
 
@@ -223,8 +223,8 @@ def _new(draft: Draft) -> NewTrial | None:
     results = _results(draft)
     first = sum(result.rung == 0 for result in results)
     at_random = random.Random(f"{params.seed} {diary.drawn}").random() < AT_RANDOM
-    given = diary.drawn < len(params.start) or added_for(draft.problem, diary.drawn) is not None
-    if first >= LEARNS and not at_random and not given:
+    is_given = diary.drawn < len(params.start) or added_for(draft.problem, diary.drawn) is not None
+    if first >= LEARNS and not at_random and not is_given:
         seen: Sequence[Tried] = (*params.earlier, *view.trials.values(), *draft.new)
         tried = [trial.config for trial in seen]
         chosen, diary.kernel = propose(draft.problem, tried, results, diary.drawn, diary.kernel)
@@ -238,16 +238,16 @@ def _new(draft: Draft) -> NewTrial | None:
 def _results(draft: Draft) -> list[RungResult]:
     """List what the model learns from; a trial that has diverged is last on every rung."""
     sign = 1.0 if draft.view.mode == "max" else -1.0
-    found = []
+    results = []
     trials: Sequence[Tried] = (*draft.problem.params.earlier, *draft.view.trials.values())
     for number, trial in enumerate(trials):
         for rung, reports in enumerate(draft.windows.rungs):
             if trial.history and trial.history[-1].reports >= reports:
                 metric = metric_at(trial, reports)
-                found.append(RungResult(number, rung, None if metric is None else sign * metric))
+                results.append(RungResult(number, rung, None if metric is None else sign * metric))
             elif trial.history and trial.history[-1].metric is None:
-                found.append(RungResult(number, rung, None))
-    return found
+                results.append(RungResult(number, rung, None))
+    return results
 
 
 def _compared(draft: Draft) -> Iterator[Compared]:
@@ -258,7 +258,7 @@ def _compared(draft: Draft) -> Iterator[Compared]:
         if trial is None or turn.until not in windows.rungs or trial.reports < turn.until:
             continue
         level = windows.rungs.index(turn.until) + 1
-        order = [one.id for one in draft.arrived(level)]
+        order = [other.id for other in draft.arrived(level)]
         metric = metric_at(trial, turn.until)
         best = max(1, int(len(order) / eta)) if level < windows.last else FINALISTS
         yield Compared(name, metric, turn.until, order.index(name) + 1, len(order), best)
@@ -266,13 +266,13 @@ def _compared(draft: Draft) -> Iterator[Compared]:
 
 def _turns(draft: Draft) -> dict[str, Turn]:
     """Note who trains from now on; whoever keeps its GPUs goes on without a restart."""
-    found = {}
+    turns = {}
     for name, wanted in draft.allocations.items():
         before = draft.diary.turns.get(name)
         same = before is not None and before.gpus == wanted.gpus
         since_s = before.since_s if before is not None and same else draft.view.now_s
-        found[name] = Turn(wanted.gpus, since_s, wanted.until)
-    return found
+        turns[name] = Turn(wanted.gpus, since_s, wanted.until)
+    return turns
 
 
 def _answer(draft: Draft) -> Plan:
@@ -282,7 +282,7 @@ def _answer(draft: Draft) -> Plan:
     draft.diary.turns = _turns(draft)
     allocations = tuple(draft.allocations.values())
     if present is None and draft.diary.report_s is None:
-        allocations = tuple(_asking(one, view) for one in allocations)
+        allocations = tuple(_asking(allocation, view) for allocation in allocations)
     gone = (t.id for t in view.trials.values() if t.status == "live" and diverged(t))
     return Plan(
         allocations,
@@ -309,8 +309,8 @@ def _ask_at_s(draft: Draft) -> float | None:
     if draft.round is not None:
         return draft.round.end_s if draft.view.now_s < draft.round.end_s else None
     changes_s = draft.windows.changes_s(draft.view.now_s)
-    known = draft.diary.report_s is not None and changes_s > draft.view.now_s
-    return changes_s if known else draft.cluster.ask_at_s
+    changes = draft.diary.report_s is not None and changes_s > draft.view.now_s
+    return changes_s if changes else draft.cluster.ask_at_s
 
 
 def _judged(draft: Draft, present: ElasticRound) -> Iterator[Compared]:
@@ -319,8 +319,8 @@ def _judged(draft: Draft, present: ElasticRound) -> Iterator[Compared]:
     """
     if not draft.diary.asked_s < present.start_s <= draft.view.now_s:
         return
-    there = [t for name in draft.diary.turns if (t := draft.view.trials.get(name)) is not None]
-    yield from compared(rank(there, draft.view.mode), present.trials, 0)
+    trials = [t for name in draft.diary.turns if (t := draft.view.trials.get(name)) is not None]
+    yield from compared(rank(trials, draft.view.mode), present.trials, 0)
 
 
 def _asking(allocation: Allocation, view: View) -> Allocation:
@@ -372,13 +372,13 @@ def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
         else _in_window(problem, cluster, view, diary)
     )
     _decide(draft)
-    found = _answer(draft)
+    answer = _answer(draft)
     after = diary.remembered(memory)
-    return (replace(found, note=FORGOTTEN) if forgotten else found), after
+    return (replace(answer, note=FORGOTTEN) if forgotten else answer), after
 
 
 def _in_round(problem: Problem, rounds: Sequence[ElasticRound], view: View, diary: Diary) -> Draft:
-    stage = min(len(rounds) - 1, sum(view.now_s >= one.end_s for one in rounds))
+    stage = min(len(rounds) - 1, sum(view.now_s >= round_.end_s for round_ in rounds))
     present, end_s = rounds[stage], rounds[-1].end_s
     cluster = FixedCluster(present.gpus, present.start_s, end_s, idle_paid=True)
     windows = Windows(rounds[0].start_s, end_s, ())

@@ -69,8 +69,8 @@ def round_robin(offers: Sequence[Offer], last: str | None) -> str | None:
 
 def at_random(offers: Sequence[Offer], drawn: float) -> str | None:
     """Choose by a number that was drawn between 0 and 1, 1 excluded (section 5.3)."""
-    there = [offer.job for offer in offers if offer.open]
-    return there[int(drawn * len(there))] if there else None
+    jobs = [offer.job for offer in offers if offer.open]
+    return jobs[int(drawn * len(jobs))] if jobs else None
 
 
 def largest_gap(offers: Sequence[Offer]) -> str | None:
@@ -94,14 +94,14 @@ def candidates(offers: Sequence[Offer]) -> frozenset[str]:
     A job without a step has not been through lines 1 to 4, and comes before all others. Jobs that
     are through count in neither: there is nothing to be gained there.
     """
-    there = [offer for offer in offers if offer.open]
-    new = frozenset(offer.job for offer in there if offer.surplus is None)
-    if new or not there:
+    able = [offer for offer in offers if offer.open]
+    new = frozenset(offer.job for offer in able if offer.surplus is None)
+    if new or not able:
         return new
-    surplus = {offer.job: offer.surplus or 0.0 for offer in there}
+    surplus = {offer.job: offer.surplus or 0.0 for offer in able}
     total = fsum(surplus.values())
-    found = frozenset(job for job, one in surplus.items() if one * len(surplus) >= total)
-    return found or frozenset({max(surplus, key=lambda job: surplus[job])})
+    ahead = frozenset(job for job, own in surplus.items() if own * len(surplus) >= total)
+    return ahead or frozenset({max(surplus, key=lambda job: surplus[job])})
 
 
 def greedy(offers: Sequence[Offer], rule: Rule = largest_gap) -> str | None:
@@ -145,5 +145,5 @@ def tightened(before: float | None, bound: float, result: float) -> tuple[float,
 
 
 def _first_largest(offers: Sequence[Offer], key: Callable[[Offer], float]) -> str | None:
-    there = [offer for offer in offers if offer.open]
-    return max(there, key=key).job if there else None
+    able = [offer for offer in offers if offer.open]
+    return max(able, key=key).job if able else None

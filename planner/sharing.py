@@ -30,11 +30,11 @@ def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
     below theirs have none, one after the other, until the others have. What is left then goes to
     whom it is enough for.
     """
-    there = [claim for claim in claims if 0 < claim.least <= min(claim.cap, gpus)]
-    shares = _whole(gpus, there)
-    while short := [claim for claim in there if 1 < claim.least > shares[claim.job]]:
-        there.remove(max(reversed(short), key=lambda claim: _lack(claim, shares)))
-        shares = _whole(gpus, there)
+    able = [claim for claim in claims if 0 < claim.least <= min(claim.cap, gpus)]
+    shares = _whole(gpus, able)
+    while short := [claim for claim in able if 1 < claim.least > shares[claim.job]]:
+        able.remove(max(reversed(short), key=lambda claim: _lack(claim, shares)))
+        shares = _whole(gpus, able)
     for claim in _heaviest(claims):
         left = gpus - sum(shares.values())
         if claim.job not in shares and claim.least <= min(left, claim.cap):

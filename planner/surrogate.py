@@ -121,14 +121,14 @@ class Axis:
 def axes(problem: Problem) -> tuple[Axis, ...]:
     """List the parameters that differ among random draws."""
     drawn = [draws(problem)[number] for number in range(LANDMARKS)]
-    found = []
+    made = []
     for parameter in problem.space.parameters:
         values = [c[parameter.name] for c in drawn if c.get(parameter.name) is not None]
         if parameter.choices and len(set(values)) > 1:
-            found.append(Axis(parameter.name, tuple(dict.fromkeys(values)), np.zeros(0)))
+            made.append(Axis(parameter.name, tuple(dict.fromkeys(values)), np.zeros(0)))
         elif not parameter.choices and len(set(values)) > 1:
-            found.append(Axis(parameter.name, (), np.sort(np.array(values, dtype=float))))
-    return tuple(found)
+            made.append(Axis(parameter.name, (), np.sort(np.array(values, dtype=float))))
+    return tuple(made)
 
 
 def propose(
@@ -148,21 +148,21 @@ def propose(
     results  what came of them
     kernel   the one that the last call has returned
     """
-    known = axes(problem)
+    every_axis = axes(problem)
     tried = {_key(config) for config in configs[len(problem.params.earlier) :]}
     first = BEFORE + APART * number
     drawn = (draws(problem)[n] for n in range(first, first + CANDIDATES))
     fresh = [config for config in drawn if _key(config) not in tried]
     scores = scored(_most_telling(results))
-    if not known or not fresh or not scores:
+    if not every_axis or not fresh or not scores:
         return None, kernel
     with one_thread():
-        model = _model(known, configs, scores)
-        usual = Kernel(0, (USUAL,) * len(known))
-        kernel = kernel if kernel is not None and len(kernel.scales) == len(known) else usual
+        model = _model(every_axis, configs, scores)
+        usual = Kernel(0, (USUAL,) * len(every_axis))
+        kernel = kernel if kernel is not None and len(kernel.scales) == len(every_axis) else usual
         if not 0 < kernel.results <= len(results) < AGAIN * kernel.results + 2:
             kernel = replace(_fitted(model, kernel), results=len(results))
-        mean, deviation = model.predict(kernel, _points(known, fresh))
+        mean, deviation = model.predict(kernel, _points(every_axis, fresh))
         noise = np.random.default_rng([problem.params.seed, number]).standard_normal(len(fresh))
     return fresh[int(np.argmax(mean + deviation * noise))], kernel
 
@@ -181,7 +181,7 @@ def scored(results: Iterable[RungResult]) -> list[tuple[int, int, float]]:
     by_rung: dict[int, list[RungResult]] = {}
     for result in results:
         by_rung.setdefault(result.rung, []).append(result)
-    found: list[tuple[int, int, float]] = []
+    scores_of_all: list[tuple[int, int, float]] = []
     below: dict[int, float] = {}
     for rung in sorted(by_rung):
         here = by_rung[rung]
@@ -189,21 +189,21 @@ def scored(results: Iterable[RungResult]) -> list[tuple[int, int, float]]:
             continue
         scores = normal_scores([-math.inf if r.value is None else r.value for r in here])
         if below:
-            came = np.array([below.get(r.trial, 0.0) for r in here])
-            spread = math.sqrt(CARRIED**2 * float(np.var(came)) + 1 - CARRIED**2)
-            scores = CARRIED * float(np.mean(came)) + spread * scores
+            earlier = np.array([below.get(r.trial, 0.0) for r in here])
+            spread = math.sqrt(CARRIED**2 * float(np.var(earlier)) + 1 - CARRIED**2)
+            scores = CARRIED * float(np.mean(earlier)) + spread * scores
         below = {r.trial: float(score) for r, score in zip(here, scores, strict=True)}
-        found += [(r.trial, rung, below[r.trial]) for r in here]
-    return found
+        scores_of_all += [(r.trial, rung, below[r.trial]) for r in here]
+    return scores_of_all
 
 
 def normal_scores(values: Sequence[float]) -> Floats:
     """Return the normal score of each value by its rank (Blom); equal values share theirs."""
-    found = np.array(values)
-    order = np.argsort(found, kind="stable")
-    _, same = np.unique(found, return_inverse=True)
-    scores = np.empty(len(found))
-    scores[order] = _blom(len(found))
+    numbers = np.array(values)
+    order = np.argsort(numbers, kind="stable")
+    _, same = np.unique(numbers, return_inverse=True)
+    scores = np.empty(len(numbers))
+    scores[order] = _blom(len(numbers))
     return np.asarray((np.bincount(same, weights=scores) / np.bincount(same))[same])
 
 
@@ -217,17 +217,17 @@ def _key(config: Config) -> tuple[tuple[str, Value], ...]:
     return tuple(sorted(config.items()))
 
 
-def _points(known: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:
+def _points(every_axis: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:
     """Place configurations: an array of shape (configs, columns) for each parameter."""
-    return [np.stack(axis.columns(configs), axis=1) for axis in known]
+    return [np.stack(axis.columns(configs), axis=1) for axis in every_axis]
 
 
 def _apart(some: Floats, others: Floats) -> Floats:
     """Compute the squared distances of points, shape (some, others)."""
-    found = np.zeros((len(some), len(others)))
-    for one, other in zip(some.T, others.T, strict=True):
-        found += np.square(one[:, None] - other)
-    return found
+    squares = np.zeros((len(some), len(others)))
+    for left, right in zip(some.T, others.T, strict=True):
+        squares += np.square(left[:, None] - right)
+    return squares
 
 
 def _matern(squared: Floats) -> Floats:
@@ -278,15 +278,15 @@ class _Model:
         root = np.linalg.cholesky(self.covariance(kernel))
         mean = self.scores.mean()
         weights = np.linalg.solve(root.T, np.linalg.solve(root, self.scores - mean))
-        known = np.linalg.solve(root, cross.T)
-        variance = np.maximum(1.0 - (known * known).sum(axis=0), 1e-6)
+        solved = np.linalg.solve(root, cross.T)
+        variance = np.maximum(1.0 - (solved * solved).sum(axis=0), 1e-6)
         return np.asarray(mean + cross @ weights), np.asarray(np.sqrt(variance))
 
 
 def _model(
-    known: Sequence[Axis], configs: Sequence[Config], scores: Sequence[tuple[int, int, float]]
+    every_axis: Sequence[Axis], configs: Sequence[Config], scores: Sequence[tuple[int, int, float]]
 ) -> _Model:
-    points = _points(known, [configs[trial] for trial, _, _ in scores])
+    points = _points(every_axis, [configs[trial] for trial, _, _ in scores])
     return _Model(
         points,
         [_apart(one, one) for one in points],

@@ -50,8 +50,8 @@ def names(width: int = 4) -> Names:
 
 def names_after(last: str, number: int, more: int) -> Names:
     """Make ids for `more` further trials that sort after `last`, the id of number `number`."""
-    found = re.fullmatch(r"(.*?)([0-9]*)", last, re.DOTALL)
-    prefix, digits = found.groups() if found else (last, "")
+    match = re.fullmatch(r"(.*?)([0-9]*)", last, re.DOTALL)
+    prefix, digits = match.groups() if match else (last, "")
     width = max(1, len(digits))
     before = int(digits or 0)
     while before + more >= 10**width:
@@ -80,12 +80,12 @@ def highest(names: Iterable[str]) -> int:
     return max((trial_number(name) for name in names), default=0)
 
 
-def same_trial(name: str, said: str) -> bool:
-    """Tell whether a person who writes `said` means the trial of this id: t3 is t0003, and so is
+def same_trial(name: str, other: str) -> bool:
+    """Tell whether a person who writes `other` means the trial of this id: t3 is t0003, and so is
     3; where jobs share the run, JOB.t3 is JOB.t0003.
     """
-    if name == said:
+    if name == other:
         return True
-    digits = own_id(said).lstrip("t").lstrip("0")
+    digits = own_id(other).lstrip("t").lstrip("0")
     same = bool(digits) and own_id(name).lstrip("t").lstrip("0") == digits
-    return same and job_of(name) == job_of(said)
+    return same and job_of(name) == job_of(other)

@@ -39,10 +39,10 @@ def unpaused(policy: Policy) -> Policy:
     cache = IndexCache[Memory]()
 
     def outline(problem: Problem) -> Outline | Impossible:
-        found = policy.outline(problem)
-        if isinstance(found, Impossible) or not problem.begins_anew:
-            return found
-        return replace(found, adjusted=(*found.adjusted, NOTE))
+        result = policy.outline(problem)
+        if isinstance(result, Impossible) or not problem.begins_anew:
+            return result
+        return replace(result, adjusted=(*result.adjusted, NOTE))
 
     def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
         if not problem.begins_anew:
@@ -122,8 +122,8 @@ def _compared(problem: Problem, trial: TrialView, rung: int, view: View) -> Comp
 
     One that has come as far as the longest training is about to end, and may go on.
     """
-    came = [other for other in view.trials.values() if other.reports >= rung]
-    order = sorted(standing_at(other, rung, view.mode) for other in came)
+    arrived = [other for other in view.trials.values() if other.reports >= rung]
+    order = sorted(standing_at(other, rung, view.mode) for other in arrived)
     best = max(1, int(len(order) / Fraction(problem.params.eta)))
     if trial.reports >= (longest_training(problem, view) or MAX_REPORTS):
         best = len(order)

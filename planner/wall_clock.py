@@ -122,9 +122,9 @@ def by_wall_clock(tracks: Tracks, sampler: Sampler = at_random) -> Policy:
         table = timetable(problem)
         if isinstance(table, Impossible):
             raise ValueError(table.reason)
-        known = recall(memory, VERSION, lambda values: _read(table, values))
-        if known is not None:
-            return _answer(table, memory, _Round(known), view)
+        numbers = recall(memory, VERSION, lambda values: _read(table, values))
+        if numbers is not None:
+            return _answer(table, memory, _Round(numbers), view)
         step = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
         return _answer(table, memory, step, view.with_new(step.new))
 

@@ -112,7 +112,10 @@ closely.
 
 PURE_LIBRARIES = frozenset({"msgspec", "numpy", "scipy", "threadpoolctl"})
 
-MODELLED = {"bohb.py": {"optuna", "warnings", "contextlib", "importlib.util"}}
+MODELLED = {
+    "bohb.py": {"optuna", "warnings", "contextlib", "importlib.util"},
+    "policy.py": {"importlib"},  # the registry imports a policy when it is first asked
+}
 """The planner's one model that is somebody else's: seeded, kept in memory, imported only when the
 policy is made.
 """

@@ -38,18 +38,18 @@ class Attempt:
     @classmethod
     def read(cls, folder: Path) -> "Attempt":
         """Read `trial.json` in this folder."""
-        told = json.loads((folder / "trial.json").read_text())
+        body = json.loads((folder / "trial.json").read_text())
         same = ("trial", "config", "metric", "mode", "seed", "gpus", "allocations")
-        values = {name: told[name] for name in same}
-        checkpoints = Path(told["checkpoints"])
+        values = {name: body[name] for name in same}
+        checkpoints = Path(body["checkpoints"])
         return cls(
             folder,
             checkpoints=checkpoints,
-            every_s=told["checkpoint_every_s"],
-            max_reports=told.get("max_reports"),
-            smooth=told.get("smooth", 1),
-            constraints=told.get("constraints", []),
-            learns=told.get("learns", False),
+            every_s=body["checkpoint_every_s"],
+            max_reports=body.get("max_reports"),
+            smooth=body.get("smooth", 1),
+            constraints=body.get("constraints", []),
+            learns=body.get("learns", False),
             **values,
         )
 
@@ -80,8 +80,8 @@ class Attempt:
         not say.
         """
         try:
-            told = json.loads((self.folder / "horizon.json").read_text())
-            return float(told["ends_since_boot"])
+            horizon = json.loads((self.folder / "horizon.json").read_text())
+            return float(horizon["ends_since_boot"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

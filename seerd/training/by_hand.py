@@ -56,7 +56,9 @@ def _configuration(space: Dict[str, Any]) -> Dict[str, Any]:
 
 def _is_one_of(value: Any, wanted: Any) -> bool:
     values = wanted if isinstance(wanted, list) else [wanted]
-    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values)
+    return any(
+        value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in values
+    )
 
 
 def _default(value: Any) -> Any:
@@ -82,7 +84,7 @@ def _of_normal(value: Dict[str, Any]) -> Any:
     if step is None:
         return float(inside)
     ends = (value[name] for name in ("low", "high") if name in value)
-    whole = all(isinstance(one, int) for one in (mean, step, *ends))
+    whole = all(isinstance(number, int) for number in (mean, step, *ends))
     grid = value.get("low", mean), value.get("high", mean + step), step
     return _on_grid(inside, grid, whole=whole)
 

@@ -74,9 +74,9 @@ def publish(folder: Path, manifest: Dict[str, Any], worth: Worth) -> None:
 
 def versions() -> Dict[str, str]:
     """Return which Python writes the checkpoint, and which torch, if that is imported."""
-    told = {"python": ".".join(map(str, sys.version_info[:3]))}
+    known_versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     torch = sys.modules.get("torch")
-    return told if torch is None else {**told, "torch": str(torch.__version__)}
+    return known_versions if torch is None else {**known_versions, "torch": str(torch.__version__)}
 
 
 def _every(folder: Path) -> List[Path]:
@@ -92,9 +92,9 @@ def _best(every: List[Path], worth: Worth) -> Optional[Path]:
     most = -math.inf
     for path in every:
         with contextlib.suppress(OSError, ValueError, KeyError):
-            found = worth(json.loads(path.read_text())["metrics"])
-            if found is not None and found >= most:
-                best, most = path, found
+            value = worth(json.loads(path.read_text())["metrics"])
+            if value is not None and value >= most:
+                best, most = path, value
     return best
 
 
@@ -156,8 +156,8 @@ def unpack(data: bytes, folder: Path) -> None:
 
 def about(folder: Path) -> Dict[str, Any]:
     """Return what `packed` was given."""
-    told: Dict[str, Any] = json.loads((folder / ABOUT).read_text())
-    return told
+    body: Dict[str, Any] = json.loads((folder / ABOUT).read_text())
+    return body
 
 
 def sha256(data: bytes) -> str:
@@ -218,8 +218,8 @@ class Flushed:
 
 def _reason(error: Exception) -> str:
     """Say what cannot be loaded. torch's own text is long, and advises to load it unsafely."""
-    found = re.search(r"GLOBAL (\S+)", str(error))
-    return f"there is a {found[1]} in it" if found else str(error).split("\n", 1)[0]
+    match = re.search(r"GLOBAL (\S+)", str(error))
+    return f"there is a {match[1]} in it" if match else str(error).split("\n", 1)[0]
 
 
 def _check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:

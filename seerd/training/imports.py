@@ -17,8 +17,8 @@ def tell(folder: Path) -> None:
     (Linux).
     """
     part = folder / ".modules.json"
-    told = {"modules": _modules(), "changed": _changed()}
-    part.write_text(json.dumps(told))
+    body = {"modules": _modules(), "changed": _changed()}
+    part.write_text(json.dumps(body))
     os.replace(part, folder / "modules.json")
 
 

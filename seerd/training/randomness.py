@@ -19,15 +19,15 @@ def states(torch: Any) -> Dict[str, Any]:
     safely.
     """
     version, words, gauss = random.getstate()
-    found: Dict[str, Any] = {"python": [version, list(words), gauss]}
+    result: Dict[str, Any] = {"python": [version, list(words), gauss]}
     if "numpy" in sys.modules:
         kind, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state()
-        found["numpy"] = [kind, keys.tolist(), int(position), int(has_gauss), float(cached)]
+        result["numpy"] = [kind, keys.tolist(), int(position), int(has_gauss), float(cached)]
     if torch is not None:
-        found["torch"] = torch.get_rng_state()
+        result["torch"] = torch.get_rng_state()
         if torch.cuda.is_available():
-            found["cuda"] = torch.cuda.get_rng_state()
-    return found
+            result["cuda"] = torch.cuda.get_rng_state()
+    return result
 
 
 def restore(torch: Any, saved: Dict[str, Any]) -> None:

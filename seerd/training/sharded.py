@@ -26,10 +26,10 @@ class ShardedModel:
 
     def state_dict(self) -> Dict[str, Any]:
         """Return the whole state."""
-        found: Dict[str, Any] = self._api.get_model_state_dict(
+        state: Dict[str, Any] = self._api.get_model_state_dict(
             self.model, options=self._api.StateDictOptions(full_state_dict=True, cpu_offload=True)
         )
-        return found
+        return state
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore this rank's part of the whole state."""
@@ -49,12 +49,12 @@ class ShardedOptimizer:
 
     def state_dict(self) -> Dict[str, Any]:
         """Return the whole state."""
-        found: Optional[Dict[str, Any]] = self._api.get_optimizer_state_dict(
+        state: Optional[Dict[str, Any]] = self._api.get_optimizer_state_dict(
             self._model,
             self._optimizer,
             options=self._api.StateDictOptions(full_state_dict=True, cpu_offload=True),
         )
-        return found or {}
+        return state or {}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore this rank's part of the whole state. Raises `RuntimeError` if it is that of a
@@ -110,7 +110,7 @@ def by_names(state: Any) -> bool:
 
 def _parameters(thing: Any) -> Iterable[Any]:
     if hasattr(thing, "param_groups"):
-        return [one for group in thing.param_groups for one in group["params"]]
+        return [parameter for group in thing.param_groups for parameter in group["params"]]
     return list(thing.parameters()) if hasattr(thing, "parameters") else []
 
 

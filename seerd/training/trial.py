@@ -146,8 +146,8 @@ class Trial:
             raise RuntimeError(
                 "trial.track() needs torch, which cannot be imported here: pip install torch"
             )
-        for name, given in objects.items():
-            thing = _unwrapped(given)
+        for name, original in objects.items():
+            thing = _unwrapped(original)
             self._steps.watch(thing)
             keeper = sharded.collective(self._torch, name, thing, self._tracked.values())
             self._tracked[name] = keeper
@@ -229,11 +229,11 @@ class Trial:
         else:
             self._units += 1
         save = (self.rank == 0 and self._should_save()) or self._is_to_save()
-        told, due, self.epoch, *horizon = self._ranks.largest(
+        stops, due, self.epoch, *horizon = self._ranks.largest(
             self._should_leave(), save, self.epoch, *self._far()
         )
         self._horizon.agree(horizon[0] / FINE, ((horizon[1] or math.inf) - 1) / FINE)
-        return bool(told), bool(due)
+        return bool(stops), bool(due)
 
     def _go_on(self, leave: bool) -> bool:
         """Begin the next unit of work, unless the trial leaves; return whether it goes on."""
@@ -279,20 +279,22 @@ class Trial:
                 f"the spec has a constraint on {lacking[0]!r}, and trial.report() was given "
                 f"{', '.join(metrics)}"
             )
-        told = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
-        self._note(self._attempt, told)
+        finite = {
+            name: number if math.isfinite(number) else None for name, number in numbers.items()
+        }
+        self._note(self._attempt, finite)
         self._attempt.tell(
-            "report", epoch=self.epoch, metrics=told, unit_s=self._pace.longest_unit()
+            "report", epoch=self.epoch, metrics=finite, unit_s=self._pace.longest_unit()
         )
 
-    def _note(self, attempt: Attempt, told: Dict[str, Optional[float]]) -> None:
+    def _note(self, attempt: Attempt, metrics: Dict[str, Optional[float]]) -> None:
         """Note a report for the next checkpoint. The metric that counts is the mean of the last
         `smooth` reports there, so that all who compare checkpoints compare the same; None if one
         of them violates a constraint.
         """
-        metric = told[attempt.metric] if attempt.allows(told) else None
+        metric = metrics[attempt.metric] if attempt.allows(metrics) else None
         self._recent = [*self._recent, metric][-attempt.smooth :]
-        self._metrics = {**told, attempt.metric: mean_of(self._recent)}
+        self._metrics = {**metrics, attempt.metric: mean_of(self._recent)}
 
     def _far(self) -> Tuple[int, int]:
         """Return progress and remaining seconds as whole numbers, in parts of 1 / `FINE`, the

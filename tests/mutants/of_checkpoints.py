@@ -50,7 +50,7 @@ KEEPING = (
         "the model whose last reports have the best mean is handed back",
         "Trial._note",
         "mean_of(self._recent)",
-        "told[attempt.metric]",
+        "metrics[attempt.metric]",
         (MEAN,),
     ),
     Mutant(

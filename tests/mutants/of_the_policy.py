@@ -536,7 +536,7 @@ SEARCHING = (
         "rounds of rented GPUs may take more than the budget",
         "a plan is within its limits",
         "planner.narrowing.rounds_of",
-        "sum(one.gpu_s for one in made) <= limits.budget_gpu_s",
+        "sum(round_.gpu_s for round_ in made) <= limits.budget_gpu_s",
         "True",
         ("tests/planner/test_narrowing.py::test_rounds_fill_the_time_and_keep_to_the_budget",),
     ),
@@ -544,7 +544,7 @@ SEARCHING = (
         "a run draws what the run that it learns from has drawn",
         "what is known is not tried again for nothing",
         "planner.draws.draws",
-        'f"{params.seed} after {known}" if known else params.seed',
+        'f"{params.seed} after {count}" if count else params.seed',
         "params.seed",
         (
             "tests/test_earlier.py::test_nothing_is_drawn_again_that_an_earlier_run_of_the_same_seed_has_drawn",

@@ -47,8 +47,8 @@ UNPRINTED = (
 def main() -> None:
     """Observe until the script has ended."""
     folder = Path(os.environ["SEERD_DIR"])
-    told = json.loads((folder / "trial.json").read_text())["observed"]
-    Observer(Attempt.read(folder), told, int(sys.argv[1])).observe()
+    observed = json.loads((folder / "trial.json").read_text())["observed"]
+    Observer(Attempt.read(folder), observed, int(sys.argv[1])).observe()
 
 
 @dataclass
@@ -63,17 +63,17 @@ class Ending:
 class Observer:
     """Observes one attempt. `told` is what `trial.json` says under `observed`."""
 
-    def __init__(self, attempt: Attempt, told: Dict[str, Any], launcher: int) -> None:
+    def __init__(self, attempt: Attempt, observed: Dict[str, Any], launcher: int) -> None:
         self._attempt = attempt
         self._launcher = launcher
-        self._by_torchrun = bool(told["by_torchrun"])
-        self._lines = Lines(lambda: _logs(Path(told["logs"]), self._by_torchrun))
-        self._reports = Reports(told["report"], attempt)
-        work = Path(told["work"])
+        self._by_torchrun = bool(observed["by_torchrun"])
+        self._lines = Lines(lambda: _logs(Path(observed["logs"]), self._by_torchrun))
+        self._reports = Reports(observed["report"], attempt)
+        work = Path(observed["work"])
         began_ns = os.stat(attempt.folder / "trial.json").st_mtime_ns
-        self._watch = Watch(work, told["checkpoint"], began_ns)
-        self._watches = bool(told["checkpoint"])
-        units = self._restore(told.get("checkpoint_name"))
+        self._watch = Watch(work, observed["checkpoint"], began_ns)
+        self._watches = bool(observed["checkpoint"])
+        units = self._restore(observed.get("checkpoint_name"))
         self._carrier = Carrier(attempt, work, self._watch, units)
         self._carried: Optional[Saved] = self._watch.look() if units else None
         self._seen = self._carried
@@ -388,11 +388,11 @@ def _logs(logs: Path, by_torchrun: bool) -> List[Path]:
 
 def _children(parent: int) -> List[int]:
     """Return the children of a process (Linux; elsewhere none)."""
-    found = []
+    children = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{parent}/task").iterdir():
-            found += [int(pid) for pid in (task / "children").read_text().split()]
-    return found
+            children += [int(pid) for pid in (task / "children").read_text().split()]
+    return children
 
 
 def _say(text: str) -> None:

@@ -97,5 +97,5 @@ class Carrier:
 
 def read_manifest(folder: Path, name: str) -> Dict[str, Any]:
     """Read the manifest of a checkpoint that `Carrier` has written."""
-    found: Dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
-    return found
+    manifest: Dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return manifest

@@ -64,11 +64,11 @@ class SaveOrder:
     def _written(self, state: State) -> Dict[str, int]:
         """Return when each file was written."""
         path, signature = state
-        found: Dict[str, int] = {}
+        times: Dict[str, int] = {}
         for name, _, _, time_ns in signature:
             key = self._key(name[len(path) + 1 :])
-            found[key] = max(time_ns, found.get(key, 0))
-        return found
+            times[key] = max(time_ns, times.get(key, 0))
+        return times
 
     def _key(self, name: str) -> str:
         upper, slash, rest = name.partition("/")

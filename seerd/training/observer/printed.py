@@ -133,17 +133,17 @@ class Reports:
         """
         if line.text.startswith(OURS):
             return
-        found: Dict[str, Any] = dict(self._numbers(line.text))
+        numbers: Dict[str, Any] = dict(self._numbers(line.text))
         rewritten = self._rewritten.setdefault(line.path, RewrittenLine())
-        number = found.pop(self._metric, NOTHING)
+        number = numbers.pop(self._metric, NOTHING)
         counts = (
             rewritten.end(number, now) if line.ends else rewritten.refresh(line.text, number, now)
         )
         if counts:
             self.is_sparse |= self.waits
             yield from self.complete()
-        self._seen.update(found)
-        self._fresh.update(found)
+        self._seen.update(numbers)
+        self._fresh.update(numbers)
         if counts:
             self._next, self._next_text, self._waits_since = number, line.text, now
         if self._constrained <= self._fresh:
@@ -187,9 +187,9 @@ class Reports:
     def _numbers(self, text: str) -> Iterator[Tuple[str, Optional[float]]]:
         """Yield what the patterns find: None for a number that is not finite."""
         for name, pattern in self._patterns.items():
-            found = pattern.read(text)
-            if found is not None:
-                number, longer = found
+            result = pattern.read(text)
+            if result is not None:
+                number, longer = result
                 self.partial = self.partial or longer
                 yield name, number if math.isfinite(number) else None
 

@@ -73,28 +73,28 @@ class Watch:
 
     def look(self) -> Optional[Saved]:
         """Return what the script has saved last; None if there is nothing."""
-        found = max(map(self._measured, self._matching()), key=_changed, default=None)
+        state = max(map(self._measured, self._matching()), key=_changed, default=None)
         if self._sees_first is None:
-            self._sees_first = found is None or _changed(found)[0] < self._began_ns
-        if found is None or not found[1]:
+            self._sees_first = state is None or _changed(state)[0] < self._began_ns
+        if state is None or not state[1]:
             return None
-        if self._last is None or (self._last.path, self._last.signature) != found:
-            self._learn(self._last, found)
-            self._last = Saved(*found, since=time.monotonic())
+        if self._last is None or (self._last.path, self._last.signature) != state:
+            self._learn(self._last, state)
+            self._last = Saved(*state, since=time.monotonic())
         if not self._last.is_closed:
             self._last.is_closed = self.is_closed(self._last)
         return self._last
 
-    def _learn(self, before: Optional[Saved], found: State) -> None:
+    def _learn(self, before: Optional[Saved], state: State) -> None:
         """Learn from what the script has saved now how it saves."""
-        is_folder = (self._work / found[0]).is_dir()
+        is_folder = (self._work / state[0]).is_dir()
         left = NOTHING if before is None else (before.path, before.signature)
         if before is not None and (self.is_complete(before) if is_folder else before.is_closed):
             self._stood.append(before.age_s())
-        if left[0] and left[0] != found[0]:  # more may have been written of it since it was seen
+        if left[0] and left[0] != state[0]:  # more may have been written of it since it was seen
             left = self._measured(self._work / left[0])
         if is_folder and (left[1] or (before is None and self._sees_first)):
-            self._order.note(left, found)
+            self._order.note(left, state)
 
     @property
     def stands_s(self) -> float:
@@ -206,18 +206,18 @@ class Watch:
     def _measured(self, path: Path) -> Tuple[str, Signature]:
         paths: Dict[Path, Callable[[Path], os.stat_result]] = {path: os.stat}
         if path.is_dir():
-            found = folders.contents(path)
-            paths = {path / name: os.stat for name in found.files}
-            paths.update({path / name: os.lstat for name in found.links})
+            inside = folders.contents(path)
+            paths = {path / name: os.stat for name in inside.files}
+            paths.update({path / name: os.lstat for name in inside.links})
         parts = []
-        for one, look in paths.items():
+        for entry, look in paths.items():
             with contextlib.suppress(OSError):
-                parts.append((os.path.relpath(one, self._work), *identity(look(one))))
+                parts.append((os.path.relpath(entry, self._work), *identity(look(entry))))
         return os.path.relpath(path, self._work), tuple(parts)
 
 
-def _changed(found: Tuple[str, Signature]) -> Tuple[int, str]:
-    return max((time_ns for *_, time_ns in found[1]), default=0), found[0]
+def _changed(state: Tuple[str, Signature]) -> Tuple[int, str]:
+    return max((time_ns for *_, time_ns in state[1]), default=0), state[0]
 
 
 def is_sound(copy: Path) -> bool:
@@ -239,14 +239,14 @@ def _is_zip(path: Path) -> bool:
         return False
 
 
-def identity(there: os.stat_result) -> Tuple[int, int, int]:
+def identity(status: os.stat_result) -> Tuple[int, int, int]:
     """Return the inode, size and time of a file."""
-    return there.st_ino, there.st_size, there.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def follows(before: Saved, saved: Saved) -> bool:
     """Tell whether these are two of a kind: `step_4` after `step_3`."""
-    kinds = [DIGITS.sub("", one.path) for one in (before, saved)]
+    kinds = [DIGITS.sub("", state.path) for state in (before, saved)]
     return before.path != saved.path and kinds[0] == kinds[1]
 
 
