@@ -31,8 +31,8 @@ from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.telling.live.board import board_of
 from seerd.telling.live.frame import frame
-from seerd.telling.live.heard import Heard
 from seerd.telling.live.look import LiveLook
+from seerd.telling.live.recent import Recent
 
 FOLDER = Path(__file__).with_name("pictures")
 SIZE = (120, 34)
@@ -50,9 +50,9 @@ SPACE = Space(
 def live() -> str:
     """Draw the live view of a run on rented instances, in its second stage."""
     world = played()
-    heard = Heard()
-    heard.hear([Entry(seq, *one) for seq, one in enumerate(world.journal, 1)], world.state)
-    board = board_of(world.state, MOMENT_S, heard)
+    recent = Recent()
+    recent.read([Entry(seq, *one) for seq, one in enumerate(world.journal, 1)], world.state)
+    board = board_of(world.state, MOMENT_S, recent)
     shown = frame(board, replace(LiveLook(), owner=True, cursor=board.rows[1].id), SIZE)
     console = Console(
         record=True, width=SIZE[0], height=SIZE[1], file=io.StringIO(), force_terminal=True,

@@ -29,7 +29,7 @@ from seerd.extras import installing
 from seerd.spec.dicts import toml_of
 from seerd.spec.experiment import load
 from seerd.spec.spec import load_spec, spec_of
-from seerd.telling.explanation.told import told
+from seerd.telling.explanation.timeline import read_history
 from tests.test_report import METRIC, kept
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -198,7 +198,7 @@ def test_a_run_is_found_by_its_name_or_its_folder(run: seerd.Run, tmp_path: Path
 
 
 def test_tables_are_those_that_are_exported(run: seerd.Run) -> None:
-    known = told(run._folder)
+    known = read_history(run._folder)
     for frame, table in (
         (run.trials(), rows.trials(known)),
         (run.reports(), rows.reports(known)),
@@ -253,7 +253,7 @@ class Words(HTMLParser):
 def test_a_run_shows_itself(run: seerd.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     words = " ".join(Words(run._repr_html_()).text)
-    assert f"{told(run._folder).state.facts.run} : the plan is carried out" in words
+    assert f"{read_history(run._folder).state.facts.run} : the plan is carried out" in words
     assert f"best:  {run.best.trial} , {METRIC}" in words
     assert "lr" in words
     assert "<sgd>" in words

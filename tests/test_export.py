@@ -36,7 +36,7 @@ from seerd.spec.reader import SECTIONS
 from seerd.spec.spec import load_spec
 from seerd.spec.targets import place_of
 from seerd.telling.configs import scalar
-from seerd.telling.explanation.told import told
+from seerd.telling.explanation.timeline import read_history
 from tests.shell.sshd import until
 from tests.test_cli import SPEC, Seerd, seerd  # noqa: F401 - a fixture
 from tests.test_report import METRIC, world
@@ -73,7 +73,7 @@ def by(table: rows.Rows) -> list[dict[str, Any]]:
 
 
 def test_rows_of_trials_add_up_to_the_run(tmp_path: Path) -> None:
-    run = told(run_of(tmp_path, billing="held"))
+    run = read_history(run_of(tmp_path, billing="held"))
     found = by(rows.trials(run))
     assert [row["trial"] for row in found] == list(run.state.trials)
     assert sum(row["gpu_s"] for row in found) == pytest.approx(
@@ -91,7 +91,7 @@ def test_rows_of_trials_add_up_to_the_run(tmp_path: Path) -> None:
 
 
 def test_gpu_time_of_reports_grows_to_what_the_trial_had(tmp_path: Path) -> None:
-    run = told(run_of(tmp_path))
+    run = read_history(run_of(tmp_path))
     had = {row["trial"]: row["gpu_s"] for row in by(rows.trials(run))}
     assert rows.reports(run).rows
     for name, trial in run.state.trials.items():
@@ -102,7 +102,7 @@ def test_gpu_time_of_reports_grows_to_what_the_trial_had(tmp_path: Path) -> None
 
 
 def test_charges_cost_what_the_ledger_says(tmp_path: Path) -> None:
-    run = told(run_of(tmp_path))
+    run = read_history(run_of(tmp_path))
     spent = run.state.ledger.spent_gpu_s(run.state.now)
     assert sum(row["gpu_s"] for row in by(rows.charges(run))) == pytest.approx(spent)
     assert sum(row["usd"] for row in by(rows.charges(run))) == pytest.approx(
@@ -117,7 +117,7 @@ def test_csv_and_parquet_have_the_same_tables(tmp_path: Path) -> None:
         f"{name}.{kind}" for name in ("trials", "reports", "ledger") for kind in ("csv", "parquet")
     )
     for name, made in (("trials", rows.trials), ("reports", rows.reports)):
-        table = made(told(folder)).of_run(told(folder).state.facts.run)
+        table = made(read_history(folder)).of_run(read_history(folder).state.facts.run)
         assert parquet.read_table(to / f"{name}.parquet").to_pydict() == table.columns()
         with (to / f"{name}.csv").open(newline="") as file:
             head, *lines = csv.reader(file)
@@ -250,7 +250,7 @@ def test_a_tracker_has_every_report_once(
     folder, where = run_of(tmp_path, len(world("rented").journal) // 2), address(kind, tmp_path)
     for _ in range(2):
         export(folder, [Destination(kind, where)])
-    half = told(folder)
+    half = read_history(folder)
     assert read(where, half.state) == reported(half.state)
     going_on = trackers.opened(kind, where)
     trackers.bring(going_on, kind, half, last=False)
@@ -276,7 +276,7 @@ def reported(state: State) -> dict[str, Any]:
 def test_what_was_left_half_written_is_cut_off(tmp_path: Path) -> None:
     folder, to = run_of(tmp_path), str(tmp_path / "tb")
     export(folder, [Destination("tensorboard", to)])
-    run = told(folder).state
+    run = read_history(folder).state
     path = next(Path(to).rglob("*tfevents*"))
     content = path.read_bytes()
     path.write_bytes(content[:-7])
@@ -288,7 +288,7 @@ def test_what_was_left_half_written_is_cut_off(tmp_path: Path) -> None:
 def test_an_optuna_study_says_what_became_of_trials(tmp_path: Path) -> None:
     folder, where = run_of(tmp_path), f"sqlite:///{tmp_path}/study.db"
     export(folder, [Destination("optuna", where)])
-    state = told(folder).state
+    state = read_history(folder).state
     study = optuna.load_study(study_name=state.facts.run, storage=where)
     values = {trial.id: best_value(state, trial) for trial in state.trials.values()}
     assert {one.state.name for one in study.trials} <= {"COMPLETE", "PRUNED", "FAIL"}
@@ -313,7 +313,7 @@ def test_trials_are_written_as_optuna_itself_writes_them(
     ours, theirs = (f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs"))
     optuna.create_study(storage=ours, study_name="before").add_trial(a_trial())
     export(folder, [Destination("optuna", ours)])
-    run = told(folder).state.facts.run
+    run = read_history(folder).state.facts.run
     made = optuna.load_study(study_name=run, storage=ours).trials
     again = optuna.create_study(storage=theirs, study_name=run, direction="maximize")
     optuna.create_study(storage=theirs, study_name="before").add_trial(a_trial())
@@ -401,7 +401,7 @@ def test_one_relative_path_is_two_places_in_two_folders(
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir("elsewhere")
         export(folder, [to])
-    assert from_tensorboard(str(tmp_path / "elsewhere" / "tb"), told(folder).state)
+    assert from_tensorboard(str(tmp_path / "elsewhere" / "tb"), read_history(folder).state)
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,9 @@ def test_a_tracker_that_fails_is_tried_again_and_told_once(
 
     assert following.follow(Watched(folder, "tensorboard", str(to)), over) == ""
     assert capsys.readouterr().out.count("cannot be written") == 1
-    assert from_tensorboard(str(to), told(folder).state) == reported(told(folder).state)
+    assert from_tensorboard(str(to), read_history(folder).state) == reported(
+        read_history(folder).state
+    )
 
 
 def test_a_run_is_exported_as_it_goes_on_and_a_server_that_hangs_holds_nothing_up(
@@ -511,12 +513,12 @@ mlflow = "http://127.0.0.1:{silent.getsockname()[1]}"
         resumed = seerd.start("resume", "last", "--plain")
         seerd.wait_for(seerd.reports() + 5)
         folder, where = RunFolder(seerd.run_folder()), str(seerd.spec.parent / "tb")
-        until(lambda: any(from_tensorboard(where, told(folder).state).values()))
+        until(lambda: any(from_tensorboard(where, read_history(folder).state).values()))
         resumed.send_signal(signal.SIGINT)
         _, err = resumed.communicate()
     assert resumed.returncode == 130, "it is the run's own"
     assert "export to mlflow: has not answered within 5 s" in err
-    state = told(folder).state
+    state = read_history(folder).state
     study = f"sqlite:///{seerd.spec.parent}/study.db"
     seerd("export", "last", "--tensorboard", where, "--optuna", study)
     assert from_tensorboard(where, state) == reported(state)

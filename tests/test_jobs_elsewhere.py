@@ -18,7 +18,7 @@ from seerd.errors import UsageError
 from seerd.export import rows
 from seerd.planner.trial_ids import job_of
 from seerd.shell.home import RunFolder
-from seerd.telling.explanation.told import told
+from seerd.telling.explanation.timeline import read_history
 from seerd.telling.page import tables
 from seerd.telling.page.run_page import JobReport, RunReport
 from tests.explanation.timelines import write_run
@@ -103,7 +103,7 @@ def by(table: rows.Rows) -> list[dict[str, Any]]:
 
 
 def test_tables_have_each_jobs_metric(folder: RunFolder) -> None:
-    run = told(folder)
+    run = read_history(folder)
     found = {row["trial"]: row for row in by(rows.trials(run))}
     assert found["b.t0001"]["job"] == "b"
     assert found["b.t0001"]["best.loss"] == 0.8

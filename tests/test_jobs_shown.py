@@ -36,8 +36,8 @@ from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.jobs import bill_of, jobs_of
 from seerd.telling.live.board import Board, board_of
 from seerd.telling.live.frame import frame
-from seerd.telling.live.heard import Heard
 from seerd.telling.live.look import LiveLook, listed, press
+from seerd.telling.live.recent import Recent
 from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.plain import line_of
 from seerd.telling.summary import summary
@@ -282,8 +282,8 @@ def test_logs_of_a_trial_of_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def board(world: World) -> Board:
-    told = Heard()
-    told.hear([Entry(seq, *one) for seq, one in enumerate(world.journal, 1)], world.state)
+    told = Recent()
+    told.read([Entry(seq, *one) for seq, one in enumerate(world.journal, 1)], world.state)
     return board_of(world.state, world.now, told)
 
 
@@ -344,11 +344,11 @@ def test_sorting_reaches_the_column_of_jobs() -> None:
 
 @pytest.mark.parametrize("made", [group_world, asked_world, partial(group_world, "rented")])
 def test_every_moment_can_be_shown(made: Callable[[], World]) -> None:
-    world, told, sizes = made(), Heard(), cycle(((80, 24), (140, 50)))
+    world, told, sizes = made(), Recent(), cycle(((80, 24), (140, 50)))
     state, timeline = new_state(world.facts), Timeline()
     for seq, (event, decided) in enumerate(world.journal, 1):
         timeline.read(state, event, decided)
-        told.hear([Entry(seq, event, list(decided))], state)
+        told.read([Entry(seq, event, list(decided))], state)
         screen(board_of(state, state.now, told), LiveLook(), next(sizes))
         if seq % 20 == 0:
             printed(summary(state))

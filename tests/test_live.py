@@ -23,12 +23,11 @@ from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.telling.live.board import Board, ShownInstance, board_of
 from seerd.telling.live.frame import frame
-from seerd.telling.live.heard import Heard
 from seerd.telling.live.look import LiveLook, press
+from seerd.telling.live.recent import Recent, share
 from seerd.telling.live.strip import strip
 from seerd.telling.live.table import sparkline
 from seerd.telling.live.trial_page import TrialLife, plot
-from seerd.telling.live.weights import share
 from seerd.telling.summary import summary
 
 FIRST = LiveLook()
@@ -57,14 +56,14 @@ def world(facts: RunFacts, until_s: float) -> World:
     return made
 
 
-def heard(made: World) -> Heard:
-    told = Heard()
-    told.hear([Entry(seq, *one) for seq, one in enumerate(made.journal, 1)], made.state)
+def recent(made: World) -> Recent:
+    told = Recent()
+    told.read([Entry(seq, *one) for seq, one in enumerate(made.journal, 1)], made.state)
     return told
 
 
 def board(made: World) -> Board:
-    return board_of(made.state, made.now, heard(made))
+    return board_of(made.state, made.now, recent(made))
 
 
 def asha(until_s: float) -> World:
@@ -199,7 +198,7 @@ def test_a_frame_of_a_large_run_is_cheap() -> None:
     while made.now < 30:
         made.turn()
     assert len(made.state.trials) > 50
-    told = heard(made)
+    told = recent(made)
     drawn(board_of(made.state, made.now, told))
     began = time.process_time()
     for _ in range(10):
@@ -243,7 +242,7 @@ def test_instances_say_in_words_what_they_do(rungs: Board) -> None:
 
 
 def test_of_a_thousand_reports_only_those_are_told_that_are_the_best_so_far() -> None:
-    told = list(heard(asha(100.0)).told)
+    told = list(recent(asha(100.0)).told)
     reports = [line for line in told if ": accuracy " in line]
     assert reports
     assert all(line.endswith(", the best so far") for line in reports)
@@ -254,12 +253,12 @@ def test_of_a_thousand_reports_only_those_are_told_that_are_the_best_so_far() ->
 def test_after_resume_only_a_report_better_than_those_before_is_the_best_so_far() -> None:
     made = asha(60.0)
     before = max(r.metric or 0 for t in made.state.trials.values() for r in t.history)
-    again = Heard()  # as of a process that goes on with the run
+    again = Recent()  # as of a process that goes on with the run
     while made.now < 200.0:
         since = len(made.journal)
         made.turn()
         entries = [Entry(n, *one) for n, one in enumerate(made.journal[since:], since + 1)]
-        again.hear(entries, made.state)
+        again.read(entries, made.state)
     values = [
         float(line.partition(": accuracy ")[2].split(",")[0])
         for line in again.told
@@ -273,12 +272,12 @@ def test_a_report_that_breaks_a_constraint_is_not_the_best_so_far() -> None:
     made = asha(60.0)
     broken = MetricConstraint("latency", "<", 5.0)
     made.state.facts = structs.replace(made.state.facts, constraints=(broken,))
-    assert not [line for line in heard(made).told if line.endswith(", the best so far")]
+    assert not [line for line in recent(made).told if line.endswith(", the best so far")]
 
 
 def test_reports_are_counted_per_second() -> None:
     made = asha(100.0)
-    assert 0.2 < heard(made).rate(made.now) < 0.6, "4 trials that report every 10 s"
+    assert 0.2 < recent(made).rate(made.now) < 0.6, "4 trials that report every 10 s"
 
 
 # ------------------------------------------------------------ small parts

@@ -10,13 +10,12 @@ import pytest
 from seerd.shell.journal import Entry, Journal
 from seerd.telling.live.board import Board, board_of
 from seerd.telling.live.frame import frame
-from seerd.telling.live.keys import decode, rest
 from seerd.telling.live.look import Act, LiveLook, listed, press
-from seerd.telling.live.player import Player
+from seerd.telling.live.terminal import decode, rest
 from seerd.telling.live.trial_page import TrialLife
-from seerd.telling.live.watch import known, moved
+from seerd.telling.live.watch import Player, known, moved
 from tests.conftest import small_facts
-from tests.test_live import asha, board, drawn, heard, world
+from tests.test_live import asha, board, drawn, recent, world
 
 
 @pytest.fixture(scope="module")
@@ -161,17 +160,17 @@ def test_a_run_is_shown_as_it_stood(tmp_path: Path) -> None:
         journal.append([Entry(seq, *one) for seq, one in enumerate(made.journal, 1)])
         player = Player(journal)
         assert player.advance(None, 60.0)
-        end = board_of(player.state, player.state.now, player.heard)
-        assert end.rows == board_of(made.state, made.state.now, heard(made)).rows
+        end = board_of(player.state, player.state.now, player.recent)
+        assert end.rows == board_of(made.state, made.state.now, recent(made)).rows
         for at_s in (60.0, 30.0, 0.0, 80.0):
             while not player.advance(at_s, 0.0):
                 pass
             assert player.state.now <= at_s
-            seen = {r.id: r.reports for r in board_of(player.state, at_s, player.heard).rows}
+            seen = {r.id: r.reports for r in board_of(player.state, at_s, player.recent).rows}
             history = made.state.trials["t0001"].history
             assert seen.get("t0001", 0) == sum(report.at_s <= at_s for report in history)
         assert player.advance(None, 60.0)
-        assert board_of(player.state, player.state.now, player.heard).rows == end.rows
+        assert board_of(player.state, player.state.now, player.recent).rows == end.rows
         life = player.life("t1")
         assert life is not None
         assert life["trial"] == "t0001"
@@ -196,7 +195,7 @@ def test_a_moment_after_the_end_is_the_end() -> None:
     assert known(None, 67.0) is None
     made = world(small_facts(), 1e6)
     assert made.state.finished
-    late = board_of(made.state, 99 * 3600.0, heard(made))
+    late = board_of(made.state, 99 * 3600.0, recent(made))
     assert late == board(made)
     assert "99h" not in "\n".join(drawn(late))
 

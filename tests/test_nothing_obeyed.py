@@ -36,8 +36,8 @@ from seerd.spec.spec import load_spec
 from seerd.telling.harmless import Harmless
 from seerd.telling.live.board import board_of
 from seerd.telling.live.frame import frame
-from seerd.telling.live.heard import Heard
 from seerd.telling.live.look import LiveLook
+from seerd.telling.live.recent import Recent
 from seerd.telling.live.trial_page import TrialLife
 from tests.fuzz.kit import ESCAPES
 from tests.fuzz.test_fuzz_coordinator import setup
@@ -214,9 +214,9 @@ def test_the_live_view_shows_it_on_one_screen(home: Path, page: Literal["run", "
         state, entries = begin(journal)
         read = list(entries)
         follow(state, read)
-    heard = Heard()
-    heard.hear(read, state)
-    board, out = board_of(state, state.now, heard), io.StringIO()
+    recent = Recent()
+    recent.read(read, state)
+    board, out = board_of(state, state.now, recent), io.StringIO()
     look = LiveLook(page=page, cursor="t0001", filter=CHOICE)
     life = TrialLife(log=(NASTY,), failed=NASTY)
     made = frame(board, look, (160, 50), lambda trial: life, NASTY)

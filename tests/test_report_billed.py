@@ -16,8 +16,7 @@ from seerd.planner.model import BillingKind
 from seerd.sim import world as simulated
 from seerd.telling.explanation.attempts import held_gpu_s
 from seerd.telling.explanation.costs import costs
-from seerd.telling.explanation.timeline import Timeline
-from seerd.telling.explanation.told import ToldRun
+from seerd.telling.explanation.timeline import RunHistory, Timeline
 from seerd.telling.page import tables
 from tests.conftest import small_facts
 from tests.explanation.timelines import timeline_of
@@ -60,7 +59,7 @@ def test_an_attempt_is_not_charged_before_its_processes_exist() -> None:
     assert sum(float(one.billed) for one in costs(timeline, state, state.now)) == pytest.approx(
         spent
     )
-    table = trials(ToldRun(timeline, state, 0.0)).columns()["gpu_s"]
+    table = trials(RunHistory(timeline, state, 0.0)).columns()["gpu_s"]
     assert sum(table) == pytest.approx(spent)  # type: ignore[arg-type]
 
 

@@ -194,7 +194,7 @@ class Run:
         Returns:
             A row for each trial; docs/export.md has the columns of this and of the other tables.
         """
-        return frame(rows.trials(self._reading.told()))
+        return frame(rows.trials(self._reading.history()))
 
     def reports(self) -> pd.DataFrame:
         """Return what trials reported. Needs `seerd[notebook]`.
@@ -202,7 +202,7 @@ class Run:
         Returns:
             A row for each report: its trial, when it was made, and its metrics.
         """
-        return frame(rows.reports(self._reading.told()))
+        return frame(rows.reports(self._reading.history()))
 
     def ledger(self) -> pd.DataFrame:
         """Return what was billed; `result` has the sums. Needs `seerd[notebook]`.
@@ -210,7 +210,7 @@ class Run:
         Returns:
             A row for each charge: when, how much, and for what.
         """
-        return frame(rows.charges(self._reading.told()))
+        return frame(rows.charges(self._reading.history()))
 
     def report(self) -> Page:
         """Return the page of `seerd report`; a notebook shows it. Needs `seerd[report]`."""

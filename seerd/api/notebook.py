@@ -66,7 +66,7 @@ class NotebookView:
 
 def _drawn(reading: ReadingOn) -> str:
     try:
-        told = reading.told()
+        told = reading.history()
         going = told.state.phase is not RunPhase.OVER
         return shown(reading.read(), time.time() - told.began if going else None)
     except JournalError:  # before its first event, or after its folder was removed

@@ -9,7 +9,7 @@ import threading
 
 from seerd.commands.report import as_read
 from seerd.shell.home import RunFolder
-from seerd.telling.explanation.told import ToldRun, told
+from seerd.telling.explanation.timeline import RunHistory, read_history
 from seerd.telling.page.run_page import ReadRun
 
 
@@ -18,18 +18,18 @@ class ReadingOn:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self._told: ToldRun | None = None
+        self._history: RunHistory | None = None
         self._lock = threading.Lock()
 
-    def told(self) -> ToldRun:
+    def history(self) -> RunHistory:
         """Read what has come since, and return all. Raises `JournalError`."""
         with self._lock:
-            if self._told is None:
-                self._told = told(self.folder)
+            if self._history is None:
+                self._history = read_history(self.folder)
             else:
-                self._told.read_on(self.folder)
-            return self._told
+                self._history.read_on(self.folder)
+            return self._history
 
     def read(self) -> ReadRun:
         """Do the same, and add what reports say beside."""
-        return as_read(self.folder, self.told())
+        return as_read(self.folder, self.history())

@@ -18,11 +18,11 @@ from seerd.export.rows import Rows
 from seerd.export.trackers import bring, opened
 from seerd.shell.home import RunFolder
 from seerd.spec.targets import without_password
-from seerd.telling.explanation.told import ToldRun, told
+from seerd.telling.explanation.timeline import RunHistory, read_history
 from seerd.telling.harmless import harmless
 from seerd.telling.working import working
 
-TABLES: dict[str, Callable[[ToldRun], Rows]] = {
+TABLES: dict[str, Callable[[RunHistory], Rows]] = {
     "trials": rows.trials,
     "reports": rows.reports,
     "ledger": rows.charges,
@@ -56,7 +56,7 @@ def export(folder: RunFolder, targets: list[Destination]) -> None:
     for target in targets:
         check_installed(target.kind, WRITERS.get(target.kind, ""))
     with working(f"reading {folder.run}"):
-        run = told(folder)
+        run = read_history(folder)
     for target in targets:
         if target.kind in WRITERS:
             with working(f"writing {target.kind}"):
@@ -66,7 +66,7 @@ def export(folder: RunFolder, targets: list[Destination]) -> None:
         print(harmless(f"{folder.run}: {target.kind} in {without_password(target.where)}"))
 
 
-def _tracker(run: ToldRun, folder: RunFolder, target: Destination) -> None:
+def _tracker(run: RunHistory, folder: RunFolder, target: Destination) -> None:
     with alone(folder, target.kind, target.where) as had:
         if not had:
             raise UsageError(f"another process exports {folder.run} to this {target.kind} already")
@@ -74,7 +74,7 @@ def _tracker(run: ToldRun, folder: RunFolder, target: Destination) -> None:
             bring(opened(target.kind, target.where), target.kind, run)
 
 
-def _tables(run: ToldRun, kind: str, where: Path) -> None:
+def _tables(run: RunHistory, kind: str, where: Path) -> None:
     from seerd.export import files
 
     write, run_of = (

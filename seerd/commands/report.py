@@ -16,7 +16,7 @@ from seerd.core.state import State
 from seerd.errors import UsageError
 from seerd.planner.model import Limits
 from seerd.shell.home import RunFolder
-from seerd.telling.explanation.told import ToldRun, told
+from seerd.telling.explanation.timeline import RunHistory, read_history
 from seerd.telling.harmless import harmless
 from seerd.telling.page.comparison import comparison
 from seerd.telling.page.drawing import write
@@ -54,10 +54,10 @@ def report(folders: Sequence[RunFolder], options: ReportOptions) -> None:
 
 def read(folder: RunFolder) -> ReadRun:
     """Read a run to the end of its journal. Raises `JournalError`."""
-    return as_read(folder, told(folder))
+    return as_read(folder, read_history(folder))
 
 
-def as_read(folder: RunFolder, run: ToldRun) -> ReadRun:
+def as_read(folder: RunFolder, run: RunHistory) -> ReadRun:
     """Put what was read of a run together with what else its report says."""
     state = run.state
     status = status_of(state, folder.owner() is not None)

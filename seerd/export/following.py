@@ -22,7 +22,7 @@ from seerd.errors import SeerdError
 from seerd.export.trackers import Tracker, bring, opened
 from seerd.shell.home import RunFolder
 from seerd.spec.targets import place_of
-from seerd.telling.explanation.told import ToldRun, told
+from seerd.telling.explanation.timeline import RunHistory, read_history
 
 EVERY_S = 2.0
 """Seconds between two looks at the journal."""
@@ -62,7 +62,7 @@ class Following:
         self._folder = folder
         self._kind = kind
         self._where = where
-        self._run: ToldRun | None = None
+        self._run: RunHistory | None = None
         self._tracker: Tracker | None = None
 
     def bring(self, *, last: bool = False) -> str:
@@ -72,7 +72,7 @@ class Following:
         """
         try:
             if self._run is None:
-                self._run = told(self._folder)
+                self._run = read_history(self._folder)
             else:
                 self._run.read_on(self._folder)
         except SeerdError as error:

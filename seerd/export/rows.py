@@ -15,7 +15,7 @@ from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import scalar
 from seerd.telling.explanation.as_json import fates, is_handed_back
 from seerd.telling.explanation.attempts import AttemptHistory, held_gpu_s
-from seerd.telling.explanation.told import ToldRun
+from seerd.telling.explanation.timeline import RunHistory
 from seerd.telling.outcomes import outcomes, why_text
 
 Cell = str | float | int | bool | None
@@ -37,7 +37,7 @@ class Rows:
         return Rows(("run", *self.names), [(run, *row) for row in self.rows])
 
 
-def trials(run: ToldRun) -> Rows:
+def trials(run: RunHistory) -> Rows:
     """Return a row for each trial, in the order in which they were made."""
     state, timeline, ended = run.state, run.timeline, outcomes(run.state)
     became, attempts = fates(timeline, state), timeline.attempts.by_trial()
@@ -79,7 +79,7 @@ def trials(run: ToldRun) -> Rows:
     return Rows(names, rows)
 
 
-def reports(run: ToldRun) -> Rows:
+def reports(run: RunHistory) -> Rows:
     """Return a row for each report that counts, by trial; one that a restart from an older
     checkpoint took back is not among them.
     """
@@ -99,7 +99,7 @@ def reports(run: ToldRun) -> Rows:
     return Rows(names, rows)
 
 
-def charges(run: ToldRun) -> Rows:
+def charges(run: RunHistory) -> Rows:
     """Return a row for each charge of the ledger; of one that goes on, what it has cost so far."""
     state = run.state
     names = ("what", "instance", "gpus", "since_s", "until_s", "gpu_s", "usd")

@@ -16,7 +16,7 @@ from typing import Any
 from seerd.export.tracked import Became, Tracked, is_over, tracked, values_of
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import scalar
-from seerd.telling.explanation.told import ToldRun
+from seerd.telling.explanation.timeline import RunHistory
 
 RUN, TRIAL, JOB = "seerd.run", "seerd.trial", "seerd.job"
 STATUS: dict[Became, str] = {
@@ -51,7 +51,7 @@ class ToMlflow:
         self._last: dict[str, dict[str, int]] = {}
         self._told: dict[str, tuple[Any, ...]] = {}
 
-    def bring(self, run: ToldRun) -> None:
+    def bring(self, run: RunHistory) -> None:
         """Add what is not there yet. Raises what MLflow raises."""
         if not self._parent:
             self._find(run)
@@ -62,7 +62,7 @@ class ToMlflow:
     def close(self) -> None:
         """Nothing is held back."""
 
-    def _find(self, run: ToldRun) -> None:
+    def _find(self, run: RunHistory) -> None:
         """Find what is there, or make the run."""
         facts = run.state.facts
         self._experiment = self._experiment_of(facts.name)
@@ -87,7 +87,7 @@ class ToMlflow:
             if not token:
                 return
 
-    def _made_parent(self, run: ToldRun) -> str:
+    def _made_parent(self, run: RunHistory) -> str:
         facts = run.state.facts
         limits, tags = facts.problem.limits, {RUN: facts.run}
         made = self._client.create_run(
@@ -101,7 +101,7 @@ class ToMlflow:
         self._client.log_batch(made.info.run_id, params=_params(params))
         return str(made.info.run_id)
 
-    def _bring(self, trial: Tracked, run: ToldRun) -> None:
+    def _bring(self, trial: Tracked, run: RunHistory) -> None:
         told, before = (trial.reports, trial.state, trial.became), self._told.get(trial.name)
         if told == before:
             return
@@ -122,7 +122,7 @@ class ToMlflow:
             self._end(there, STATUS[trial.became], trial.ended)
         self._told[trial.name] = told
 
-    def _made(self, trial: Tracked, run: ToldRun) -> str:
+    def _made(self, trial: Tracked, run: RunHistory) -> str:
         tags = {RUN: run.state.facts.run, TRIAL: trial.name, "mlflow.parentRunId": self._parent}
         if job := job_of(trial.name):
             tags[JOB] = job
@@ -138,7 +138,7 @@ class ToMlflow:
             for name in names
         }
 
-    def _metrics(self, trial: str, run: ToldRun) -> Iterator[Any]:
+    def _metrics(self, trial: str, run: RunHistory) -> Iterator[Any]:
         from mlflow.entities import Metric
 
         last = dict(self._last[trial])
@@ -148,7 +148,7 @@ class ToMlflow:
                 if report.step > last.get(key, -1):
                     yield Metric(key, value, _milliseconds(report.at), report.step)
 
-    def _tell_run(self, run: ToldRun) -> None:
+    def _tell_run(self, run: RunHistory) -> None:
         state = run.state
         of_jobs, over = state.result.of_jobs, is_over(state)
         published = [of_jobs[job] for job in state.jobs if job in of_jobs]

@@ -6,18 +6,18 @@ The one rule: the study says what is there already. Trials are found by the attr
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from seerd.errors import UsageError
-from seerd.export import optuna_rows
 from seerd.export.tracked import Became, Tracked, tracked, values_of
 from seerd.planner.parameter import Parameter
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import scalar
-from seerd.telling.explanation.told import ToldRun
+from seerd.telling.explanation.timeline import RunHistory
 
 TRIAL, STATE, WHY = "seerd:trial", "seerd:state", "seerd:why"
 MOST_AT_ONCE = 1000
@@ -38,7 +38,7 @@ class ToOptuna:
         self._storage: Any = optuna.storages.RDBStorage(where)
         self._studies: dict[str, _Study] = {}
 
-    def bring(self, run: ToldRun) -> None:
+    def bring(self, run: RunHistory) -> None:
         """Add what is not there yet. Raises what Optuna raises."""
         trials = tracked(run)
         for job in run.state.jobs:
@@ -53,14 +53,14 @@ class ToOptuna:
 class _Study:
     """The study of a run, or of one of the jobs that share it."""
 
-    def __init__(self, storage: Any, job: str, run: ToldRun) -> None:
+    def __init__(self, storage: Any, job: str, run: RunHistory) -> None:
         self._storage = storage
         self._job = job
         self._there: dict[str, Any] = {}
         self._told: dict[str, tuple[Any, ...]] = {}
         self._study = self._find(run)
 
-    def bring(self, trials: Sequence[Tracked], run: ToldRun) -> None:
+    def bring(self, trials: Sequence[Tracked], run: RunHistory) -> None:
         """Add what is not there yet of these trials. Raises what Optuna raises."""
         news = [one for one in trials if self._told.get(one.name) != _told(one)]
         for trial in news:
@@ -70,7 +70,7 @@ class _Study:
         self._add([one for one in news if one.name not in self._there], run)
         self._tell_run(run)
 
-    def _find(self, run: ToldRun) -> int:
+    def _find(self, run: RunHistory) -> int:
         """Find the study, or make it; return its id."""
         import optuna
 
@@ -88,7 +88,7 @@ class _Study:
             self._there[frozen.user_attrs.get(TRIAL, "")] = frozen
         return study
 
-    def _add(self, trials: Sequence[Tracked], run: ToldRun) -> None:
+    def _add(self, trials: Sequence[Tracked], run: RunHistory) -> None:
         """Add trials as they are, many at once."""
         problem = run.state.facts.problem
         own = (job.problem for job in problem.jobs if job.id == self._job)
@@ -96,13 +96,13 @@ class _Study:
         for first in range(0, len(trials), MOST_AT_ONCE):
             some = trials[first : first + MOST_AT_ONCE]
             frozen = [_frozen(trial, ranges, run) for trial in some]
-            ids = optuna_rows.add(self._storage.engine, self._study, frozen)
+            ids = add_trials(self._storage.engine, self._study, frozen)
             for trial, one, number in zip(some, frozen, ids, strict=True):
                 one._trial_id = number  # noqa: SLF001 - the only name
                 self._there[trial.name] = one
                 self._told[trial.name] = _told(trial)
 
-    def _go_on(self, there: Any, trial: Tracked, run: ToldRun) -> None:
+    def _go_on(self, there: Any, trial: Tracked, run: RunHistory) -> None:
         """Add to a trial; one that is finished in the study stays as it is."""
         if there.state.is_finished():
             return
@@ -119,7 +119,7 @@ class _Study:
             self._storage.set_trial_state_values(number, state, None if best is None else [best])
             there.state = state
 
-    def _tell_run(self, run: ToldRun) -> None:
+    def _tell_run(self, run: RunHistory) -> None:
         state = run.state
         published = state.result.of_jobs.get(self._job)
         status = state.end.status or "running"
@@ -136,7 +136,7 @@ def _told(trial: Tracked) -> tuple[Any, ...]:
     return trial.reports, trial.became
 
 
-def _frozen(trial: Tracked, ranges: Mapping[str, Any], run: ToldRun) -> Any:
+def _frozen(trial: Tracked, ranges: Mapping[str, Any], run: RunHistory) -> Any:
     """Return a trial as Optuna has it; `ranges`: hyperparameter -> its distribution."""
     from optuna.trial import create_trial
 
@@ -174,7 +174,7 @@ def _state(became: Became) -> Any:
     }[became]
 
 
-def _intermediate(trial: str, run: ToldRun) -> dict[int, float]:
+def _intermediate(trial: str, run: RunHistory) -> dict[int, float]:
     """Return the metric that it is compared by, by report; NaN where it was not finite."""
     own = run.state.facts.goal_of(trial).metric
     return {one.step: one.metrics.get(own, math.nan) for one in values_of(run, trial)}
@@ -190,3 +190,72 @@ def _distribution(parameter: Parameter) -> Any:
     if parameter.integer:
         return d.IntDistribution(math.ceil(low), math.floor(high), log=log)
     return d.FloatDistribution(low, high, log=log)
+
+
+def add_trials(engine: Any, study: int, trials: Sequence[Any]) -> list[int]:
+    """Add trials to a study in one transaction, and return their ids, in order.
+
+    engine  SQLAlchemy's, of the storage
+    trials  Optuna's `FrozenTrial`s, at least one
+
+    Raises what SQLAlchemy raises; then none of them is there.
+    """
+    from optuna.storages._rdb import models
+    from sqlalchemy import func, insert, select
+    from sqlalchemy.orm import Session
+
+    with Session(engine) as session, session.begin():
+        # Whoever adds trials holds the study, so that their numbers follow each other.
+        models.StudyModel.find_or_raise_by_id(study, session, for_update=True)
+        made = [_row_of(models, study, one) for one in trials]
+        session.add_all(made)
+        session.flush()
+        ids = [one.trial_id for one in made]
+        earlier = models.TrialModel.study_id == study, models.TrialModel.trial_id < min(ids)
+        first = session.scalar(select(func.count()).where(*earlier)) or 0
+        for number, row in enumerate(sorted(made, key=lambda one: one.trial_id), first):
+            row.number = number
+        for model, rows in _beside(models, ids, trials).items():
+            if rows:
+                session.execute(insert(model), rows)
+    return ids
+
+
+def _row_of(models: Any, study: int, one: Any) -> Any:
+    return models.TrialModel(
+        study_id=study,
+        number=None,
+        state=one.state,
+        datetime_start=one.datetime_start,
+        datetime_complete=one.datetime_complete,
+    )
+
+
+def _beside(models: Any, ids: Sequence[int], trials: Sequence[Any]) -> dict[Any, list[Any]]:
+    """Return what the other tables have of these trials: model -> rows."""
+    from optuna.distributions import distribution_to_json
+
+    values, reports = models.TrialValueModel, models.TrialIntermediateValueModel
+    params, attributes = models.TrialParamModel, models.TrialUserAttributeModel
+    found: dict[Any, list[Any]] = {params: [], values: [], reports: [], attributes: []}
+    written: dict[int, str] = {}
+    for trial, one in zip(ids, trials, strict=True):
+        for name, value in one.params.items():
+            range_ = one.distributions[name]
+            text = written.get(id(range_)) or distribution_to_json(range_)
+            written[id(range_)] = text
+            number = range_.to_internal_repr(value)
+            row = {"param_name": name, "param_value": number, "distribution_json": text}
+            found[params].append({"trial_id": trial, **row})
+        if one.value is not None:
+            stored, kind = values.value_to_stored_repr(one.value)
+            row = {"objective": 0, "value": stored, "value_type": kind}
+            found[values].append({"trial_id": trial, **row})
+        for step, value in one.intermediate_values.items():
+            stored, kind = reports.intermediate_value_to_stored_repr(value)
+            row = {"intermediate_value": stored, "intermediate_value_type": kind}
+            found[reports].append({"trial_id": trial, "step": step, **row})
+        for key, value in one.user_attrs.items():
+            row = {"key": key, "value_json": json.dumps(value)}
+            found[attributes].append({"trial_id": trial, **row})
+    return found

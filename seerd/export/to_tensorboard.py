@@ -15,7 +15,7 @@ from typing import Any
 from seerd.errors import ExportError
 from seerd.export.tracked import Tracked, tracked, values_of
 from seerd.telling.configs import scalar
-from seerd.telling.explanation.told import ToldRun
+from seerd.telling.explanation.timeline import RunHistory
 
 NAME = "events.out.tfevents.seerd"
 """One file for each trial, whoever writes it; TensorBoard looks for `tfevents` in a name."""
@@ -32,7 +32,7 @@ class ToTensorBoard:
         self._folder = Path(where)
         self._last: dict[Path, int] = {}
 
-    def bring(self, run: ToldRun) -> None:
+    def bring(self, run: RunHistory) -> None:
         """Add the reports that are not there yet."""
         for trial in tracked(run):
             path = self._folder / run.state.facts.run / trial.name / NAME
@@ -44,7 +44,7 @@ class ToTensorBoard:
     def close(self) -> None:
         """Nothing is held back."""
 
-    def _bring(self, path: Path, trial: Tracked, run: ToldRun) -> None:
+    def _bring(self, path: Path, trial: Tracked, run: RunHistory) -> None:
         if path not in self._last:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._last[path] = _opened(path, trial)

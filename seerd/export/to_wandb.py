@@ -14,7 +14,7 @@ from typing import Any
 
 from seerd.export.tracked import Tracked, tracked, values_of
 from seerd.planner.parameter import plain
-from seerd.telling.explanation.told import ToldRun
+from seerd.telling.explanation.timeline import RunHistory
 
 SETTLED = "settled"
 
@@ -28,7 +28,7 @@ class ToWandb:
         self._open: dict[str, Any] = {}
         self._last: dict[str, int | str] | None = None
 
-    def bring(self, run: ToldRun) -> None:
+    def bring(self, run: RunHistory) -> None:
         """Add what is not there yet. Raises what W&B raises."""
         there = self._folder / f"seerd-{run.state.facts.run}.json"
         if self._last is None:
@@ -48,7 +48,7 @@ class ToWandb:
             made.finish()
         self._open.clear()
 
-    def _bring(self, trial: Tracked, run: ToldRun, last: int | str) -> int | str:
+    def _bring(self, trial: Tracked, run: RunHistory, last: int | str) -> int | str:
         """Add a trial's reports after the last; return what is the last then."""
         settled = trial.became != "live"
         if trial.reports <= int(last) and not settled:
@@ -63,7 +63,7 @@ class ToWandb:
         self._open.pop(trial.name).finish(exit_code=int(trial.became == "failed"))
         return SETTLED
 
-    def _made(self, trial: Tracked, run: ToldRun) -> Any:
+    def _made(self, trial: Tracked, run: RunHistory) -> Any:
         import wandb
 
         facts = run.state.facts

@@ -16,7 +16,7 @@ from seerd.core.metrics import best_value, names_of, value_of
 from seerd.core.state import State, Trial
 from seerd.planner.space import Config
 from seerd.telling.explanation.as_json import fates
-from seerd.telling.explanation.told import ToldRun
+from seerd.telling.explanation.timeline import RunHistory
 from seerd.telling.outcomes import outcomes
 
 Became = Literal["live", "complete", "pruned", "failed"]
@@ -47,7 +47,7 @@ class Tracked:
     reports: int  # how many it has made
 
 
-def tracked(run: ToldRun) -> list[Tracked]:
+def tracked(run: RunHistory) -> list[Tracked]:
     """Return the trials that were ever started, in the order in which they were made."""
     state = run.state
     told, attempts = fates(run.timeline, state), run.timeline.attempts.by_trial()
@@ -71,7 +71,7 @@ def tracked(run: ToldRun) -> list[Tracked]:
     return found
 
 
-def values_of(run: ToldRun, trial: str, after: int = -1) -> Iterator[Values]:
+def values_of(run: RunHistory, trial: str, after: int = -1) -> Iterator[Values]:
     """Yield the trial's reports from the one after report number `after` on."""
     state, names = run.state, names_of(run.state)
     found = state.trials[trial]

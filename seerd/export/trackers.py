@@ -12,13 +12,13 @@ from typing import Protocol
 from seerd.errors import ExportError, SeerdError
 from seerd.export.installed import check_installed
 from seerd.spec.targets import without_password
-from seerd.telling.explanation.told import ToldRun
+from seerd.telling.explanation.timeline import RunHistory
 
 
 class Tracker(Protocol):
     """What is told of runs elsewhere."""
 
-    def bring(self, run: ToldRun) -> None:
+    def bring(self, run: RunHistory) -> None:
         """Add what is not there yet. Raises what its library raises."""
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ def opened(kind: str, where: str) -> Tracker:
         raise _told(kind, error) from error
 
 
-def bring(tracker: Tracker, kind: str, run: ToldRun, *, last: bool = True) -> None:
+def bring(tracker: Tracker, kind: str, run: RunHistory, *, last: bool = True) -> None:
     """Add to a tracker what it has not yet, the last time or not. Raises `ExportError`."""
     try:
         tracker.bring(run)

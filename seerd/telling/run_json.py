@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from seerd.backends.base import Leftovers
 from seerd.core.incumbent import averaged, best_report, best_saved, chosen
-from seerd.core.ledger import Charge
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
 from seerd.core.metrics import (
@@ -161,25 +160,9 @@ def leftovers(left: Leftovers | None) -> Json:
 
 def unreadable(run: str, why: str) -> Json:
     """Make the row of a run whose journal cannot be read; what is not known is null."""
-    known = dict.fromkeys(
-        (
-            "best",
-            "best_report",
-            "no_model",
-            "elapsed_s",
-            "deadline_s",
-            "gpu_min",
-            "budget_gpu_min",
-            "usd",
-            "trials",
-            "instances",
-            "stages",
-            "metric",
-            "cost_usd",
-            "max_gpus",
-        )
-    )
-    return {"run": run, "status": "unreadable", **known, "why": why}
+    keys = "best best_report no_model elapsed_s deadline_s gpu_min budget_gpu_min usd trials "
+    keys += "instances stages metric cost_usd max_gpus"
+    return {"run": run, "status": "unreadable", **dict.fromkeys(keys.split()), "why": why}
 
 
 def best(state: State, job: str | None = None) -> Json | None:
@@ -204,10 +187,9 @@ def _model(state: State, best: Incumbent) -> Json:
 
 
 def _best_report(state: State) -> Json | None:
-    found = best_report(state, next(iter(state.jobs)))
-    if found is None:
+    if (best := best_report(state, next(iter(state.jobs)))) is None:
         return None
-    trial, report = found
+    trial, report = best
     return {
         "trial": trial.id,
         "config": dict(trial.config),
@@ -302,19 +284,15 @@ def ledger(state: State, now_s: float) -> Json:
         "release_s": wait_s,
         "grace_s": grace_s(state),
         "charges": [
-            _charge(charge, now_s, book.usd(charge.gpu_s(now_s))) for charge in book.charges()
+            {
+                "what": charge.what,
+                "instance": charge.instance,
+                "gpus": charge.gpus,
+                "since_s": round(charge.since_s, 3),
+                "until_s": None if charge.until_s is None else round(charge.until_s, 3),
+                **_billed(state, charge.gpu_s(now_s)),
+            }
+            for charge in book.charges()
         ],
         **shared(state, now_s),
-    }
-
-
-def _charge(charge: Charge, now_s: float, usd: float) -> Json:
-    return {
-        "what": charge.what,
-        "instance": charge.instance,
-        "gpus": charge.gpus,
-        "since_s": round(charge.since_s, 3),
-        "until_s": None if charge.until_s is None else round(charge.until_s, 3),
-        "gpu_min": round(charge.gpu_s(now_s) / 60, 4),
-        "usd": round(usd, 4),
     }

@@ -41,8 +41,8 @@ from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.telling.live.board import board_of
 from seerd.telling.live.frame import frame
-from seerd.telling.live.heard import Heard
 from seerd.telling.live.look import LiveLook
+from seerd.telling.live.recent import Recent
 from seerd.telling.plain import line_of
 from seerd.telling.run_json import details, ledger
 from seerd.telling.summary import summary
@@ -152,7 +152,7 @@ def told_of(world: World) -> None:
         assert decode_decisions(encode_decisions(decided)) == decided
         line = line_of(again, state)
         assert line is None or all(part.isprintable() for part in line.split("\n"))
-    shown = frame(board_of(state, state.now, Heard()), LiveLook(), (100, 40))
+    shown = frame(board_of(state, state.now, Recent()), LiveLook(), (100, 40))
     console.print(Group(*shown.lines))
     console.print(summary(state))
     details(state, "done")

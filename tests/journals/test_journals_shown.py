@@ -14,8 +14,8 @@ from seerd.core.step import follow
 from seerd.shell.journal import Entry
 from seerd.telling.live.board import board_of
 from seerd.telling.live.frame import frame
-from seerd.telling.live.heard import Heard
 from seerd.telling.live.look import LiveLook
+from seerd.telling.live.recent import Recent
 from seerd.telling.plain import line_of
 from seerd.telling.summary import summary
 from tests.journals.reading import rows_of
@@ -28,13 +28,13 @@ SIZES = ((80, 24), (140, 50))
 def test_every_moment_can_be_shown(path: Path) -> None:
     rows = rows_of(path)
     state = new_state(rows[0][0].facts)  # type: ignore[union-attr]
-    console, sizes, heard = Console(width=140, file=io.StringIO()), cycle(SIZES), Heard()
+    console, sizes, recent = Console(width=140, file=io.StringIO()), cycle(SIZES), Recent()
     for seq, (event, decided) in enumerate(rows, 1):
         follow(state, event, decided)
         console.print(line_of(event, state, decided))
-        heard.hear([Entry(seq, event, list(decided))], state)
+        recent.read([Entry(seq, event, list(decided))], state)
         console.print(
-            Group(*frame(board_of(state, state.now, heard), LiveLook(), next(sizes)).lines)
+            Group(*frame(board_of(state, state.now, recent), LiveLook(), next(sizes)).lines)
         )
     end = Console(width=140, file=io.StringIO())
     end.print(summary(state))

@@ -123,7 +123,6 @@ def explanations_of(step: Step) -> Explanations:
     yield from _happened(step)
     for one in step.decided:
         yield from _decided(one, step)
-        yield from _asked_for(one, step)
     yield from _instances(step)
 
 
@@ -140,7 +139,6 @@ def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: Stat
     for decision in decided:
         if not isinstance(decision, OF_ATTEMPTS):
             yield from _decided(decision, step)
-            yield from _asked_for(decision, step)
 
 
 def wanted(state: State) -> tuple[Sized, ...]:
@@ -307,49 +305,41 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
             yield _chosen(one, step)
         case commands.Finish():
             yield _over(one, step)
+        case _:
+            yield from _limits_and_jobs(one, step)
 
 
-def _asked_for(one: AnyDecision, step: Step) -> Explanations:
-    """Tell of what follows from what the person has asked for, now or for one of the jobs."""
+def _limits_and_jobs(one: AnyDecision, step: Step) -> Explanations:
     match one:
         case verdicts.JobOver():
             yield step.tell("job-over", one, "job why detail")
-        case verdicts.Granted() if isinstance(step.event, events.ExtendAsked):
-            yield _extended(step.event, step)
-        case verdicts.Granted() if isinstance(step.event, events.AddAsked):
-            about = {"config": plain(step.event.config), "text": config_text(step.event.config)}
-            yield step.tell("added", **about)
         case verdicts.Granted():
-            yield from _of_jobs(step)
+            yield from _granted(step)
         case verdicts.Denied():
             yield step.tell("denied", one, "why")
         case verdicts.Retired():
             yield step.tell("retired", one, "instance by_s")
 
 
-def _of_jobs(step: Step) -> Explanations:
-    """Tell of what was granted about the jobs that share the run."""
+def _granted(step: Step) -> Explanations:
+    """Yield what was asked for and is granted."""
     match event := step.event:
+        case events.ExtendAsked():
+            limits, replanned = event.problem.limits, event.outline is not None
+            budget = {"budget_gpu_min": minutes(limits.budget_gpu_s)}
+            keys = "deadline_s cost_usd"
+            yield step.tell("extended", limits, keys, **budget, replanned=replanned)
+        case events.AddAsked():
+            about = {"config": plain(event.config), "text": config_text(event.config)}
+            yield step.tell("added", **about)
         case events.JobAdded():
             about = {"job": event.job.id, "policy": event.job.problem.params.name}
-            yield step.tell(
-                "job-added", event.job, "weight metric", owner=event.facts.owner, **about
-            )
+            owner = {"owner": event.facts.owner}
+            yield step.tell("job-added", event.job, "weight metric", **owner, **about)
         case events.JobStopAsked():
             yield step.tell("job-over", event, "job", why="person", detail="")
         case events.JobWeighed():
             yield step.tell("job-weighed", event, "job weight")
-
-
-def _extended(event: events.ExtendAsked, step: Step) -> Explanation:
-    limits = event.problem.limits
-    return step.tell(
-        "extended",
-        limits,
-        "deadline_s cost_usd",
-        budget_gpu_min=minutes(limits.budget_gpu_s),
-        replanned=event.outline is not None,
-    )
 
 
 def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explanation:

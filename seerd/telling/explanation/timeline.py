@@ -13,7 +13,11 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent, PolicyAnswered
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
-from seerd.core.step import commands_of, follow
+from seerd.core.step import commands_of
+from seerd.core.step import follow as follow_one
+from seerd.runs.reading import begin, follow
+from seerd.shell.home import RunFolder
+from seerd.shell.journal import Journal
 from seerd.telling.explanation.attempts import Attempts
 from seerd.telling.explanation.explanations import Explanation, Sized
 from seerd.telling.explanation.reasons import KnownBefore, Step, explanations_of, says, wanted
@@ -45,7 +49,7 @@ class Timeline:
 
     # leads the state from one event to the next; a caller may pass a function that also decides
     # again, but only what was recorded is shown
-    go: Follow = follow
+    go: Follow = follow_one
     chapters: list[Chapter] = field(default_factory=list)  # in order
     # what earlier entries have shown, needed to explain what follows
     known: KnownBefore = field(default_factory=KnownBefore)
@@ -121,3 +125,30 @@ class Timeline:
         self._count()
         if chapter.times == 1:
             chapter.planned_end_s = state.outline.stages[chapter.stage].end_s
+
+
+@dataclass(slots=True)
+class RunHistory:
+    """A run as far as it was read."""
+
+    timeline: Timeline  # what has happened
+    state: State  # how it stands
+    # when it began, wall clock, seconds since 1970, moved forward by the time for which it was
+    # interrupted
+    began: float
+
+    def read_on(self, folder: RunFolder) -> None:
+        """Read what was written since. Raises `JournalError`."""
+        with Journal.open(folder.journal, read_only=True) as journal:
+            self.began = journal.origin
+            entries = journal.entries(self.state.clock.seq)
+            follow(self.state, entries, self.timeline.read)
+
+
+def read_history(folder: RunFolder) -> RunHistory:
+    """Read a run to the end of its journal. Raises `JournalError`."""
+    with Journal.open(folder.journal, read_only=True) as journal:
+        state, entries = begin(journal)
+        timeline = Timeline()
+        follow(state, entries, timeline.read)
+        return RunHistory(timeline, state, journal.origin)

@@ -18,12 +18,12 @@ from seerd.planner.model import Mode, Report, Stage
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import config_text
+from seerd.telling.explanation.sentences import STOPS
 from seerd.telling.jobs import ShownJob, jobs_of, one_metric, ranked_by_job
-from seerd.telling.live.heard import Heard
-from seerd.telling.live.why import end_of, why_of, word_of
-from seerd.telling.outcomes import TrialOutcome, outcomes
+from seerd.telling.live.recent import Recent
+from seerd.telling.outcomes import AT_REPORT, WHYS, TrialOutcome, outcomes, standing_text, why_text
 from seerd.telling.words import ending, gpus_text
-from seerd.units import format_duration
+from seerd.units import count, format_duration
 
 OWN = "own metric"
 """What the metric is called by which trials are compared, where jobs have several."""
@@ -139,7 +139,7 @@ class Board:
         return next((row for row in self.rows if row.id == trial), None)
 
 
-def board_of(state: State, now_s: float, heard: Heard) -> Board:
+def board_of(state: State, now_s: float, recent: Recent) -> Board:
     """Take a snapshot of a run; a moment after its end is its end."""
     now_s = min(now_s, state.now) if state.finished else now_s
     names, modes = _names(state), {goal.mode for goal in state.facts.goals.values()}
@@ -165,9 +165,9 @@ def board_of(state: State, now_s: float, heard: Heard) -> Board:
         ),
         machines=tuple(_machine(one) for one in fleet if one.phase in (*PRESENT, *LIVE)),
         coming=sum(one.phase is InstancePhase.REQUESTED for one in fleet),
-        rate=heard.rate(now_s) if state.phase is RunPhase.RUNNING else 0.0,
-        told=tuple(heard.told),
-        weighty=heard.weighty(state),
+        rate=recent.rate(now_s) if state.phase is RunPhase.RUNNING else 0.0,
+        told=tuple(recent.told),
+        weighty=recent.weighty(state),
         jobs=tuple(_job(state, job) for job in jobs_of(state, now_s)),
     )
 
@@ -281,3 +281,77 @@ def _saved(state: State, best: Incumbent) -> BestSaved:
     config = config_text(state.trials[best.trial].config)
     name = metric_name(state, best)
     return BestSaved(best.trial, name, best.metric, best.checkpoint.reports, config)
+
+
+WORDS = {
+    TrialPhase.WAITING: "waiting",
+    TrialPhase.STARTING: "starting",
+    TrialPhase.RUNNING: "running",
+    TrialPhase.STOPPING: "saving",
+    TrialPhase.FINISHED: "finished",
+    TrialPhase.ELIMINATED: "out",
+    TrialPhase.FAILED: "failed",
+}
+
+
+def word_of(trial: Trial) -> str:
+    """Return in one word what a trial does."""
+    if trial.phase is TrialPhase.RUNNING and not trial.training:
+        return "loading"
+    return WORDS[trial.phase]
+
+
+def end_of(trial: Trial, outcome: TrialOutcome) -> str:
+    """Write in a few words why a trial of a finished run ended as it did."""
+    return trial.why.partition("\n")[0] if outcome.word == "failed" else why_text(trial, outcome)
+
+
+def why_of(state: State, trial: Trial) -> str:
+    """Write in a few words why a trial is where it is, or until when it goes on."""
+    judged = trial.judged
+    match trial.phase:
+        case TrialPhase.FAILED:
+            return trial.why.partition("\n")[0]
+        case TrialPhase.ELIMINATED:
+            return _stood(trial) or trial.why
+        case TrialPhase.FINISHED:
+            return WHYS["script"]
+        case TrialPhase.STOPPING:
+            cause = STOPS.get(trial.stopped or "", "")
+            return f"{cause}: {_stood(trial)}" if trial.out and judged else cause
+        case TrialPhase.STARTING:
+            return "promoted" if _promoted(trial) else ""
+        case TrialPhase.RUNNING:
+            return _until(trial)
+        case TrialPhase.WAITING:
+            return _waiting_why(state, trial)
+
+
+def _waiting_why(state: State, trial: Trial) -> str:
+    judged = trial.judged
+    if state.phase is not RunPhase.RUNNING:
+        return WHYS["end"] if trial.stopped in ("closing", "hard") else _stood(trial)
+    if trial.gpus:
+        again = "restarts on " if trial.fault is not None else "for "
+        return f"{again}{count(trial.gpus, 'GPU')}"
+    if trial.reached is not None and (judged is None or judged.reports < trial.reached):
+        return "to be compared"
+    if judged is not None and judged.final:
+        return WHYS["complete"]
+    return _stood(trial) or ("not begun" if not trial.attempt else "not in the plan now")
+
+
+def _until(trial: Trial) -> str:
+    promoted = "promoted, " if _promoted(trial) else ""
+    if trial.until is not None:
+        return f"{promoted}to report {trial.until}"
+    return f"{promoted}{_stood(trial).partition(AT_REPORT)[0]}" if promoted else ""
+
+
+def _promoted(trial: Trial) -> bool:
+    judged = trial.judged
+    return judged is not None and trial.gpus > 0 and trial.reports >= judged.reports > 0
+
+
+def _stood(trial: Trial) -> str:
+    return "" if trial.judged is None else standing_text(trial.judged)

@@ -111,9 +111,9 @@ def log_tail(folder: RunFolder, trial: str) -> tuple[str, ...]:
 def main(path: str, trial: str) -> None:
     """Print what is told of a trial, as JSON."""
     from seerd.telling.explanation.as_json import trial_json
-    from seerd.telling.explanation.told import told
+    from seerd.telling.explanation.timeline import read_history
 
-    run = told(RunFolder(Path(path)))
+    run = read_history(RunFolder(Path(path)))
     print(json.dumps(trial_json(run.state.trials[trial], run.timeline, run.state)))
 
 

@@ -16,9 +16,9 @@ from seerd.core.state import State
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry
 from seerd.telling.live.board import board_of
-from seerd.telling.live.heard import Heard
 from seerd.telling.live.life import Lives
 from seerd.telling.live.look import LiveLook
+from seerd.telling.live.recent import Recent
 from seerd.telling.live.terminal import WAIT_S
 from seerd.telling.live.viewer import Viewer
 
@@ -39,17 +39,17 @@ class RunView:
 
     def __init__(self, viewer: Viewer) -> None:
         self._viewer = viewer
-        self._heard = Heard()
+        self._recent = Recent()
         self._listening = False
 
     def watch(self, state: State, now_s: float, entries: list[Entry]) -> None:
         """Take what was just committed, and draw when it is time."""
-        self._heard.hear(entries, state)
+        self._recent.read(entries, state)
         self._listen()
         self._keys()
         paused = self._viewer.look.paused and self._viewer.board is not None
         if self._viewer.due and not paused:
-            self._viewer.show(lambda: board_of(state, now_s, self._heard))
+            self._viewer.show(lambda: board_of(state, now_s, self._recent))
 
     def _keys(self) -> None:
         if "stop" in self._viewer.acts():

@@ -6,17 +6,25 @@ The one rule: what is shown is the run as it stood at one moment; the present is
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from seerd.clock import RunClock
+from seerd.core.state import State
+from seerd.planner.trial_ids import same_trial
+from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
-from seerd.shell.journal import Journal
+from seerd.shell.journal import Entry, Journal
+from seerd.telling.explanation.as_json import trial_json
+from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.live.board import Board, board_of
 from seerd.telling.live.life import log_tail
 from seerd.telling.live.look import Act, LiveLook
-from seerd.telling.live.player import Player
+from seerd.telling.live.recent import Recent
 from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.live.viewer import Viewer
+from seerd.telling.plan_json import Json
 
 POLL_S = 0.5
 STEPS = 60
@@ -84,7 +92,7 @@ class JournalView:
     def _board(self, at_s: float | None) -> Board:
         state = self._player.state
         now_s = self._end_s() if at_s is None else at_s
-        board = board_of(state, now_s if self.arrived else state.now, self._player.heard)
+        board = board_of(state, now_s if self.arrived else state.now, self._player.recent)
         if at_s is None and self.arrived and not self._alive and not state.finished:
             gone = f"no process runs it: seerd resume {state.facts.run}"
             return replace(board, doing=gone, running=False)
@@ -112,3 +120,50 @@ def moved(at_s: float | None, act: Act, end_s: float) -> float | None:
         after = (math.floor(at_s / step + 1e-6) + 1) * step
         return None if after >= end_s else float(after)
     return None if act == "live" else at_s
+
+
+PIECE_S = 0.05
+"""For how long it reads at a time."""
+
+
+class Player:
+    """A run as it stood at some moment."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.state: State  # the run
+        self.recent: Recent  # what the live view keeps of it
+        self.timeline: Timeline  # what has happened
+        self._entries: Iterator[Entry] | None = None
+        self._begin()
+
+    def advance(self, at_s: float | None, for_s: float = PIECE_S) -> bool:
+        """Read towards a moment, in seconds since the run began; None: to the end of the journal.
+
+        Return whether it is there. Raises `JournalError`.
+        """
+        if at_s is not None and at_s < self.state.now:
+            self._begin()
+        until = time.monotonic() + for_s
+        entries = self._entries or self._journal.entries(self.state.clock.seq)
+        self._entries = None
+        for entry in entries:
+            if at_s is not None and entry.event.at > at_s:
+                return True
+            follow(self.state, [entry], self.timeline.read)
+            self.recent.read([entry], self.state)
+            if time.monotonic() > until:
+                self._entries = entries
+                return False
+        return True
+
+    def life(self, trial: str) -> Json | None:
+        """Return what `seerd replay --trial --json` says at this moment; None: there is no such
+        trial yet.
+        """
+        found = next((one for one in self.state.trials.values() if same_trial(one.id, trial)), None)
+        return None if found is None else trial_json(found, self.timeline, self.state)
+
+    def _begin(self) -> None:
+        self.state, self._entries = begin(self._journal)
+        self.recent, self.timeline = Recent(), Timeline()

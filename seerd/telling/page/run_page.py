@@ -16,12 +16,10 @@ from typing import Any
 
 from seerd.core.incumbent import best_saved
 from seerd.core.state import State
-from seerd.planner.parameter import Parameter
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of
 from seerd.telling.configs import config_text, value_text
 from seerd.telling.diagnosis import diagnose
-from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.sentences import metric_of, sentence
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.harmless import harmless, printable
@@ -31,8 +29,8 @@ from seerd.telling.page import run_charts, space_charts, tables
 from seerd.telling.page.advice import advice, costly
 from seerd.telling.page.drawing import svg
 from seerd.telling.page.frame import Frame, Spec, beyond
-from seerd.telling.page.importance import Importance, importances
 from seerd.telling.page.importance import caption as importance_caption
+from seerd.telling.page.importance import importances
 from seerd.telling.page.tables import BilledPart, Ranked
 from seerd.telling.run_json import best
 from seerd.units import count, format_duration
@@ -80,7 +78,9 @@ class JobReport:
         self._others = self._reported()
         varied = tables.varied(told.state, job)
         self._found = importances(self._order, varied)
-        self._parameters = self._by_importance(varied, self._found)[:MOST_PARAMETERS]
+        places = {each.name: place for place, each in enumerate(self._found)}
+        varied.sort(key=lambda parameter: places.get(parameter.name, len(places)))
+        self._parameters = varied[:MOST_PARAMETERS]
         self._frames = [
             Frame(told.timeline, told.state, self._order, width) for width in (WIDE, NARROW)
         ]
@@ -145,16 +145,8 @@ class JobReport:
     def table(self) -> str:
         """Draw all trials, in a table that can be sorted."""
         names = [one.name for one in self._parameters]
-        heads = [
-            "place",
-            "trial",
-            self._goal.metric,
-            "best saved",
-            "reports",
-            "attempts",
-            "state",
-            *names,
-        ]
+        counts = ("best saved", "reports", "attempts", "state")
+        heads = ["place", "trial", self._goal.metric, *counts, *names]
         head = "".join(f"<th><button>{escape(printable(name))}</button></th>" for name in heads)
         became = outcomes(self._state)
         rows = "".join(
@@ -256,13 +248,6 @@ class JobReport:
     def _title(self, title: str) -> str:
         return f"<h2>{title}{f' of {escape(self.job)}' if self.job else ''}</h2>"
 
-    @staticmethod
-    def _by_importance(
-        parameters: Sequence[Parameter], found: Sequence[Importance]
-    ) -> list[Parameter]:
-        places = {one.name: place for place, one in enumerate(found)}
-        return sorted(parameters, key=lambda one: places.get(one.name, len(places)))
-
 
 class RunReport:
     """The report of one run."""
@@ -296,7 +281,8 @@ class RunReport:
             *(part.table() for part in self._parts),
             self._decisions(),
             _list("Notes", notes_of(self._state)),
-            self._origin(),
+            f"<h2>Where it comes from</h2><pre>{escape(harmless(self._told.command))}</pre>",
+            f"<pre>{escape(harmless(self._told.spec))}</pre>",
         ]
         return page(self._state.facts.name, body)
 
@@ -333,10 +319,11 @@ class RunReport:
     def _facts(self) -> str:
         state, limits = self._state, self._state.facts.problem.limits
         spent, budget = state.ledger.spent_gpu_s(state.now), limits.budget_gpu_s
+        reported = sum(bool(trial.history) for trial in state.trials.values())
         facts = {
             "time": f"{format_duration(round(state.now))} of {format_duration(limits.deadline_s)}",
             "GPU time": f"{spent / 60:.1f} of {budget / 60:.1f} GPU-min",
-            "trials": f"{len(state.trials)}, {self._with_reports()} with reports",
+            "trials": f"{len(state.trials)}, {reported} with reports",
             "most GPUs at once": str(self._most_gpus()),
             "policy": state.facts.problem.params.name,
         }
@@ -349,9 +336,6 @@ class RunReport:
             for name, value in facts.items()
         )
         return f'<dl class="facts">{rows}</dl>'
-
-    def _with_reports(self) -> int:
-        return sum(bool(trial.history) for trial in self._state.trials.values())
 
     def _most_gpus(self) -> int:
         changes = []
@@ -366,33 +350,25 @@ class RunReport:
 
     def _decisions(self) -> str:
         parts, room = ["<h2>Why it went this way</h2>"], MOST_SENTENCES
+        facts = self._state.facts
         for chapter in self._told.timeline.chapters:
             name = "The end" if chapter.end else f"Stage {(chapter.stage or 0) + 1}"
             told = chapter.explanations[: max(0, room)]
             room -= len(told)
             lines = "".join(
                 f"<tr><td>{format_duration(round(one.at_s, 1))}</td>"
-                f'<td class="text">{self._sentence(one)}</td>'
+                f'<td class="text">{escape(harmless(sentence(one, metric_of(one, facts))))}</td>'
                 "</tr>"
                 for one in told
             )
             left = len(chapter.explanations) - len(told)
-            more = f'<p class="soft">{left} more: seerd replay {escape(self._state.facts.run)}</p>'
+            more = f'<p class="soft">{left} more: seerd replay {escape(facts.run)}</p>'
             parts.append(
                 f"<details><summary>{name}, from {format_duration(round(chapter.start_s))}: "
                 f"{len(chapter.explanations)} entries</summary>"
                 f'<div class="scroll"><table>{lines}</table></div>{more if left else ""}</details>'
             )
         return "".join(parts)
-
-    def _sentence(self, one: Explanation) -> str:
-        return escape(harmless(sentence(one, metric_of(one, self._state.facts))))
-
-    def _origin(self) -> str:
-        return (
-            f"<h2>Where it comes from</h2><pre>{escape(harmless(self._told.command))}</pre>"
-            f"<pre>{escape(harmless(self._told.spec))}</pre>"
-        )
 
 
 def jobs_table(state: State) -> str:

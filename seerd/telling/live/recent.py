@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import groupby
 
 from seerd.core.events import TrialReported
 from seerd.core.incumbent import sign_of
 from seerd.core.metrics import violated_by
-from seerd.core.state import State
+from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.shell.journal import Entry
 from seerd.telling.harmless import printable
-from seerd.telling.live.weights import weighty
+from seerd.telling.jobs import ranked_by_job
 from seerd.telling.plain import line_of
 
 MOST_LINES = 60
@@ -30,8 +31,8 @@ that change places all the time cannot be read.
 """
 
 
-class Heard:
-    """What was heard so far."""
+class Recent:
+    """The latest events, and how often reports came."""
 
     def __init__(self) -> None:
         # the latest events in words, oldest first; of reports only those that are the best so far
@@ -40,7 +41,7 @@ class Heard:
         self._counted: deque[tuple[int, int]] = deque()
         self._weighty: tuple[int, tuple[str, ...]] = (0, ())
 
-    def hear(self, entries: Sequence[Entry], state: State) -> None:
+    def read(self, entries: Sequence[Entry], state: State) -> None:
         """Take what was just committed; `state` is that after it."""
         for entry in entries:
             event = entry.event
@@ -111,3 +112,65 @@ def _best(event: TrialReported, state: State) -> str:
     told = f"report {event.reports}: {printable(name)} {event.metric:.6g}"
     whose = f" of {job}" if job else ""
     return f"{event.at:7.1f}s  {printable(event.trial)} {told}, the best so far{whose}"
+
+
+FEWEST = 8
+"""With fewer trials that have reported nothing can be said of what matters."""
+GROUPS = 4
+"""Into so many groups of equal size the values of a number are divided."""
+CHANCE = 5.0
+"""A share of less than this over the number of trials is chance in 19 of 20 cases."""
+STEP = 0.2
+"""Differences smaller than this are not worth another order."""
+
+
+def weighty(state: State) -> tuple[str, ...]:
+    """Return the names of all hyperparameters: those first that explain most of how trials stand,
+    then others that vary, then those that do not; else in the order of the space.
+    """
+    spaces = [job.problem.space for job in state.facts.problem.jobs]
+    known = (one.name for space in (state.facts.problem.space, *spaces) for one in space.parameters)
+    names = dict.fromkeys((*known, *(n for t in state.trials.values() for n in t.config)))
+    by_job = [_weights(its, names) for its in ranked_by_job(state)]
+    weights = {name: min(its[name] for its in by_job) for name in names}
+    return tuple(sorted(names, key=weights.__getitem__))
+
+
+def _weights(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[bool, int]]:
+    """Weigh each hyperparameter for trials of one job, best first: less is more."""
+    ordered = [trial for trial in trials if trial.metric is not None]
+    weights = {}
+    for name in names:
+        varies = len({trial.config.get(name) for trial in trials}) > 1
+        values = [trial.config.get(name) for trial in ordered]
+        explained = share(values) if len(ordered) >= FEWEST else 0.0
+        explained *= explained * len(ordered) > CHANCE
+        weights[name] = (not varies, -int(explained / STEP))
+    return weights
+
+
+def share(values: Sequence[Hashable]) -> float:
+    """Return the share (0 to 1) of the variance of places that is between groups of like values,
+    less what chance gives. `values`: best place first.
+    """
+    places = range(len(values))
+    groups = _groups(values)
+    if len(groups) < 2 or len(values) <= len(groups):
+        return 0.0
+    mean = (len(values) - 1) / 2
+    total = sum((place - mean) ** 2 for place in places)
+    within = sum((place - sum(group) / len(group)) ** 2 for group in groups for place in group)
+    return max(0.0, 1 - within / total * (len(values) - 1) / (len(values) - len(groups)))
+
+
+def _groups(values: Sequence[Hashable]) -> list[list[int]]:
+    """Divide the places by value: numbers of many values into a few groups of equal size."""
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) == len(values) and len(set(numbers)) > GROUPS:
+        by_value = sorted(range(len(values)), key=numbers.__getitem__)
+        size = len(values) / GROUPS
+        return [
+            by_value[round(size * group) : round(size * (group + 1))] for group in range(GROUPS)
+        ]
+    named = sorted(range(len(values)), key=lambda place: repr(values[place]))
+    return [list(group) for _, group in groupby(named, key=lambda place: repr(values[place]))]
