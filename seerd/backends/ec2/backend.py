@@ -200,7 +200,7 @@ def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
     for name in keys.types:
         if name not in known:
             raise UsageError(
-                f"keys.instance_type = {name!r} is not known here; known are "
+                f"cluster.instance_type = {name!r} is not known here; known are "
                 f"{', '.join(sorted(known))}. `seerd doctor` and `seerd run` ask AWS about others"
             )
     gpus = one_size({name: known[name] for name in keys.types})
@@ -223,7 +223,8 @@ def one_size(gpus: Mapping[str, int]) -> int:
     if len(set(gpus.values())) > 1:
         sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
         raise UsageError(
-            f"the types in keys.instance_type must have the same number of GPUs, and have: {sizes}"
+            "the types in cluster.instance_type must have the same number of GPUs, and have: "
+            f"{sizes}"
         )
     return next(iter(gpus.values()))
 
