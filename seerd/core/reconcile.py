@@ -9,20 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from seerd.core.commands import (
-    AnyCommand,
-    Finish,
-    Launch,
-    Publish,
-    PublishCause,
-    SetTimer,
-    StartCause,
-    StartTrial,
-    StopCause,
-    StopTrial,
-    Terminate,
-    TerminateCause,
-)
+from seerd.core import commands
+from seerd.core.commands import AnyCommand, PublishCause, StartCause, StopCause, TerminateCause
 from seerd.core.hangs import hangs
 from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.jobs import to_publish
@@ -71,7 +59,7 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
         yield from _release_and_publish(state)
 
 
-def set_timer(state: State) -> Iterator[SetTimer]:
+def set_timer(state: State) -> Iterator[commands.SetTimer]:
     """Yield a new timer if something is due before the present one fires, or if none is set. Only
     one timer is set at a time.
     """
@@ -80,13 +68,13 @@ def set_timer(state: State) -> Iterator[SetTimer]:
         state.clock.timer is not None and state.clock.timer.due <= due + state.rules.timer_slack_s
     )
     if due < math.inf and not set_already:
-        yield SetTimer(id=state.next_id, due=max(due, state.now))
+        yield commands.SetTimer(id=state.next_id, due=max(due, state.now))
 
 
 # ------------------------------------------------------------ stopping
 
 
-def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
+def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTrial]:
     """Stop an attempt that should not be where it is. Attempts of eliminated trials, and those that
     are broken or hang, are killed. Others may save first. A stop that is under way is repeated only
     if it must become a kill.
@@ -99,7 +87,7 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
     kill = trial.out or state.end.hard or hung or (trial.broken and not trial.saved)
     if trial.phase is TrialPhase.STOPPING:
         before = state.under_way.get(trial.stop_command or "")
-        if not kill or not isinstance(before, StopTrial) or not before.checkpoint:
+        if not kill or not isinstance(before, commands.StopTrial) or not before.checkpoint:
             return
     why = _stop_cause(state, trial, hung=hung)
     ends_s = min(state.end.slowest_s, _between_reports_s(trial)) + state.rules.kill_s
@@ -107,7 +95,7 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[StopTrial]:
         state.touch(trial.id)  # for another cause, or when the limits are extended
         return
     first, *others = [slots.node for slots in trial.left]
-    yield StopTrial(
+    yield commands.StopTrial(
         id=state.next_id,
         trial=trial.id,
         attempt=trial.attempt,
@@ -185,7 +173,7 @@ def _grace_s(state: State, trial: Trial) -> float:
 # ------------------------------------------------------------ starting
 
 
-def _start_if_possible(state: State, trial: Trial) -> Iterator[StartTrial]:
+def _start_if_possible(state: State, trial: Trial) -> Iterator[commands.StartTrial]:
     """Start a waiting trial if all its GPUs are free and affordable, and if enough time is left."""
     if not _could_start(state, trial) or not _worthwhile(state, trial):
         return
@@ -193,7 +181,7 @@ def _start_if_possible(state: State, trial: Trial) -> Iterator[StartTrial]:
         state.aims.blocked[trial.id] = None
         return
     first, *others = trial.target or ()
-    yield StartTrial(
+    yield commands.StartTrial(
         id=state.next_id,
         trial=trial.id,
         attempt=max(trial.attempt, math.ceil(state.clock.gap_s)) + 1,
@@ -271,12 +259,12 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
                 yield _termination(state, fleet.instances[name], "idle")
 
 
-def _launch(state: State) -> Iterator[Launch]:
+def _launch(state: State) -> Iterator[commands.Launch]:
     """Ask for every instance that is wanted and that the budget allows."""
     asked, orphan_timeout_s = asked_together(state)
     for _ in range(asked):
         gpus = state.facts.cluster.gpus_per_instance
-        yield Launch(
+        yield commands.Launch(
             id=state.next_id, gpus=gpus, orphan_timeout_s=orphan_timeout_s, why=state.agenda.because
         )
 
@@ -285,8 +273,8 @@ def _unused(instance: Instance) -> bool:
     return instance.phase is InstancePhase.READY and not instance.busy and not instance.claims
 
 
-def _termination(state: State, instance: Instance, why: TerminateCause) -> Terminate:
-    return Terminate(id=state.next_id, instance=instance.id, why=why)
+def _termination(state: State, instance: Instance, why: TerminateCause) -> commands.Terminate:
+    return commands.Terminate(id=state.next_id, instance=instance.id, why=why)
 
 
 def _hold_back(state: State, waits: HeldBack | None) -> Iterator[HeldBack]:
@@ -315,10 +303,10 @@ def _release_and_publish(state: State) -> Iterator[AnyCommand]:
         yield from _release_all(state)
     yield from _publish_next(state, state.jobs)
     if state.result.publishing is None and not state.fleet.present:
-        yield Finish(id=state.next_id, status=state.end.status or "failed")
+        yield commands.Finish(id=state.next_id, status=state.end.status or "failed")
 
 
-def _publish_next(state: State, jobs: Iterable[str]) -> Iterator[Publish]:
+def _publish_next(state: State, jobs: Iterable[str]) -> Iterator[commands.Publish]:
     """Publish the best model of the first of these jobs whose is not in its place, if none is being
     published.
     """
@@ -331,7 +319,7 @@ def _publish_next(state: State, jobs: Iterable[str]) -> Iterator[Publish]:
             return
 
 
-def _release_all(state: State) -> Iterator[Terminate]:
+def _release_all(state: State) -> Iterator[commands.Terminate]:
     """Give back every instance, also those that are still being asked for or made ready."""
     for instance in list(state.fleet.instances.values()):
         if instance.phase in (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING):
@@ -344,9 +332,9 @@ def _should_be_published(state: State, job: str, best: Incumbent) -> bool:
     return published is None or sign * best.metric > sign * published.incumbent.metric
 
 
-def _publish(state: State, job: str, best: Incumbent) -> Publish:
+def _publish(state: State, job: str, best: Incumbent) -> commands.Publish:
     why: PublishCause = "best" if job not in state.result.of_jobs else "better"
-    return Publish(
+    return commands.Publish(
         id=state.next_id,
         trial=best.trial,
         config=dict(state.trials[best.trial].config),

@@ -10,41 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
+from seerd.core import events
 from seerd.core.aiming import derive
 from seerd.core.commands import AnyCommand, Command
 from seerd.core.decide import ask, decide, promises
 from seerd.core.enact import AnyDecision, enact
-from seerd.core.events import (
-    AnyEvent,
-    InstanceComputed,
-    InstanceLost,
-    InstanceTerminated,
-    OrderRefused,
-    PolicyAnswered,
-    RunResumed,
-    TrialCheckpointed,
-    TrialComplained,
-    TrialReported,
-    TrialTraining,
-    TrialWaited,
-)
+from seerd.core.events import AnyEvent
 from seerd.core.reconcile import reconcile, set_timer
 from seerd.core.record import record
 from seerd.core.settle import settle
 from seerd.core.state import Agenda, State
 
 QUIET = (
-    TrialReported,
-    TrialCheckpointed,
-    TrialComplained,
-    TrialTraining,
-    TrialWaited,
-    InstanceComputed,
+    events.TrialReported,
+    events.TrialCheckpointed,
+    events.TrialComplained,
+    events.TrialTraining,
+    events.TrialWaited,
+    events.InstanceComputed,
 )
 """Most events of a run are of these kinds. They leave nothing to decide, unless `record` says so
 (`agenda.stirred`).
 """
-ABOUT_ANY = (InstanceLost, InstanceTerminated, OrderRefused, RunResumed)
+ABOUT_ANY = (events.InstanceLost, events.InstanceTerminated, events.OrderRefused, events.RunResumed)
 """Events that do not name the trials whose attempts end with them."""
 
 
@@ -60,7 +48,7 @@ def step(state: State, event: AnyEvent) -> list[AnyDecision]:
 def take(state: State, event: AnyEvent) -> None:
     """Record an event in the state, without deciding anything."""
     state.clock.tick(event.at)
-    if isinstance(event, RunResumed):  # what was left to do is derived anew
+    if isinstance(event, events.RunResumed):  # what was left to do is derived anew
         state.agenda = Agenda()
     state.agenda.stirred = False
     state.agenda.because = "room"
@@ -123,6 +111,6 @@ def trials_of(event: AnyEvent, decided: Iterable[AnyDecision]) -> set[str] | Non
         return None
     named = (getattr(what, "trial", None) for what in (event, *decided))
     trials = {trial for trial in named if isinstance(trial, str)}
-    if isinstance(event, PolicyAnswered):
+    if isinstance(event, events.PolicyAnswered):
         trials.update(event.plan.eliminated)
     return trials

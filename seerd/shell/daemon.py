@@ -248,7 +248,7 @@ class Daemon:
         if abs(time.time() - wall() - self._set_by_s) > MOVED_S:
             self._set_by_s = time.time() - wall()
             self._journal.origin = self.clock.origin
-        self._dispatch.reply([e.event for e in entries if isinstance(e.event, AnyRequest)])
+        self._dispatch.requests.reply([e.event for e in entries if isinstance(e.event, AnyRequest)])
         self._dispatch.carry_out(carried_on)
         for entry in entries:
             self._dispatch.carry_out(entry.commands)
@@ -267,7 +267,7 @@ class Daemon:
         """Prepare the policy's question right after its event: it is about the run at that moment,
         whatever is handled before the question is sent.
         """
-        self._dispatch.heard(entry)
+        self._dispatch.note(entry)
         over = any(isinstance(one, JobOver) for one in entry.decided)
         if over or isinstance(entry.event, AnyRequest):
             self._dispatch.change_problem(self.state.facts.problem)

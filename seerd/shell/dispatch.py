@@ -10,46 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import singledispatchmethod
+from functools import partial, singledispatchmethod
 from pathlib import Path
 from typing import Any, TypeVar
 
-from seerd.agent.protocol import Job, Welcome
+from seerd.agent.protocol import Welcome
 from seerd.backends.base import Launched, Leftovers, Loss, Span
+from seerd.core import commands, events
 from seerd.core.codec import is_kept
-from seerd.core.commands import (
-    AnyCommand,
-    AskPolicy,
-    Command,
-    Finish,
-    Launch,
-    Publish,
-    SetTimer,
-    StartTrial,
-    StopTrial,
-    Terminate,
-)
-from seerd.core.events import (
-    AddAsked,
-    AnyEvent,
-    AnyRequest,
-    Checkpoint,
-    ExtendAsked,
-    InstanceReady,
-    InstanceTerminated,
-    JobAdded,
-    JobStopAsked,
-    JobWeighed,
-    LaunchRefused,
-    ModelPublished,
-    PolicyAnswered,
-    PolicyFailed,
-    PublishFailed,
-    Remarked,
-    TimerFired,
-)
+from seerd.core.commands import AnyCommand, Command
+from seerd.core.events import AnyEvent, Checkpoint
 from seerd.core.state import PlanInForce
 from seerd.core.step import trials_of
 from seerd.core.verdicts import Declined
@@ -57,19 +29,10 @@ from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.planner.model import Problem, View
 from seerd.planner.trial_ids import job_of
 from seerd.shell.agents import Readiness
-from seerd.shell.inbox import (
-    AddRequest,
-    ExtendRequest,
-    Inbox,
-    JobRequest,
-    Reply,
-    StopJobRequest,
-    StopRequest,
-    WeighRequest,
-)
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
 from seerd.shell.model_card import Model, manifest_of, write_card
+from seerd.shell.requests import Requests
 from seerd.shell.run_environment import Core, RunEnvironment
 from seerd.shell.sessions import Sessions
 from seerd.units import SLOW_S
@@ -79,7 +42,6 @@ KEEP_S = 20.0
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
 HOP_S = 5.0
-INBOX_S = 0.5
 REATTACH_S, OVERDUE_S = 10.0, 2.0
 """How long a resumed run waits for its agents to answer, seconds, and at least, though a limit has
 come by then. Agents that have answered need not wait longer than this for one that never will.
@@ -116,9 +78,7 @@ class Dispatch:
         self._question = ""
         self._changed: set[str] | None = set()
         self._problem: Problem | None = None
-        self._asked: set[str] = set()
-        self._readying = 0
-        self._one_job = asyncio.Lock()
+        self.requests = Requests(environment, core, self._sessions, tasks)
 
     async def open(self) -> None:
         """Start the policy's process, open the provider and the store, and begin the background
@@ -133,7 +93,7 @@ class Dispatch:
         if self._environment.uploads is not None:
             self._tasks.create_task(self._keep_telling(self._environment.uploads))
         if self._environment.inbox is not None:
-            self._tasks.create_task(self._keep_reading(self._environment.inbox))
+            self._tasks.create_task(self.requests.keep_reading(self._environment.inbox))
         if self._environment.collector is not None:
             looking = self._environment.collector.keep_looking(self._sessions.instances)
             self._tasks.create_task(looking)
@@ -150,14 +110,14 @@ class Dispatch:
         launches  ids of the launches that were under way
         off_in_s  how many seconds are left until everything must be given back
         """
-        with self._readies():
+        with self.requests.readying():
             return await self._reattached(instances, launches, off_in_s)
 
     async def _reattached(
         self, instances: Sequence[str], launches: Sequence[str], off_in_s: Callable[[], float]
     ) -> Reattached:
-        there, others = await self._environment.provider.adopt(instances, launches)
-        answers = {one: self._tasks.create_task(self._reattach(one)) for one in there}
+        present, others = await self._environment.provider.adopt(instances, launches)
+        answers = {name: self._tasks.create_task(self._reattach(name)) for name in present}
         if answers:
             patience_s = min(REATTACH_S, max(OVERDUE_S, off_in_s()))
             await asyncio.wait(answers.values(), timeout=patience_s)
@@ -190,14 +150,14 @@ class Dispatch:
         """Return what each instance's agent has answered to the last connection."""
         return self._sessions.welcomes()
 
-    def carry_out(self, commands: list[AnyCommand]) -> None:
+    def carry_out(self, batch: list[AnyCommand]) -> None:
         """Start carrying out all of these commands; returns at once."""
-        if any(isinstance(command, StartTrial | StopTrial) for command in commands):
+        if any(isinstance(command, commands.StartTrial | commands.StopTrial) for command in batch):
             self._sessions.renew()
-        for command in commands:
+        for command in batch:
             self._carry_out(command)
 
-    def heard(self, entry: Entry) -> None:
+    def note(self, entry: Entry) -> None:
         """Note what this entry changes, so that the next question tells the policy of it."""
         changed = trials_of(entry.event, entry.decided)
         if self._changed is None or changed is None:
@@ -212,22 +172,6 @@ class Dispatch:
         if problem is not self._problem:
             self._problem, self._question = problem, ""
             self._environment.policy.change(problem)
-
-    def reply(self, asked: Sequence[AnyRequest]) -> None:
-        """Tell the person what has become of these requests, which are in the journal. What is
-        rented and signed from now on lasts for the deadline that holds now.
-        """
-        for event in asked:
-            answered = self._core.answered(event.request)
-            if answered is None:
-                continue
-            if answered[0] is None and isinstance(event, ExtendAsked):
-                deadline_s = event.problem.limits.deadline_s
-                self._environment.prolong(self._clock.origin + deadline_s)
-            if answered[0] is not None and isinstance(event, JobAdded):
-                jobs = self._environment.jobs
-                jobs[:] = [job for job in jobs if job.id != event.job.id]
-            self._answer(event.request, Reply(answered[0]))
 
     def put_question(self, question: str, view: View, plan: PlanInForce) -> None:
         """Prepare the policy's next question; it is sent when its command is carried out."""
@@ -280,37 +224,37 @@ class Dispatch:
         raise TypeError(f"{type(command).__name__} is not carried out")
 
     @_carry_out.register
-    def _(self, command: SetTimer) -> None:
+    def _(self, command: commands.SetTimer) -> None:
         self._await(command)
 
     @_carry_out.register
-    def _(self, command: AskPolicy) -> None:
+    def _(self, command: commands.AskPolicy) -> None:
         """Ask, unless something later in the same batch has made it another question."""
         if command.id == self._question:
             self._spawn(command.id, self._ask_policy(command))
 
     @_carry_out.register
-    def _(self, command: Launch) -> None:
+    def _(self, command: commands.Launch) -> None:
         self._spawn(command.id, self._launch(command))
 
     @_carry_out.register
-    def _(self, command: Terminate) -> None:
+    def _(self, command: commands.Terminate) -> None:
         self._spawn(command.id, self._terminate(command))
 
     @_carry_out.register
-    def _(self, command: Publish) -> None:
+    def _(self, command: commands.Publish) -> None:
         self._spawn(command.id, self._publish(command))
 
-    @_carry_out.register(StartTrial)
-    @_carry_out.register(StopTrial)
-    def _(self, command: StartTrial | StopTrial) -> None:
+    @_carry_out.register(commands.StartTrial)
+    @_carry_out.register(commands.StopTrial)
+    def _(self, command: commands.StartTrial | commands.StopTrial) -> None:
         self._sessions.order(command)
 
     @_carry_out.register
-    def _(self, command: Finish) -> None:
+    def _(self, command: commands.Finish) -> None:
         """Do nothing: the daemon ends by itself when the core's state is finished."""
 
-    def _await(self, timer: SetTimer) -> None:
+    def _await(self, timer: commands.SetTimer) -> None:
         """Wait until the timer is due, in hops of at most `HOP_S` seconds: the loop's own clock may
         stand still while the machine sleeps.
         """
@@ -318,32 +262,29 @@ class Dispatch:
             self._timer.cancel()
         wait_s = timer.due - self._clock.now()
         if wait_s <= 0:
-            self._timer = asyncio.get_running_loop().call_soon(self._fire, timer.id)
+            fire = partial(self._emit, events.TimerFired, command=timer.id)
+            self._timer = asyncio.get_running_loop().call_soon(fire)
         else:
             self._timer = asyncio.get_running_loop().call_later(
                 min(wait_s, HOP_S), self._await, timer
             )
 
-    def _fire(self, command: str) -> None:
-        self._core.emit(TimerFired(at=self._clock.now(), command=command))
-
-    async def _ask_policy(self, command: AskPolicy) -> None:
+    async def _ask_policy(self, command: commands.AskPolicy) -> None:
         try:
             answer = await self._environment.policy.answer()
         except PolicyError as error:
-            self._core.emit(PolicyFailed(at=self._clock.now(), question=command.id, why=str(error)))
+            self._emit(events.PolicyFailed, question=command.id, why=str(error))
             return
+        plan, memory = answer.plan, answer.memory
         now = self._clock.now()
-        answered = PolicyAnswered(
-            at=now, question=command.id, plan=answer.plan, memory=answer.memory
-        )
+        answered = events.PolicyAnswered(at=now, question=command.id, plan=plan, memory=memory)
         if is_kept(answered):
             self._core.emit(answered)
         else:
             why = "the policy's answer has values that are not JSON, such as NaN"
-            self._core.emit(PolicyFailed(at=now, question=command.id, why=why))
+            self._emit(events.PolicyFailed, question=command.id, why=why)
 
-    async def _launch(self, command: Launch) -> None:
+    async def _launch(self, command: commands.Launch) -> None:
         try:
             launched = await self._environment.provider.launch(command.id, command.orphan_timeout_s)
         except LaunchError as error:
@@ -361,31 +302,22 @@ class Dispatch:
         if readiness.why:
             await self._return(command, launched, readiness)
             return
-        self._core.emit(
-            InstanceReady(
-                at=self._clock.now(),
-                command=command.id,
-                instance=launched.instance,
-                gpus=launched.gpus,
-                running_since=self._clock.past(launched.since),
-                boot=self._sessions.boot(launched.instance),
-            )
+        self._emit(
+            events.InstanceReady,
+            command=command.id,
+            instance=launched.instance,
+            gpus=launched.gpus,
+            running_since=self._clock.past(launched.since),
+            boot=self._sessions.boot(launched.instance),
         )
 
     async def _made_ready(self, launched: Launched, token: str) -> Readiness:
-        with self._readies():
+        with self.requests.readying():
             return await self._sessions.prepare(launched, token)
 
-    @contextlib.contextmanager
-    def _readies(self) -> Iterator[None]:
-        """Have jobs that come meanwhile wait while instances are made ready or reconnected to."""
-        self._readying += 1
-        try:
-            yield
-        finally:
-            self._readying -= 1
-
-    async def _return(self, command: Launch, launched: Launched, readiness: Readiness) -> None:
+    async def _return(
+        self, command: commands.Launch, launched: Launched, readiness: Readiness
+    ) -> None:
         """Give back an instance that could not be made ready, and refuse its launch."""
         why, until = readiness.why, None
         try:
@@ -395,22 +327,19 @@ class Dispatch:
         self._refuse(command, why, Span(launched.since, until), retry=readiness.retry)
 
     def _refuse(
-        self, command: Launch, why: str, span: Span, *, retry: bool, unknown: bool = False
+        self, command: commands.Launch, why: str, span: Span, *, retry: bool, unknown: bool = False
     ) -> None:
-        since, ended = self._of_span(span)
-        self._core.emit(
-            LaunchRefused(
-                at=self._clock.now(),
-                command=command.id,
-                why=why,
-                retry=retry,
-                running_since=since,
-                ended=ended,
-                unknown=unknown,
-            )
+        self._emit(
+            events.LaunchRefused,
+            command=command.id,
+            why=why,
+            retry=retry,
+            running_since=self._clock.past(span.since),
+            ended=self._clock.past(span.until),
+            unknown=unknown,
         )
 
-    async def _terminate(self, command: Terminate) -> None:
+    async def _terminate(self, command: commands.Terminate) -> None:
         launching = self._under_way.get(command.instance)
         if launching is not None and not launching.done():
             launching.cancel()
@@ -422,19 +351,15 @@ class Dispatch:
                 f"the end of {command.instance} is not confirmed yet; it is asked for again "
                 "and again",
             )
-            since, ended = self._of_span(span)
         except ProviderError as error:
             await self._losses.tell(Loss(command.instance, str(error), Span()))
             return
-        now = self._clock.now()
-        self._core.emit(
-            InstanceTerminated(
-                at=now,
-                command=command.id,
-                instance=command.instance,
-                running_since=since,
-                ended=ended,
-            )
+        self._emit(
+            events.InstanceTerminated,
+            command=command.id,
+            instance=command.instance,
+            running_since=self._clock.past(span.since),
+            ended=self._clock.past(span.until),
         )
 
     async def _end(self, name: str, token: str) -> Span:
@@ -457,7 +382,7 @@ class Dispatch:
         self._losses.hear(name)
         return span
 
-    async def _publish(self, command: Publish) -> None:
+    async def _publish(self, command: commands.Publish) -> None:
         to = self._environment.result / job_of(command.trial) / "checkpoint.pt"
         try:
             fetching = self._fetch(command, to)
@@ -468,22 +393,13 @@ class Dispatch:
                 "again and again",
             )
             await self._describe(command, to.with_name("config.json"))
-        except StoreError as error:
-            now = self._clock.now()
-            self._core.emit(
-                PublishFailed(at=now, command=command.id, why=str(error), damaged=error.damaged)
-            )
+        except (StoreError, OSError) as error:
+            damaged = isinstance(error, StoreError) and error.damaged
+            self._emit(events.PublishFailed, command=command.id, why=str(error), damaged=damaged)
             return
-        except OSError as error:
-            self._core.emit(
-                PublishFailed(
-                    at=self._clock.now(), command=command.id, why=str(error), damaged=False
-                )
-            )
-            return
-        self._core.emit(ModelPublished(at=self._clock.now(), command=command.id, path=str(to)))
+        self._emit(events.ModelPublished, command=command.id, path=str(to))
 
-    async def _describe(self, command: Publish, to: Path) -> None:
+    async def _describe(self, command: commands.Publish, to: Path) -> None:
         """Write beside the checkpoint what model it is. Raises `OSError`."""
         environment = self._environment
         seed, reports = self._core.made(command.trial, command.checkpoint)
@@ -499,7 +415,7 @@ class Dispatch:
         manifest = await manifest_of(environment.store, command.trial, command.checkpoint)
         write_card(to, model, manifest)
 
-    async def _fetch(self, command: Publish, to: Path) -> None:
+    async def _fetch(self, command: commands.Publish, to: Path) -> None:
         """Fetch the best model, and try again for `FETCH_S` seconds unless the checkpoint is
         damaged: nothing is paid for meanwhile, and any other model would be worse. Raises
         `StoreError`.
@@ -522,7 +438,7 @@ class Dispatch:
     ) -> T:
         """Await `work`; after `after_s` seconds, remark `text` once."""
         remark = asyncio.get_running_loop().call_later(
-            after_s, lambda: self._core.emit(Remarked(at=self._clock.now(), text=text))
+            after_s, partial(self._emit, events.Remarked, text=text)
         )
         try:
             return await work
@@ -540,99 +456,6 @@ class Dispatch:
             # again with the trial's next one.
             with contextlib.suppress(StoreError):
                 await self._environment.store.keep(trial, checkpoints)
-
-    # ------------------------------------------------------------ what the person asks for
-
-    async def _keep_reading(self, inbox: Inbox) -> None:
-        """Look for requests all the time. One whose answer a crash has lost is answered again."""
-        while True:
-            for name, request in inbox.waiting():
-                if isinstance(request, StopRequest):
-                    self._core.stop()
-                    self._answer(name, Reply(None))
-                elif (answered := self._core.answered(name)) is not None:
-                    self._answer(name, Reply(answered[0]))
-                elif name not in self._asked:
-                    self._asked.add(name)
-                    if isinstance(request, JobRequest):
-                        self._tasks.create_task(self._take_job(name, request, inbox))
-                    else:
-                        self._core.emit(self._request(name, request))
-            await asyncio.sleep(INBOX_S)
-
-    async def _take_job(self, name: str, request: JobRequest, inbox: Inbox) -> None:
-        """Make all instances ready for one more job, and then tell the core of it, unless the
-        person has taken it back by then. Jobs are taken one by one.
-        """
-        job = request.starts
-        async with self._one_job:
-            why = await self._why_not_ready_for(job, name, inbox)
-            if why:
-                self._answer(name, Reply("unready", why))
-            elif inbox.has(name):
-                self._environment.jobs.append(job)
-                now = self._clock.now()
-                added = JobAdded(at=now, request=name, job=request.job, facts=request.facts)
-                self._core.emit(added)
-
-    async def _why_not_ready_for(self, job: Job, name: str, inbox: Inbox) -> str:
-        """Make every instance that there is ready for one more job, and wait for one if there is
-        none: a job that cannot be set up would have all later instances refused. Returns what went
-        wrong, or nothing.
-        """
-        ready: set[str] = set()
-        while inbox.has(name):
-            there = set() if self._readying else set(self._sessions.instances())
-            if there and there <= ready:
-                return ""
-            if more := sorted(there - ready):
-                # Another one after a crash: an agent that has answered one says nothing more to it.
-                token = f"{name}-{self._clock.now():.3f}"
-                preparing = asyncio.ensure_future(self._sessions.prepare_for(job, more, token))
-                if why := await self._unless_withdrawn(preparing, name, inbox):
-                    return why
-                ready.update(more)
-            else:
-                await asyncio.sleep(INBOX_S)
-        return ""
-
-    async def _unless_withdrawn(
-        self, preparing: asyncio.Future[str], name: str, inbox: Inbox
-    ) -> str:
-        """Wait until instances are ready for a job, no longer than somebody wants it."""
-        try:
-            while not preparing.done() and inbox.has(name):
-                await asyncio.wait({preparing}, timeout=INBOX_S)
-            return preparing.result() if preparing.done() else ""
-        finally:
-            preparing.cancel()
-
-    def _request(
-        self, name: str, request: ExtendRequest | AddRequest | StopJobRequest | WeighRequest
-    ) -> AnyEvent:
-        now = self._clock.now()
-        if isinstance(request, AddRequest):
-            return AddAsked(at=now, request=name, config=request.config)
-        if isinstance(request, StopJobRequest):
-            return JobStopAsked(at=now, request=name, job=request.job)
-        if isinstance(request, WeighRequest):
-            return JobWeighed(at=now, request=name, job=request.job, weight=request.weight)
-        until_s = self._clock.of_wall(self._environment.until())
-        return ExtendAsked(
-            at=now,
-            request=name,
-            problem=request.problem,
-            outline=request.outline,
-            rented_until_s=until_s if math.isfinite(until_s) else None,
-        )
-
-    def _answer(self, request: str, reply: Reply) -> None:
-        """Write the answer. A disk that refuses must not end the run: whoever waits is told that
-        nobody has answered.
-        """
-        if self._environment.inbox is not None:
-            with contextlib.suppress(OSError):
-                self._environment.inbox.answer(request, reply)
 
     # ------------------------------------------------------------ instances
 
@@ -652,7 +475,7 @@ class Dispatch:
             await asyncio.sleep(min(SLOW_S, REMARK_S))
             if self._clock.now() >= again_s and (text := uploads()):
                 again_s = self._clock.now() + REMARK_S
-                self._core.emit(Remarked(at=self._clock.now(), text=text))
+                self._emit(events.Remarked, text=text)
 
     async def _keep_finding_losses(self) -> None:
         while True:
@@ -662,8 +485,9 @@ class Dispatch:
 
     # ------------------------------------------------------------ time and tasks
 
-    def _of_span(self, span: Span) -> tuple[float | None, float | None]:
-        return self._clock.past(span.since), self._clock.past(span.until)
+    def _emit(self, kind: type[AnyEvent], **fields: Any) -> None:
+        """Hand the core an event of this moment."""
+        self._core.emit(kind(at=self._clock.now(), **fields))
 
     def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` as a task of its own, unless the task of the same `key` is still under way."""

@@ -15,25 +15,9 @@ from typing import Any
 
 import msgspec
 
+from seerd.core import events
 from seerd.core.commands import Launch, StartTrial, StopTrial, Terminate
-from seerd.core.events import (
-    AgentFact,
-    AnyEvent,
-    ExitCause,
-    InstanceLost,
-    InstanceNoticed,
-    InstanceReady,
-    InstanceShared,
-    InstanceTerminated,
-    LaunchRefused,
-    Notice,
-    Obstacle,
-    TrialCheckpointed,
-    TrialExited,
-    TrialReported,
-    TrialStarted,
-    TrialTraining,
-)
+from seerd.core.events import AgentFact, AnyEvent, ExitCause, Notice, Obstacle
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.sim.behaviour import Behaviour
@@ -146,7 +130,7 @@ class SimulatedFleet:
                 why = "InsufficientInstanceCapacity"
                 self._reply(
                     REFUSAL_S,
-                    lambda at: LaunchRefused(at=at, command=command.id, why=why, retry=True),
+                    lambda at: events.LaunchRefused(at=at, command=command.id, why=why, retry=True),
                 )
                 return
             running = now + self.behaviour.pending.draw(self._rng)
@@ -164,7 +148,7 @@ class SimulatedFleet:
     def _booted(self, machine: SimulatedMachine, command: str, at: float) -> AnyEvent:
         if not machine.alive:
             since, ended = machine.ran_from_to
-            return LaunchRefused(
+            return events.LaunchRefused(
                 at=at,
                 command=command,
                 why="it died while it booted",
@@ -178,7 +162,7 @@ class SimulatedFleet:
             self._heap.at(
                 at + lasts_s, partial(self.lose, machine.id, "its spot capacity was taken back")
             )
-        return InstanceReady(
+        return events.InstanceReady(
             at=at,
             command=command,
             instance=machine.id,
@@ -195,12 +179,12 @@ class SimulatedFleet:
     def notice(self, name: str, what: Notice, by: float | None = None) -> None:
         """Let the cloud announce that it will take the instance away."""
         if self.machines[name].alive:
-            self._fact(self.machines[name], InstanceNoticed, what=what, by=by)
+            self._fact(self.machines[name], events.InstanceNoticed, what=what, by=by)
 
     def share(self, name: str, gpus: int) -> None:
         """Let other runs come to the instance, or go: this run may use so many of its GPUs."""
         if self.machines[name].alive:
-            self._fact(self.machines[name], InstanceShared, gpus=gpus, why="others are here")
+            self._fact(self.machines[name], events.InstanceShared, gpus=gpus, why="others are here")
 
     def terminate(self, command: Terminate) -> None:
         """Give back an instance, or the one that this launch has asked for."""
@@ -208,7 +192,9 @@ class SimulatedFleet:
         if name not in self.machines:  # the cloud had none to give
             self._reply(
                 0.0,
-                lambda at: InstanceTerminated(at=at, command=command.id, instance=command.instance),
+                lambda at: events.InstanceTerminated(
+                    at=at, command=command.id, instance=command.instance
+                ),
             )
             return
         machine = self.machines[name]
@@ -218,7 +204,7 @@ class SimulatedFleet:
         since, ended = machine.ran_from_to
 
         def outcome(at: float) -> AnyEvent:
-            return InstanceTerminated(
+            return events.InstanceTerminated(
                 at=at,
                 command=command.id,
                 instance=command.instance,
@@ -243,7 +229,7 @@ class SimulatedFleet:
         """Let an instance die; the daemon is told."""
         if self.machines[name].alive:
             self.power_off(name)
-            self._tell(InstanceLost(at=self._heap.now, instance=name, why=why))
+            self._tell(events.InstanceLost(at=self._heap.now, instance=name, why=why))
 
     def billed_gpu_s(self, minimum_s: float) -> float:
         """Compute the GPU-seconds that the cloud bills for the instances that have ended. Each
@@ -269,7 +255,7 @@ class SimulatedFleet:
             for attempt in list(machine.attempts.values()):
                 if machine.id == attempt.lead and attempt.key not in stuck:
                     self._save(machine, attempt)
-                self._exit(machine, attempt, "lease", 0)
+                self._exit(machine.id, attempt, "lease", 0)
             if power_off and machine.alive:
                 self.power_off(machine.id)
 
@@ -280,6 +266,9 @@ class SimulatedFleet:
         facts: Iterator[Any] = (fact for machine in alive for fact in machine.kept)
         return [msgspec.structs.replace(fact, at=now_s) for fact in facts]
 
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._heap.at(self._heap.now + seconds, action)
+
     def _fact(self, machine: SimulatedMachine, kind: type[Any], **fields: Any) -> None:
         machine.facts += 1
         now = self._heap.now
@@ -288,30 +277,25 @@ class SimulatedFleet:
             machine.kept.append(event)
         self._tell(event)
 
+    def _fact_of(
+        self, attempt: SimulatedAttempt, machine: SimulatedMachine, kind: type[Any], **fields: Any
+    ) -> None:
+        self._fact(machine, kind, trial=attempt.trial, attempt=attempt.number, **fields)
+
     # ------------------------------------------------------------ attempts
 
     def order(self, command: StartTrial | StopTrial) -> None:
         """Take an order to its agents; the same order again changes nothing."""
-        told = [
-            machine
-            for name in command.nodes
-            if self._takes(machine := self.machines[name], command.id)
-        ]
-        if not told:
+        machines = [self.machines[name] for name in command.nodes]
+        machines = [m for m in machines if m.alive and command.id not in m.orders]
+        for machine in machines:
+            machine.orders.add(command.id)
+        if not machines:
             return
         if isinstance(command, StartTrial):
-            self._start(told, command)
+            self._start(machines, command)
         elif not self.behaviour.deaf:
-            self._stop(told, command)
-
-    def _takes(self, machine: SimulatedMachine, order: str) -> bool:
-        """Tell whether the machine is alive and its agent has not had this order yet; note the
-        order.
-        """
-        if not machine.alive or order in machine.orders:
-            return False
-        machine.orders.add(order)
-        return True
+            self._stop(machines, command)
 
     def _start(self, machines: list[SimulatedMachine], command: StartTrial) -> None:
         """Start an attempt; if only some of its instances have got the order, it waits for the
@@ -329,10 +313,8 @@ class SimulatedFleet:
             else 1.0
         )
         now = self._heap.now
-        sizes = {
-            command.instance: len(command.gpus),
-            **{name: len(gpus) for name, gpus in command.beside},
-        }
+        nodes = ((command.instance, command.gpus), *command.beside)
+        sizes = {name: len(gpus) for name, gpus in nodes}
         attempt = SimulatedAttempt(
             command.trial,
             command.attempt,
@@ -352,7 +334,7 @@ class SimulatedFleet:
         for machine in machines:
             machine.attempts[attempt.key] = attempt
         for machine in machines:
-            self._fact(machine, TrialStarted, trial=command.trial, attempt=command.attempt, pid=1)
+            self._fact_of(attempt, machine, events.TrialStarted, pid=1)
         self._heap.at(
             now + self.behaviour.start.draw(self._rng), partial(self._begin, machines[0], attempt)
         )
@@ -365,11 +347,10 @@ class SimulatedFleet:
             attempt.obstacle = "address"
             self._exit_all(attempt, "crashed", 1)
         else:
-            self._fact(
+            self._fact_of(
+                attempt,
                 machine,
-                TrialTraining,
-                trial=attempt.trial,
-                attempt=attempt.number,
+                events.TrialTraining,
                 reports=attempt.reports,
             )
             self._next_unit(machine, attempt)
@@ -395,11 +376,10 @@ class SimulatedFleet:
             return
         attempt.reports += 1
         attempt.share, attempt.since = 0.0, math.inf
-        self._fact(
+        self._fact_of(
+            attempt,
             machine,
-            TrialReported,
-            trial=attempt.trial,
-            attempt=attempt.number,
+            events.TrialReported,
             reports=attempt.reports,
             metric=behaviour.metric(attempt.config, attempt.reports),
             unit_s=attempt.unit_s,
@@ -430,11 +410,10 @@ class SimulatedFleet:
         self.store.setdefault(attempt.trial, {})[name] = attempt.reports
         attempt.saved = attempt.reports
         attempt.saved_at = self._heap.now
-        self._fact(
+        self._fact_of(
+            attempt,
             machine,
-            TrialCheckpointed,
-            trial=attempt.trial,
-            attempt=attempt.number,
+            events.TrialCheckpointed,
             name=name,
             reports=attempt.reports,
             metric=self._compared(attempt),
@@ -471,13 +450,11 @@ class SimulatedFleet:
                 0.0, attempt.since + attempt.unit_s * (1 - attempt.share) - self._heap.now
             )
         if wait_s > command.grace_s or attempt.broken or len(attempt.parts) > 1:
-            self._heap.at(
-                self._heap.now + command.grace_s, partial(self._exit_all, attempt, "asked", -9)
-            )
+            self._after(command.grace_s, partial(self._exit_all, attempt, "asked", -9))
         if wait_s > command.grace_s:
             return
         if wait_s > 0:
-            self._heap.at(self._heap.now + wait_s, partial(self._stopped, lead, attempt))
+            self._after(wait_s, partial(self._stopped, lead, attempt))
         else:
             self._stopped(lead, attempt)
 
@@ -493,52 +470,41 @@ class SimulatedFleet:
         never.
         """
         if len(attempt.parts) == 1:
-            self._exit(machine, attempt, "crashed", 1)
+            self._exit(machine.id, attempt, "crashed", 1)
             return
         guilty, *others = self._rng.sample(sorted(attempt.parts), len(attempt.parts))
         for name in others:
             if self._rng.random() < 0.5:
                 after_s = self._rng.uniform(0, NOTICED_S)
-                self._heap.at(
-                    self._heap.now + after_s, partial(self._exit_on, name, attempt, "crashed", 1)
-                )
-        self._exit(self.machines[guilty], attempt, "crashed", 1)
+                self._after(after_s, partial(self._exit, name, attempt, "crashed", 1))
+        self._exit(guilty, attempt, "crashed", 1)
 
     def _finish(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
         """Let the instances of an attempt come to the end of the script, one after the other."""
         if len(attempt.parts) == 1:
-            self._exit(machine, attempt, "finished", 0)
+            self._exit(machine.id, attempt, "finished", 0)
             return
         attempt.broken = True
         for name in attempt.parts:
             after_s = self._rng.uniform(0, FINISHING_S)
-            self._heap.at(
-                self._heap.now + after_s, partial(self._exit_on, name, attempt, "finished", 0)
-            )
+            self._after(after_s, partial(self._exit, name, attempt, "finished", 0))
 
     def _exit_all(self, attempt: SimulatedAttempt, cause: ExitCause, code: int | None) -> None:
         for name in list(attempt.parts):
-            self._exit_on(name, attempt, cause, code)
-
-    def _exit_on(
-        self, name: str, attempt: SimulatedAttempt, cause: ExitCause, code: int | None
-    ) -> None:
-        if name in attempt.parts:
-            self._exit(self.machines[name], attempt, cause, code)
+            self._exit(name, attempt, cause, code)
 
     def _exit(
-        self,
-        machine: SimulatedMachine,
-        attempt: SimulatedAttempt,
-        cause: ExitCause,
-        code: int | None,
+        self, name: str, attempt: SimulatedAttempt, cause: ExitCause, code: int | None
     ) -> None:
+        """End an attempt on an instance, unless it has ended there."""
+        if name not in attempt.parts:
+            return
+        machine = self.machines[name]
         self.end(machine, attempt)
-        self._fact(
+        self._fact_of(
+            attempt,
             machine,
-            TrialExited,
-            trial=attempt.trial,
-            attempt=attempt.number,
+            events.TrialExited,
             cause=cause,
             code=code,
             tail=("last line",) if cause == "crashed" else (),

@@ -722,7 +722,7 @@ def test_what_was_decided_about_a_request_is_told_and_done(tmp_path: Path) -> No
         }
         inbox.path.mkdir()
         facts = JobFacts(id="b", metric="accuracy", mode="max")
-        place.dispatch.reply(
+        place.dispatch.requests.reply(
             [
                 ExtendAsked(at=0.0, request=later, problem=PROBLEM),
                 ExtendAsked(at=0.0, request=extended, problem=PROBLEM),
@@ -738,13 +738,13 @@ def test_what_was_decided_about_a_request_is_told_and_done(tmp_path: Path) -> No
             Reply(None),
         ]
         assert inbox.reply(later) is None
-        place.dispatch.reply([JobAdded(at=0.0, request=refused, job=job, facts=facts)])
+        place.dispatch.requests.reply([JobAdded(at=0.0, request=refused, job=job, facts=facts)])
         assert [one.id for one in jobs] == ["a"]
         assert inbox.reply(refused) == Reply("lower")
         for path in inbox.path.iterdir():
             path.unlink()
         inbox.path.rmdir()
-        place.dispatch.reply([ExtendAsked(at=0.0, request=denied, problem=PROBLEM)])
+        place.dispatch.requests.reply([ExtendAsked(at=0.0, request=denied, problem=PROBLEM)])
 
     play(tmp_path, scenario, inbox=inbox, jobs=jobs, prolong=until.append)
 

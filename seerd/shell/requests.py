@@ -1,0 +1,161 @@
+"""The requests in a run's inbox: each becomes an event, and is answered once what was decided about
+it is in the journal.
+
+The one rule: a job that is added is handed to the core only when every instance is ready for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+
+from seerd.agent.protocol import Job
+from seerd.core import events
+from seerd.core.events import AnyEvent, AnyRequest
+from seerd.shell import inbox as asked
+from seerd.shell.inbox import Inbox, Reply
+from seerd.shell.run_environment import Core, RunEnvironment
+from seerd.shell.sessions import Sessions
+
+INBOX_S = 0.5
+
+
+class Requests:
+    """The requests to one run."""
+
+    def __init__(
+        self,
+        environment: RunEnvironment,
+        core: Core,
+        sessions: Sessions,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._environment = environment
+        self._core = core
+        self._sessions = sessions
+        self._tasks = tasks
+        self._seen: set[str] = set()
+        self._readying = 0
+        self._one_job = asyncio.Lock()
+
+    @contextlib.contextmanager
+    def readying(self) -> Iterator[None]:
+        """Let jobs that come wait while instances are made ready or reconnected to."""
+        self._readying += 1
+        try:
+            yield
+        finally:
+            self._readying -= 1
+
+    async def keep_reading(self, inbox: Inbox) -> None:
+        """Look for requests all the time. One whose answer a crash has lost is answered again."""
+        while True:
+            for name, request in inbox.waiting():
+                if isinstance(request, asked.StopRequest):
+                    self._core.stop()
+                    self._answer(name, Reply(None))
+                elif (answered := self._core.answered(name)) is not None:
+                    self._answer(name, Reply(answered[0]))
+                elif name not in self._seen:
+                    self._seen.add(name)
+                    if isinstance(request, asked.JobRequest):
+                        self._tasks.create_task(self._take_job(name, request, inbox))
+                    else:
+                        self._core.emit(self._event(name, request))
+            await asyncio.sleep(INBOX_S)
+
+    def reply(self, requests: Sequence[AnyRequest]) -> None:
+        """Answer these requests, which are in the journal. What is rented and signed from now on
+        lasts for the deadline that holds now.
+        """
+        for event in requests:
+            answered = self._core.answered(event.request)
+            if answered is None:
+                continue
+            denied = answered[0]
+            if denied is None and isinstance(event, events.ExtendAsked):
+                deadline_s = event.problem.limits.deadline_s
+                self._environment.prolong(self._core.clock.origin + deadline_s)
+            if denied is not None and isinstance(event, events.JobAdded):
+                jobs = self._environment.jobs
+                jobs[:] = [job for job in jobs if job.id != event.job.id]
+            self._answer(event.request, Reply(denied))
+
+    async def _take_job(self, name: str, request: asked.JobRequest, inbox: Inbox) -> None:
+        """Make all instances ready for one more job, and then tell the core of it, unless it is
+        withdrawn by then. Jobs are taken one by one.
+        """
+        async with self._one_job:
+            why = await self._why_not_ready_for(request.starts, name, inbox)
+            if why:
+                self._answer(name, Reply("unready", why))
+            elif inbox.has(name):
+                self._environment.jobs.append(request.starts)
+                now = self._core.clock.now()
+                self._core.emit(
+                    events.JobAdded(at=now, request=name, job=request.job, facts=request.facts)
+                )
+
+    async def _why_not_ready_for(self, job: Job, name: str, inbox: Inbox) -> str:
+        """Make every instance ready for one more job, and wait for one if there is none: a job that
+        cannot be set up would have all later instances refused. Return what went wrong, or nothing.
+        """
+        ready: set[str] = set()
+        while inbox.has(name):
+            present = set() if self._readying else set(self._sessions.instances())
+            if present and present <= ready:
+                return ""
+            if more := sorted(present - ready):
+                # Another one after a crash: an agent that has answered one says nothing more to it.
+                token = f"{name}-{self._core.clock.now():.3f}"
+                preparing = asyncio.ensure_future(self._sessions.prepare_for(job, more, token))
+                if why := await self._unless_withdrawn(preparing, name, inbox):
+                    return why
+                ready.update(more)
+            else:
+                await asyncio.sleep(INBOX_S)
+        return ""
+
+    async def _unless_withdrawn(
+        self, preparing: asyncio.Future[str], name: str, inbox: Inbox
+    ) -> str:
+        """Wait until instances are ready for a job, no longer than its request is there."""
+        try:
+            while not preparing.done() and inbox.has(name):
+                await asyncio.wait({preparing}, timeout=INBOX_S)
+            return preparing.result() if preparing.done() else ""
+        finally:
+            preparing.cancel()
+
+    def _event(
+        self,
+        name: str,
+        request: asked.ExtendRequest | asked.AddRequest | asked.StopJobRequest | asked.WeighRequest,
+    ) -> AnyEvent:
+        now = self._core.clock.now()
+        match request:
+            case asked.AddRequest():
+                return events.AddAsked(at=now, request=name, config=request.config)
+            case asked.StopJobRequest():
+                return events.JobStopAsked(at=now, request=name, job=request.job)
+            case asked.WeighRequest():
+                job, weight = request.job, request.weight
+                return events.JobWeighed(at=now, request=name, job=job, weight=weight)
+        until_s = self._core.clock.of_wall(self._environment.until())
+        return events.ExtendAsked(
+            at=now,
+            request=name,
+            problem=request.problem,
+            outline=request.outline,
+            rented_until_s=until_s if math.isfinite(until_s) else None,
+        )
+
+    def _answer(self, request: str, reply: Reply) -> None:
+        """Write the answer. A disk that refuses must not end the run: who waits is told that nobody
+        has answered.
+        """
+        if self._environment.inbox is not None:
+            with contextlib.suppress(OSError):
+                self._environment.inbox.answer(request, reply)
