@@ -18,25 +18,8 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
-from seerd.agent.protocol import (
-    FACTS,
-    VERSION,
-    Ack,
-    Alive,
-    Ask,
-    Checkpointed,
-    Fact,
-    Hello,
-    Order,
-    Prepare,
-    Prepared,
-    ProtocolError,
-    Refused,
-    Renew,
-    Shutdown,
-    Stop,
-    Welcome,
-)
+from seerd.agent import protocol
+from seerd.agent.protocol import FACTS, VERSION, Fact, Order, ProtocolError
 from seerd.agent.wire import decode, encode
 from seerd.backends.base import LineReader, Writer
 from seerd.clock import wall
@@ -99,7 +82,7 @@ class Readiness:
 class _Wish:
     """An instance is to be made ready."""
 
-    order: Prepare  # what it is prepared for
+    order: protocol.Prepare  # what it is prepared for
     job: str | None  # whose data is fetched first; None: that of all jobs
     done: asyncio.Future[Readiness]  # what comes of it
 
@@ -109,7 +92,7 @@ class _Wish:
             self.done.set_result(readiness)
 
 
-def _wish(order: Prepare, job: str | None = None) -> _Wish:
+def _wish(order: protocol.Prepare, job: str | None = None) -> _Wish:
     return _Wish(order, job, asyncio.get_running_loop().create_future())
 
 
@@ -129,7 +112,7 @@ class Conversation:
         # off_s: the same of its wall clock, or compared with the wall clock here if that is nearer:
         # if that was wrong when this process began and is right now, it is no fault of the machine
         self.ahead_s = self.off_s = 0.0
-        self.welcome: Welcome | None = None  # the agent's answer to the last connection
+        self.welcome: protocol.Welcome | None = None  # the agent's answer to the last connection
         self._writer: Writer | None = None
         self._speaking = asyncio.Lock()
         self._starting: Counter[str] = Counter()
@@ -141,7 +124,7 @@ class Conversation:
         self._acking: asyncio.TimerHandle | None = None
         self._ending = False
         self._replaced = False
-        self._last_order: Shutdown | None = None
+        self._last_order: protocol.Shutdown | None = None
 
     @property
     def over(self) -> bool:
@@ -163,7 +146,7 @@ class Conversation:
         if not self._caught_up.is_set() and not self._ending:
             raise ProviderError(f"the agent of {self.instance} does not answer")
 
-    async def prepare(self, order: Prepare) -> Readiness:
+    async def prepare(self, order: protocol.Prepare) -> Readiness:
         """Have a new instance made ready for trials, and check its clock. Failures are in the
         result.
         """
@@ -179,7 +162,7 @@ class Conversation:
         finally:
             self._preparing = None
 
-    async def prepare_for(self, job: str, order: Prepare) -> Readiness:
+    async def prepare_for(self, job: str, order: protocol.Prepare) -> Readiness:
         """Have an instance that is ready made ready for one more job, for one at a time. Failures
         are in the result.
         """
@@ -211,10 +194,10 @@ class Conversation:
         """Return the order with the moment, in the agent's time, from which its seconds count: one
         that arrives late gives no more time.
         """
-        if not isinstance(order, Renew | Stop):
+        if not isinstance(order, protocol.Renew | protocol.Stop):
             return order
         clock = self._core.clock
-        at_s = self._core.asked_s(order.trial) if isinstance(order, Stop) else clock.now()
+        at_s = self._core.asked_s(order.trial) if isinstance(order, protocol.Stop) else clock.now()
         return replace(order, at=clock.origin + at_s + self.ahead_s)
 
     def order(self, command: StartTrial | StopTrial) -> None:
@@ -265,7 +248,7 @@ class Conversation:
         """Tell the agent how long it may go on without hearing from the daemon, and when training
         ends.
         """
-        self.say(Renew(*self._core.lease(), ends_in_s=self._core.ends_in()))
+        self.say(protocol.Renew(*self._core.lease(), ends_in_s=self._core.ends_in()))
 
     def commit(self, seen: int) -> None:
         """Acknowledge all facts up to number `seen`: they are in the journal. What is committed
@@ -277,14 +260,14 @@ class Conversation:
 
     def _acknowledge(self) -> None:
         self._acking = None
-        self.say(Ack(self._committed))
+        self.say(protocol.Ack(self._committed))
 
     async def shut_down(self, token: str, spare_s: float = ANSWER_S) -> None:
         """Have the agent kill what still runs and end. Returns when it has closed the connection or
         cannot be reached, or after `spare_s` seconds; then it ends by itself.
         """
         self._ending = True
-        self._last_order = Shutdown(token)
+        self._last_order = protocol.Shutdown(token)
         self.say(self._last_order)
         least_s = LEAST_S if self._writer is not None else 0.0
         await self.close(min(ANSWER_S, max(least_s, spare_s)))
@@ -353,7 +336,7 @@ class Conversation:
         renewing: asyncio.Task[None] | None = None
         try:
             holds = self._core.holds(self.instance)
-            writer.write(encode(Hello(VERSION, self._environment.run, self._seen, holds)))
+            writer.write(encode(protocol.Hello(VERSION, self._environment.run, self._seen, holds)))
             welcome, ahead_s = await self._welcome(reader)
             self._writer = writer
             if self._last_order is not None:
@@ -367,14 +350,14 @@ class Conversation:
                 renewing.cancel()
             writer.close()
 
-    async def _welcome(self, reader: LineReader) -> tuple[Welcome, float]:
+    async def _welcome(self, reader: LineReader) -> tuple[protocol.Welcome, float]:
         line = await _line_within(ANSWER_S, reader)
         if not line:
             raise ProtocolError("the agent closed the connection instead of answering")
         welcome = decode(line)
-        if isinstance(welcome, Refused):
+        if isinstance(welcome, protocol.Refused):
             raise ForeignError(f"its agent does not talk to this version of seerd: {welcome.why}")
-        if not isinstance(welcome, Welcome):
+        if not isinstance(welcome, protocol.Welcome):
             raise ProtocolError(f"the agent answered {welcome.kind} instead of welcome")
         if self.boot and welcome.boot != self.boot:
             raise RebootError(f"{self.instance} has been rebooted: what ran there is gone")
@@ -393,15 +376,15 @@ class Conversation:
         self.off_s = min(shown - wall(), shown - time.time(), key=abs)
         return welcome, self.ahead_s
 
-    async def _listen(self, reader: LineReader, welcome: Welcome, ahead_s: float) -> None:
+    async def _listen(self, reader: LineReader, welcome: protocol.Welcome, ahead_s: float) -> None:
         last, patience_s = welcome.last, SILENT_S if welcome.answers else None
         if self._seen >= last:
             self._caught_up.set()
         while line := await _line_within(patience_s, reader):
             message = decode(line)
-            if isinstance(message, Alive):
+            if isinstance(message, protocol.Alive):
                 continue
-            if isinstance(message, Ask):
+            if isinstance(message, protocol.Ask):
                 self.answer(partial(self.orders.parts, message))
                 continue
             if not isinstance(message, FACTS):
@@ -430,14 +413,18 @@ class Conversation:
             return []
 
     def _hear(self, fact: Fact, ahead_s: float) -> None:
-        if isinstance(fact, Prepared | Refused) and self._preparing is not None:
-            bad = Readiness(fact.why, fact.unhealthy) if isinstance(fact, Refused) else None
+        if isinstance(fact, protocol.Prepared | protocol.Refused) and self._preparing is not None:
+            bad = (
+                Readiness(fact.why, fact.unhealthy) if isinstance(fact, protocol.Refused) else None
+            )
             self._preparing.answer(bad or Readiness())
             return
         if self._one_more is not None and getattr(fact, "id", "") == self._one_more.order.id:
-            self._one_more.answer(Readiness(fact.why if isinstance(fact, Refused) else ""))
+            self._one_more.answer(Readiness(fact.why if isinstance(fact, protocol.Refused) else ""))
             return
-        if isinstance(fact, Checkpointed) and self.orders.is_ours(fact.trial, fact.attempt):
+        if isinstance(fact, protocol.Checkpointed) and self.orders.is_ours(
+            fact.trial, fact.attempt
+        ):
             saved = Running(fact.trial, fact.attempt, slot_number(fact.name))
             self.answer(partial(self.orders.renewal, saved))
         clock = self._core.clock

@@ -32,28 +32,20 @@ from seerd.core.events import (
     TrialExited,
 )
 from seerd.core.gaps import gap, lacks
-from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import (
     gone_by,
-    last_s,
-    lease_grace_s,
-    lease_s,
     off_in_s,
-    spare_s,
-    training_ends_at,
 )
-from seerd.core.state import PRESENT, State, Trial
+from seerd.core.state import PRESENT, State
 from seerd.core.step import step, unfinished
-from seerd.core.verdicts import DenyCause, JobOver
+from seerd.core.verdicts import JobOver
 from seerd.errors import AbandonedError, RunRemovedError
+from seerd.shell.core import Core
 from seerd.shell.dispatch import Dispatch
-from seerd.shell.event_queue import EventQueue
 from seerd.shell.home import takes_signals
 from seerd.shell.journal import Entry, Journal
-from seerd.shell.nodes import instances_of
-from seerd.shell.run_environment import RunEnvironment, Running
+from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.tasks import Tasks
-from seerd.stores.base import slot_name, slot_number
 from seerd.units import format_duration
 
 Watcher = Callable[[State, float, list[Entry]], None]
@@ -77,14 +69,11 @@ class Daemon:
     def __init__(
         self, state: State, journal: Journal, environment: RunEnvironment, watcher: Watcher
     ) -> None:
-        self.state = state
-        self.clock = RunClock(journal.origin)
+        self.core = Core(state, RunClock(journal.origin))
+        self.state, self.clock, self._queue = state, self.core.clock, self.core.queue
         self.leftovers = Leftovers()  # what still exists of the run when it has ended
         self._journal = journal
         self._watcher = watcher
-        self._queue = EventQueue()
-        self._heard: dict[str, int] = {}
-        self._stops = 0
         self._set_by_s = 0.0
         self._removed = False
         self._environment = environment
@@ -215,7 +204,7 @@ class Daemon:
         with self._signals():
             try:
                 async with Tasks() as tasks:
-                    self._dispatch = Dispatch(self._environment, self, tasks)
+                    self._dispatch = Dispatch(self._environment, self.core, tasks)
                     await self._dispatch.open()
                     await work()
             finally:
@@ -231,7 +220,7 @@ class Daemon:
         except TimeoutError:
             self._watcher(self.state, self.clock.now(), [])
             return
-        if self._stops > MOST_STOPS:
+        if self.core.stops > MOST_STOPS:
             raise AbandonedError(self.state.facts.run)
         self._handle(events)
 
@@ -289,78 +278,6 @@ class Daemon:
             else msgspec.structs.replace(event, at=self.state.now)
         )
 
-    # ------------------------------------------------------------ see `environment.Core`
-
-    def emit(self, event: AnyEvent) -> None:
-        """Take an event; it is handled soon."""
-        if isinstance(event, AgentFact):
-            self._heard[event.instance] = event.fact
-        self._queue.put(event)
-
-    async def room(self, instance: str) -> None:
-        """Return when a fact of this instance can be taken."""
-        await self._queue.room(instance)
-
-    def stop(self) -> None:
-        """Stop the run in order; the second time, at once."""
-        self._stops += 1
-        self._queue.put(StopAsked(at=self.clock.now(), hard=self._stops > 1))
-
-    def pending(self, instance: str) -> list[AnyCommand]:
-        """Return the commands for this instance whose outcome is not known."""
-        return [c for c in self.state.under_way.values() if instance in instances_of(c)]
-
-    def running(self, instance: str) -> list[Running]:
-        """Return the attempts that report and save on this instance."""
-        held = (t for t in self.state.trials.values() if t.held and t.held[0].node == instance)
-        return [
-            Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "")
-            for t in held
-        ]
-
-    def holds(self, instance: str) -> list[str]:
-        """Return the attempts that hold GPUs of this instance, as "trial/attempt"."""
-        trials = self.state.trials.values()
-        return [t.key for t in trials if any(slots.node == instance for slots in t.held or ())]
-
-    def known(self, instance: str) -> tuple[int, str]:
-        """Return the number of the last fact of the instance's agent that was heard, and the boot
-        id of its machine.
-        """
-        heard = self._heard.get(instance, 0)
-        there = self.state.fleet.instances.get(instance)
-        return (heard, "") if there is None else (max(heard, there.seen), there.boot)
-
-    def lease(self) -> tuple[float, float, float]:
-        """Return the three times of `Core.lease`, in seconds."""
-        now = self.clock.now()
-        return lease_s(self.state, now), lease_grace_s(self.state, now), last_s(self.state, now)
-
-    def asked_s(self, trial: str) -> float:
-        """Return when a trial was asked to end, in seconds since the run began."""
-        return self.state.trials[trial].asked_s
-
-    def ends_in(self) -> float:
-        """Return for how many seconds trials may expect to train on."""
-        running = self.state.phase is RunPhase.RUNNING
-        return max(0.0, training_ends_at(self.state) - self.clock.now()) if running else 0.0
-
-    def answered(self, request: str) -> tuple[DenyCause | None] | None:
-        """Return why a request of the person was denied, None inside if it was granted; None: it
-        was not judged yet.
-        """
-        known = self.state.requests.answered
-        return (known[request],) if request in known else None
-
-    def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
-        """Return a trial's seed, and how many reports it had made at one of its checkpoints."""
-        known = self.state.trials[trial]
-        return known.seed, next(c.reports for c in known.checkpoints if c.name == checkpoint)
-
-    def spare(self) -> float:
-        """Return for how many seconds the end of the run may still wait for a machine."""
-        return spare_s(self.state, self.clock.now())
-
     # ------------------------------------------------------------ signals
 
     @contextlib.contextmanager
@@ -375,7 +292,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         numbers = [n for n in ENDING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
         for number in numbers:
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self.core.stop)
         try:
             yield
         finally:
@@ -400,15 +317,4 @@ def _missing(run: str, lost: tuple[float, float], ended: list[str], saved: list[
         f"you have the newer journal: seerd stop {run}, put it back with all of its files"
         f"{', give those folders of checkpoints their names again' if saved else ''}, seerd "
         f"resume {run}"
-    )
-
-
-def _saved(trial: Trial) -> int:
-    """Return the number of the last checkpoint of the present attempt; 0 if it has none, or if the
-    store does not number them.
-    """
-    prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
-    return max(
-        (slot_number(c.name) for c in trial.checkpoints if c.name.startswith(f"{prefix}-")),
-        default=0,
     )

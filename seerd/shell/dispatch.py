@@ -29,11 +29,12 @@ from seerd.errors import LaunchError, PolicyError, ProviderError, StoreError
 from seerd.planner.model import Problem, View
 from seerd.planner.trial_ids import job_of
 from seerd.shell.agents import Readiness
+from seerd.shell.core import Core
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
 from seerd.shell.model_card import Model, manifest_of, write_card
 from seerd.shell.requests import Requests
-from seerd.shell.run_environment import Core, RunEnvironment
+from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.sessions import Sessions
 from seerd.units import SLOW_S
 

@@ -20,7 +20,8 @@ from seerd.backends.base import Loss, Span
 from seerd.clock import wall
 from seerd.core.events import Checkpoint, InstanceLost
 from seerd.errors import ProviderError, StoreError
-from seerd.shell.run_environment import Core, RunEnvironment
+from seerd.shell.core import Core
+from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.translate import event_of, saved_of
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from seerd.agent.protocol import Ask, Order, Parts
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.errors import SeerdError
+from seerd.shell.core import Core
 from seerd.shell.nodes import start_on
-from seerd.shell.run_environment import Core, RunEnvironment, Running
+from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.translate import order_of
 from seerd.stores.base import slot_name, slot_number
 from seerd.stores.data import chunks

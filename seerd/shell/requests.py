@@ -15,8 +15,9 @@ from seerd.agent.protocol import Job
 from seerd.core import events
 from seerd.core.events import AnyEvent, AnyRequest
 from seerd.shell import inbox as asked
+from seerd.shell.core import Core
 from seerd.shell.inbox import Inbox, Reply
-from seerd.shell.run_environment import Core, RunEnvironment
+from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.sessions import Sessions
 
 INBOX_S = 0.5

@@ -14,12 +14,8 @@ from typing import Any, Protocol
 
 from seerd.agent.protocol import Download, Expected, Job
 from seerd.backends.base import Provider
-from seerd.clock import RunClock
 from seerd.core.asking import Answer
-from seerd.core.commands import AnyCommand
-from seerd.core.events import AnyEvent
 from seerd.core.plans import Order
-from seerd.core.verdicts import DenyCause
 from seerd.planner.model import Problem, View
 from seerd.planner.trial_ids import job_of
 from seerd.shell.collecting import Collector
@@ -120,59 +116,3 @@ class Running:
     attempt: int  # the attempt's number
     saved: int  # how many checkpoints of the attempt are confirmed
     newest: str = ""  # name of the trial's last checkpoint; empty if it has none
-
-
-class Core(Protocol):
-    """The daemon, as the parts below it see it: it takes events and answers questions about the
-    state.
-    """
-
-    clock: RunClock
-
-    def emit(self, event: AnyEvent) -> None:
-        """Take an event; it is handled soon."""
-
-    async def room(self, instance: str) -> None:
-        """Return when a fact of this instance can be taken: until then its agent must wait."""
-
-    def stop(self) -> None:
-        """Stop the run in order; the second time, at once."""
-
-    def pending(self, instance: str) -> list[AnyCommand]:
-        """Return the commands for this instance whose outcome is not known."""
-
-    def running(self, instance: str) -> list[Running]:
-        """Return the attempts that report and save on this instance."""
-
-    def holds(self, instance: str) -> list[str]:
-        """Return the attempts that hold GPUs of this instance, as "trial/attempt"."""
-
-    def known(self, instance: str) -> tuple[int, str]:
-        """Return the number of the last fact of the instance's agent that was heard, and the boot
-        id of its machine.
-        """
-
-    def lease(self) -> tuple[float, float, float]:
-        """Return three times in seconds: how long agents may go on without hearing from the daemon,
-        how long trials may take to save, and how long storing that may take after the lease has
-        ended.
-        """
-
-    def asked_s(self, trial: str) -> float:
-        """Return when a trial was asked to end, in seconds since the run began."""
-
-    def ends_in(self) -> float:
-        """Return for how many seconds trials may expect to train on."""
-
-    def answered(self, request: str) -> tuple[DenyCause | None] | None:
-        """Return why a request of the person was denied, None inside if it was granted; None: it
-        was not judged yet.
-        """
-
-    def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
-        """Return a trial's seed, and how many reports it had made at one of its checkpoints."""
-
-    def spare(self) -> float:
-        """Return for how many seconds the end of the run may still wait for a machine, with the
-        model in its place by the deadline.
-        """

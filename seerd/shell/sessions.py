@@ -16,10 +16,11 @@ from seerd.backends.base import Launched
 from seerd.core.commands import StartTrial, StopTrial
 from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
+from seerd.shell.core import Core
 from seerd.shell.losses import Losses
 from seerd.shell.nodes import instances_of
 from seerd.shell.orders import InstanceOrders
-from seerd.shell.run_environment import Core, RunEnvironment
+from seerd.shell.run_environment import RunEnvironment
 
 RENEW_URLS_S = 600.0
 """How often URLs are renewed, seconds: URLs signed with temporary credentials expire with them."""

@@ -182,7 +182,7 @@ def test_an_agent_that_is_to_stop_trials_has_a_fresh_lease(
             quiet = len(agent.of(Start)) == 6 and agent.acknowledged == len(agent.facts)
             if quiet and not before:
                 before.append(len(agent.heard))
-                daemon.emit(StopAsked(at=daemon.clock.now()))
+                daemon.core.emit(StopAsked(at=daemon.clock.now()))
             return False
 
         await place.run(stop_once)
@@ -202,9 +202,9 @@ def test_a_lease_counts_from_now_and_not_from_the_last_event(
         def much_later(daemon: Daemon) -> bool:
             if not daemon.state.fleet.holding:
                 return False
-            assert daemon.lease()[0] > 0.0
+            assert daemon.core.lease()[0] > 0.0
             daemon.clock.origin -= 2 * daemon.state.facts.problem.limits.deadline_s
-            assert daemon.lease()[0] == 0.0
+            assert daemon.core.lease()[0] == 0.0
             return True
 
         await place.run(much_later)
@@ -218,7 +218,7 @@ def test_no_event_goes_back_in_time(facts: MakeFacts, tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         def told(daemon: Daemon) -> bool:
             if daemon.state.clock.seq > 3 and not daemon.state.result.notes:
-                daemon.emit(Remarked(at=0.0, text="late"))
+                daemon.core.emit(Remarked(at=0.0, text="late"))
             return "late" in daemon.state.result.notes
 
         await place.run(told)

@@ -1,0 +1,116 @@
+"""The core's state as the parts below the daemon see it: they ask questions about it, and hand in
+events.
+
+The one rule: nothing here changes the state; the daemon does, event by event.
+"""
+
+from __future__ import annotations
+
+from seerd.clock import RunClock
+from seerd.core.commands import AnyCommand
+from seerd.core.events import AgentFact, AnyEvent, StopAsked
+from seerd.core.lifecycle import RunPhase
+from seerd.core.limits import last_s, lease_grace_s, lease_s, spare_s, training_ends_at
+from seerd.core.state import State, Trial
+from seerd.core.verdicts import DenyCause
+from seerd.shell.event_queue import EventQueue
+from seerd.shell.nodes import instances_of
+from seerd.shell.run_environment import Running
+from seerd.stores.base import slot_name, slot_number
+
+
+class Core:
+    """The state of one run, its clock, and the events that wait to be handled."""
+
+    def __init__(self, state: State, clock: RunClock) -> None:
+        self.state = state
+        self.clock = clock
+        self.queue = EventQueue()
+        self.stops = 0  # how often the run was asked to stop
+        self._heard: dict[str, int] = {}
+
+    def emit(self, event: AnyEvent) -> None:
+        """Take an event; it is handled soon."""
+        if isinstance(event, AgentFact):
+            self._heard[event.instance] = event.fact
+        self.queue.put(event)
+
+    async def room(self, instance: str) -> None:
+        """Return when a fact of this instance can be taken: until then its agent must wait."""
+        await self.queue.room(instance)
+
+    def stop(self) -> None:
+        """Stop the run in order; the second time, at once."""
+        self.stops += 1
+        self.queue.put(StopAsked(at=self.clock.now(), hard=self.stops > 1))
+
+    def pending(self, instance: str) -> list[AnyCommand]:
+        """Return the commands for this instance whose outcome is not known."""
+        return [c for c in self.state.under_way.values() if instance in instances_of(c)]
+
+    def running(self, instance: str) -> list[Running]:
+        """Return the attempts that report and save on this instance."""
+        held = (t for t in self.state.trials.values() if t.held and t.held[0].node == instance)
+        return [
+            Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "")
+            for t in held
+        ]
+
+    def holds(self, instance: str) -> list[str]:
+        """Return the attempts that hold GPUs of this instance, as "trial/attempt"."""
+        trials = self.state.trials.values()
+        return [t.key for t in trials if any(slots.node == instance for slots in t.held or ())]
+
+    def known(self, instance: str) -> tuple[int, str]:
+        """Return the number of the last fact of the instance's agent that was heard, and the boot
+        id of its machine.
+        """
+        heard = self._heard.get(instance, 0)
+        known = self.state.fleet.instances.get(instance)
+        return (heard, "") if known is None else (max(heard, known.seen), known.boot)
+
+    def lease(self) -> tuple[float, float, float]:
+        """Return three times in seconds: how long agents may go on without hearing from the daemon,
+        how long trials may take to save, and how long storing that may take after the lease has
+        ended.
+        """
+        now = self.clock.now()
+        return lease_s(self.state, now), lease_grace_s(self.state, now), last_s(self.state, now)
+
+    def asked_s(self, trial: str) -> float:
+        """Return when a trial was asked to end, in seconds since the run began."""
+        return self.state.trials[trial].asked_s
+
+    def ends_in(self) -> float:
+        """Return for how many seconds trials may expect to train on."""
+        running = self.state.phase is RunPhase.RUNNING
+        return max(0.0, training_ends_at(self.state) - self.clock.now()) if running else 0.0
+
+    def answered(self, request: str) -> tuple[DenyCause | None] | None:
+        """Return why a request of the person was denied, None inside if it was granted; None: it
+        was not judged yet.
+        """
+        known = self.state.requests.answered
+        return (known[request],) if request in known else None
+
+    def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
+        """Return a trial's seed, and how many reports it had made at one of its checkpoints."""
+        made_by = self.state.trials[trial]
+        return made_by.seed, next(c.reports for c in made_by.checkpoints if c.name == checkpoint)
+
+    def spare(self) -> float:
+        """Return for how many seconds the end of the run may still wait for a machine, with the
+        model in its place by the deadline.
+        """
+        return spare_s(self.state, self.clock.now())
+
+
+def _saved(trial: Trial) -> int:
+    """Return the number of the last checkpoint of the present attempt; 0 if it has none, or if the
+    store does not number them.
+    """
+    prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
+    return max(
+        (slot_number(c.name) for c in trial.checkpoints if c.name.startswith(f"{prefix}-")),
+        default=0,
+    )
