@@ -199,7 +199,7 @@ ASKING = (
     Mutant(
         "the policy's process goes on from an answer that was declined",
         STANDS,
-        "Dispatch.heard",
+        "dispatch.Dispatch.note",
         "self._environment.policy.forget()",
         "pass",
         (f"{DAEMON}::test_a_policy_whose_answer_was_declined_remembers_nothing_of_it",),
@@ -215,7 +215,7 @@ ASKING = (
     Mutant(
         "the policy is not told what has happened since it was asked last",
         "a question is what was so when it was noted",
-        "Dispatch.heard",
+        "dispatch.Dispatch.note",
         "trials_of(entry.event, entry.decided)",
         "trials_of and set()",
         (f"{DAEMON}::test_the_policy_sees_the_run_as_it_was_when_it_was_asked",),

@@ -238,7 +238,7 @@ CARRYING = (
     Mutant(
         "a lease counts from the last event",
         "agents that nobody tells anything are gone by the deadline",
-        "Daemon.lease",
+        "core.Core.lease",
         "self.clock.now()",
         "self.state.now",
         (f"{DAEMON}::test_a_lease_counts_from_now_and_not_from_the_last_event",),
@@ -313,7 +313,7 @@ CARRYING = (
         "an order to stop counts from when it is said",
         "an order that is said again gives no new time",
         "Conversation._dated",
-        "self._core.asked_s(order.trial) if isinstance(order, Stop) else clock.now()",
+        "self._core.asked_s(order.trial) if isinstance(order, protocol.Stop) else clock.now()",
         "clock.now()",
         (f"{CONVERSATION}::{MOMENT}",),
     ),
@@ -329,8 +329,8 @@ CARRYING = (
         "after a lost connection the conversation begins anew",
         "an agent sends what was not heard, and only that",
         "Conversation._talk",
-        "Hello(VERSION, self._environment.run, self._seen, holds)",
-        "Hello(VERSION, self._environment.run, 0, holds)",
+        "protocol.Hello(VERSION, self._environment.run, self._seen, holds)",
+        "protocol.Hello(VERSION, self._environment.run, 0, holds)",
         (CONVERSATION,),
     ),
     Mutant(
