@@ -86,7 +86,7 @@ class AskingAgain:
         if plan.question is None or not asked:
             return
         self._question, self._seq = plan.question, state.clock.seq
-        # An answer that nobody has compared is to a question whose outcome was never heard of.
+        # An answer that nobody has compared is to a question whose outcome is unknown.
         if self._answer is not None:
             self._asking = None
         try:

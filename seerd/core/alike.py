@@ -124,7 +124,7 @@ def again_is_useless(state: State, trial: Trial) -> bool:
 
 
 def has_failed(trial: Trial) -> bool:
-    """Tell whether an attempt of the trial has ended by its own fault, and none has saved."""
+    """Return whether an attempt of the trial has ended by its own fault, and none has saved."""
     return not trial.checkpoints and (trial.crashes > 0 or trial.phase is TrialPhase.FAILED)
 
 
@@ -146,7 +146,7 @@ def in_words(seconds: float) -> str:
 
 def still_quiet(state: State, name: str) -> Warned | None:
     """Return the warning that no trial has reported yet, or that this one has not, if it is due:
-    agents tell of each trial that is silent, and people are told again when none has reported for
+    agents report each trial that is silent, and the warning is repeated when none has reported for
     twice as long.
     """
     began_s, told_s = state.signs.tried_s, state.signs.warned.get("no-report")

@@ -36,7 +36,7 @@ def node_started(state: State, trial: Trial, event: TrialStarted) -> None:
     node, at = event.instance, event.happened
     assert trial.held is not None
     trial.told[node] = None
-    state.signs.complaints.pop("waits", None)  # told again while another attempt waits
+    state.signs.complaints.pop("waits", None)  # reported again while another attempt waits
     if state.signs.tried_s is None:
         state.signs.tried_s = at
     _settle_start(state, trial)
@@ -210,9 +210,9 @@ def unwant(state: State, trial: Trial) -> None:
 
 def _guilty(ends: Sequence[AttemptEnd]) -> AttemptEnd | None:
     """Return the end that explains why the attempt ended, None if no fault ended it. `ends` are in
-    the order in which they were told. A node that is lost takes the others with it, whatever they
-    say. Of nodes that crashed, it is the one whose log fell silent first, since the others waited
-    for it.
+    the order in which they were reported. A node that is lost takes the others with it, whatever
+    they say. Of nodes that crashed, it is the one whose log fell silent first, since the others
+    waited for it.
     """
     for cause in ("lost", "refused"):
         for end in ends:

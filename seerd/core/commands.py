@@ -164,7 +164,7 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Every instance whose agent must be told."""
+        """Every instance whose agent gets the order."""
         return (self.instance, *(name for name, _ in self.beside))
 
 
@@ -182,7 +182,7 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Every instance whose agent must be told."""
+        """Every instance whose agent gets the order."""
         return (self.instance, *self.beside)
 
 

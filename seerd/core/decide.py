@@ -93,7 +93,7 @@ def wants_to_ask(state: State) -> bool:
 
 
 def promises(state: State) -> Iterator[Promised]:
-    """Yield what agents may rely on, if it is not what they were told last."""
+    """Yield what agents may rely on, if it is not what was promised last."""
     if (
         state.phase is RunPhase.RUNNING
         and not state.facts.cluster.instant
@@ -137,7 +137,7 @@ def _failing(state: State) -> dict[str, str]:
 
 
 def _targets_reached(state: State) -> bool:
-    """Tell whether the run's one job has what it was to have, or every job that shares it."""
+    """Return whether the run's one job has what it was to have, or every job that shares it."""
     if state.facts.jobs:
         return all(job.over == "target" for job in state.jobs.values())
     return target_reached(state, "") is not None

@@ -2,7 +2,7 @@
 
 The one rule: an event is the past. It is committed to the journal before it is handled, and is
 never refused. An event that cannot be true any more (a report of an attempt that has ended, a fact
-told twice) changes nothing.
+reported twice) changes nothing.
 
 All times are seconds since the run began. `at` is when the daemon learned of the event; it never
 decreases. `happened` is when it took place on the instance, by the daemon's clock; the ledger uses
@@ -376,7 +376,7 @@ class TrialComplained(AttemptFact, frozen=True, kw_only=True, tag="trial-complai
 class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
     """No process of an attempt is left on this instance, and its GPUs there are free. It is the
     outcome of `StopTrial`, or the attempt has ended by itself. An attempt on several instances has
-    ended when each of them has told so.
+    ended when each of them has reported it.
     """
 
     cause: ExitCause  # what ended it
@@ -427,7 +427,7 @@ class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
 
 
 class Remarked(Event, frozen=True, kw_only=True, tag="remarked"):
-    """Something that takes its time, told for people; it changes no decision."""
+    """Something that takes its time, for people; it changes no decision."""
 
     text: str  # what it is
 

@@ -3,7 +3,7 @@ because they are slow. It covers attempts on one instance and on several.
 
 The one rule: a rank is known to hang only if every instance of its attempt says that nothing moves
 there, the ranks that wait have come at least as far as those that do not, and the latter do
-nothing. A slow rank is only told about; nothing follows from it.
+nothing. A slow rank is only reported; nothing follows from it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The one rule: only a confirmed checkpoint with a finite metric, all constraints 
 win, whatever became of its trial. Of equal ones, that of a trial that has not failed wins, then the
 one with more reports, then the trial that is older.
 
-The metric of a checkpoint is what whoever saved it says, so all who compare checkpoints compare the
+The metric of a checkpoint is what its attempt says, so all that compare checkpoints compare the
 same: the last report's, or with `Objective.smooth` the mean of the last ones.
 """
 

@@ -68,7 +68,7 @@ def _own_limit(state: State, job: PlannedJob) -> OverCause | None:
 
 
 def _can_begin_nothing(state: State, job: PlannedJob) -> bool:
-    """Tell whether a job has no GPUs, and too little of its own limits for any trial to get some:
+    """Return whether a job has no GPUs, and too little of its own limits for any trial to get some:
     what it was to have is better used by the others.
     """
     if state.jobs[job.id].gpus:
@@ -84,7 +84,7 @@ def open_jobs(state: State) -> list[str]:
 
 
 def holding(state: State, job: str) -> bool:
-    """Tell whether a trial of the job has an attempt."""
+    """Return whether a trial of the job has an attempt."""
     return any(t.held is not None for t in state.trials.values() if job_of(t.id) == job)
 
 

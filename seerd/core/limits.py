@@ -132,7 +132,7 @@ def affordable(state: State, gpus: int) -> bool:
 def affordable_launch(state: State, gpus: int) -> bool:
     """Return whether the budget allows one more rented instance with `gpus` GPUs. It costs its
     minimum at least, and its boot before it is of any use. Launches that are under way know nothing
-    of it: without a daemon they would go on for as long as they were told.
+    of it: without a daemon they would go on for as long as their order says.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance:

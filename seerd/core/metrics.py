@@ -1,7 +1,7 @@
 """Every metric that trials report: what is kept of those beside the run's own, and what must hold
 of them for a model to be the best.
 
-The one rule: a report that violates a constraint counts, for whoever decides, as one that is not
+The one rule: a report that violates a constraint counts in decisions as one that is not
 finite. What was reported is shown as it was.
 """
 

@@ -110,8 +110,8 @@ def fill(state: State, event: events.TrialReported) -> None:
 
 
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
-    """Confirm checkpoints that no agent had told of, given oldest first. Training goes on from the
-    newest. Where its report was not told, its metric stands for the report's.
+    """Confirm checkpoints that no agent had reported, given oldest first. Training goes on from the
+    newest. Where its report is missing, its metric stands for the report's.
     """
     for one in saved:
         trial = state.trials.get(one.trial)
@@ -132,7 +132,7 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     newer = sum(known.name > new.name for known in trial.checkpoints)
     trial.checkpoints = (*trial.checkpoints[:newer], new, *trial.checkpoints[newer:])
     state.agenda.saved.append(trial.id)
-    # A checkpoint that is told of after a model was handed back may be a better one.
+    # A checkpoint that is reported after a model was handed back may be a better one.
     state.agenda.stirred = (
         state.agenda.stirred
         or job_of(trial.id) in state.result.no_model

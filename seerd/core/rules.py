@@ -1,4 +1,4 @@
-"""The figures that decisions go by, as one value that is given to whoever decides.
+"""The figures that decisions go by, as one value that is given to what decides.
 
 The one rule: only deciding reads them. Reading a run applies what was decided, so a version with
 other rules reads every run as it was.

@@ -333,7 +333,7 @@ class Requests:
 
 @dataclass(slots=True)
 class Signs:
-    """What trials have shown of themselves, from which it is told what is wrong with a script."""
+    """What trials have shown of themselves, from which warnings about a script follow."""
 
     # seconds from the order to start the quickest attempt until its first report; infinite: none
     first_s: float = math.inf
@@ -541,11 +541,11 @@ class RunEnd:
     close_by: float | None = None  # when no attempt may be left, in seconds since the run began
     # seconds of the slowest unit of work or save so far: how early trials are asked to stop
     slowest_s: float = 0.0
-    promised: Promised | None = None  # how long agents may go on alone, as they were last told
+    promised: Promised | None = None  # how long agents may go on alone, as was promised last
 
     def reopen(self) -> None:
         """Forget how the run was to end, since an interrupted run goes on. What was learned of its
-        trials and told to agents still holds.
+        trials and promised to agents still holds.
         """
         self.status, self.hard, self.why, self.close_by = None, False, None, None
         self.detail = ""

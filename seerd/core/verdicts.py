@@ -1,4 +1,4 @@
-"""Decisions that are no commands: each changes the state, and nobody has to be told. They are
+"""Decisions that are no commands: each changes the state, and no other part has to act. They are
 recorded with the event that they follow from.
 
 The one rule: a verdict holds everything that `enact` needs to apply it. Whoever reads a run applies
@@ -150,7 +150,7 @@ class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
 
 
 class Warned(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):
-    """People are told of something that may be wrong. Nothing else follows from it."""
+    """A warning to people of something that may be wrong. Nothing else follows from it."""
 
     what: WarnCause  # kind of the warning
     detail: str  # text for people
@@ -198,7 +198,7 @@ class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held
 class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="promised"):
     """How long agents may go on without the daemon from now on."""
 
-    lease_s: float  # seconds since they last heard from it, if no limit comes before
+    lease_s: float  # seconds since its last message, if no limit comes before
     grace_s: float  # seconds from `limit_s` until trials have saved
     end_s: float  # seconds from the end of `grace_s` until nothing costs any more
     # when everything must be asked to stop, seconds since the run began; None if nothing limits it

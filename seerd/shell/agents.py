@@ -87,7 +87,7 @@ class _Wish:
     done: asyncio.Future[Readiness]  # what comes of it
 
     def answer(self, readiness: Readiness) -> None:
-        """Tell what has come of it, if that was not told."""
+        """Set what has come of it, if that is not set."""
         if not self.done.done():
             self.done.set_result(readiness)
 
@@ -147,7 +147,7 @@ class Conversation:
             raise ProviderError(f"the agent of {self.instance} does not answer")
 
     async def prepare(self, order: protocol.Prepare) -> Readiness:
-        """Have a new instance made ready for trials, and check its clock. Failures are in the
+        """Make a new instance ready for trials, and check its clock. Failures are in the
         result.
         """
         wish = self._preparing = _wish(order)
@@ -163,7 +163,7 @@ class Conversation:
             self._preparing = None
 
     async def prepare_for(self, job: str, order: protocol.Prepare) -> Readiness:
-        """Have an instance that is ready made ready for one more job, for one at a time. Failures
+        """Make an instance that is ready so for one more job, for one at a time. Failures
         are in the result.
         """
         wish = self._one_more = _wish(order, job)

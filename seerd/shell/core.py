@@ -62,8 +62,8 @@ class Core:
         return [t.key for t in trials if any(slots.node == instance for slots in t.held or ())]
 
     def known(self, instance: str) -> tuple[int, str]:
-        """Return the number of the last fact of the instance's agent that was heard, and the boot
-        id of its machine.
+        """Return the number of the last fact of the instance's agent that was received, and the
+        boot id of its machine.
         """
         heard = self._heard.get(instance, 0)
         known = self.state.fleet.instances.get(instance)

@@ -1,8 +1,8 @@
 """The loop that runs a run: event, step, journal, commands, and their outcomes as events, until the
 core says that the run is over.
 
-The one rule: commands are carried out, facts acknowledged and people told only after the events are
-committed to the journal.
+The one rule: commands are carried out, facts acknowledged and people informed only after the events
+are committed to the journal.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ once a second. It must not change anything.
 """
 SHOW_S = 1.0
 APART_S = 60.0
-"""Clocks that are further apart are told."""
+"""Clocks that are further apart are reported."""
 MOVED_S = 0.05
 """When the wall clock was set by more seconds, the journal notes anew when the run began by it."""
 
@@ -120,7 +120,7 @@ class Daemon:
         lost = self._gap(backlog, saved, ends, notes)
         if lost is not None:
             await self._dispatch.call_off(launches)
-        # Nothing is awaited from here on: what agents tell next comes after what they have told.
+        # Nothing is awaited from here on: what agents report next comes after this.
         backlog += [_happened_by(let_go_s, event) for event in self._queue.take()]
         self._queue.is_bounded = True
         self._queue.put(

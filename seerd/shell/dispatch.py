@@ -169,7 +169,7 @@ class Dispatch:
             self._environment.policy.forget()
 
     def change_problem(self, problem: Problem) -> None:
-        """Have the policy plan for this problem from now on, if it is another one."""
+        """Let the policy plan for this problem from now on, if it is another one."""
         if problem is not self._problem:
             self._problem, self._question = problem, ""
             self._environment.policy.change(problem)

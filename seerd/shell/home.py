@@ -151,8 +151,8 @@ class RunFolder:
         return None
 
     def is_in_a_thread(self) -> bool:
-        """Tell whether the daemon that runs this run is a thread of another program, whose signals
-        are not for it.
+        """Return whether the daemon that runs this run is a thread of another program, whose
+        signals are not for it.
         """
         return self._held_by()[1:] == [IN_A_THREAD]
 
@@ -217,7 +217,7 @@ class Home:
 
 
 def takes_signals() -> bool:
-    """Tell whether signals of this process reach what runs here: they do in its main thread."""
+    """Return whether signals of this process reach what runs here: they do in its main thread."""
     return threading.current_thread() is threading.main_thread()
 
 

@@ -123,7 +123,7 @@ class Inbox:
                     yield name, request
 
     def has(self, name: str) -> bool:
-        """Tell whether a request is still there: nobody has withdrawn it."""
+        """Return whether a request is still there: nobody has withdrawn it."""
         return self._request(name).exists()
 
     def answer(self, name: str, reply: Reply) -> None:

@@ -8,7 +8,7 @@ a journal of another format.
 
 Each row carries a checksum over itself and the row before (`linked`), and so does what the journal
 says of itself; a small file beside it says how far it goes. So a damaged journal is never taken for
-another one, or for a shorter one: whoever reads it gets the events before the damage, and a
+another one, or for a shorter one: a reader gets the events before the damage, and a
 `DamagedWarning`; nobody writes to it. Journals that were begun without checksums have them from the
 first event that was written with them.
 """

@@ -1,8 +1,8 @@
 """Instances that are gone, or that cannot be reached any more.
 
-The one rule: the core is told of a loss only when the instance costs nothing any more, as far as
-its cloud says, and together with all checkpoints that its trials had stored. What its agent had
-noted is told before that, where it can be read.
+The one rule: a loss is reported to the core only when the instance costs nothing any more, as far
+as its cloud says, and together with all checkpoints that its trials had stored. What its agent had
+noted is reported before that, where it can be read.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Losses:
         )
 
     def hear(self, instance: str) -> None:
-        """Hand on what the instance's agent had noted and not told, where that can be read without
-        it: it may have ended before anybody connected to it, or start too late to be heard.
+        """Hand on what the instance's agent had noted and not reported, where that can be read
+        without it: it may have ended before anybody connected to it, or start too late to answer.
         """
         journal = self._environment.provider.journal(instance)
         seen, _ = self._core.known(instance)
@@ -86,8 +86,8 @@ class Losses:
                 self._core.emit(event)
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
-        """Return the checkpoints that trials on this instance had stored and its agent has not told
-        of: it is gone, or does not answer.
+        """Return the checkpoints that trials on this instance had stored and its agent has not
+        reported: it is gone, or does not answer.
         """
         found = []
         for running in self._core.running(instance):

@@ -1,4 +1,4 @@
-"""An attempt on several instances, as each of their agents is told of it.
+"""An attempt on several instances, as each of their agents gets its order.
 
 The one rule: these functions are pure. Every node meets the others at node 0, on a port that
 follows from the id of the command.

@@ -68,7 +68,7 @@ class KnownTrial:
 
 
 class Answering:
-    """The policy, and what it has been told of the run."""
+    """The policy, and what it knows of the run."""
 
     def __init__(self, opening: Opening) -> None:
         self._problem = opening.problem
@@ -142,7 +142,7 @@ def _end_with(descriptor: int) -> None:
     since the policy may be thinking at that time.
     """
     closed = select.poll()
-    closed.register(descriptor, 0)  # POLLHUP and POLLERR are always told
+    closed.register(descriptor, 0)  # POLLHUP and POLLERR are always reported
     closed.poll()
     os._exit(0)
 

@@ -1,7 +1,7 @@
 """Reads the rows of a damaged journal from the bytes of its file and of its write-ahead log, where
 SQLite reads none, or not all.
 
-The one rule: nothing here is believed. What looks like a row is a candidate, and whoever asks takes
+The one rule: nothing here is believed. What looks like a row is a candidate, and the reader takes
 it only if its checksum fits the row before (`journal.linked`). So a page whose header, place or
 checksum in the log is damaged still gives all its rows that are whole. The format is described in
 sqlite.org/fileformat2.html, sections 1.6, 2.1 and 4.1.

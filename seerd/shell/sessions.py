@@ -54,7 +54,7 @@ class Sessions:
         await self._begin(instance).start()
 
     async def prepare(self, launched: Launched, token: str) -> Readiness:
-        """Have a new instance made ready for trials: the sources of jobs that came while it was
+        """Make a new instance ready for trials: the sources of jobs that came while it was
         launched, data, setup commands, checks. `token`: of its launch.
         """
         environment = self._environment
@@ -74,7 +74,7 @@ class Sessions:
             raise
 
     async def prepare_for(self, job: Job, instances: Collection[str], token: str) -> str:
-        """Have these instances made ready for one more job; return what went wrong, or nothing,
+        """Make these instances ready for one more job; return what went wrong, or nothing,
         also for those that go meanwhile.
 
         token  of this preparation

@@ -259,7 +259,7 @@ def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
 
 
 def _names(parameter: Parameter) -> bool:
-    """Tell whether it is a choice of names or whole numbers; a real number selects nothing."""
+    """Return whether it is a choice of names or whole numbers; a real number selects nothing."""
     return bool(parameter.choices) and not any(isinstance(v, float) for v in parameter.choices)
 
 

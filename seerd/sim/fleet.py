@@ -139,7 +139,7 @@ class SimulatedFleet:
         self._reply(boot_s, partial(self._booted, machine, command.id))
 
     def _full(self, now: float) -> bool:
-        """Tell whether the cloud has no more instances for the run."""
+        """Return whether the cloud has no more instances for the run."""
         capacity = self.behaviour.capacity
         return capacity is not None and sum(
             machine.alive for machine in self.machines.values()
@@ -226,7 +226,7 @@ class SimulatedFleet:
             self.end(machine, attempt)
 
     def lose(self, name: str, why: str = "power failure") -> None:
-        """Let an instance die; the daemon is told."""
+        """Let an instance die; the daemon learns of it."""
         if self.machines[name].alive:
             self.power_off(name)
             self._tell(events.InstanceLost(at=self._heap.now, instance=name, why=why))

@@ -1,5 +1,5 @@
 """From the terms of a simulation (limits, cluster, profile, curves) to a world: what the core is
-told, and how everything behaves.
+given, and how everything behaves.
 
 The one rule: a setting and a seed determine the run to the last bit.
 """

@@ -283,7 +283,7 @@ class World:
     # ------------------------------------------------------------ what else may happen
 
     def lose(self, name: str) -> None:
-        """Let an instance die; the daemon is told."""
+        """Let an instance die; the daemon learns of it."""
         self.fleet.lose(name)
 
     def notice(self, name: str, what: Notice = "interruption", by: float | None = None) -> None:
