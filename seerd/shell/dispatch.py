@@ -33,7 +33,7 @@ from seerd.shell.core import Core
 from seerd.shell.journal import Entry
 from seerd.shell.losses import Losses
 from seerd.shell.model_card import Model, manifest_of, write_card
-from seerd.shell.requests import Requests
+from seerd.shell.requests import RequestReader
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.sessions import Sessions
 from seerd.units import SLOW_S
@@ -79,7 +79,7 @@ class Dispatch:
         self._question = ""
         self._changed: set[str] | None = set()
         self._problem: Problem | None = None
-        self.requests = Requests(environment, core, self._sessions, tasks)
+        self.requests = RequestReader(environment, core, self._sessions, tasks)
 
     async def open(self) -> None:
         """Start the policy's process, open the provider and the store, and begin the background

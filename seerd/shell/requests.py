@@ -23,7 +23,7 @@ from seerd.shell.sessions import Sessions
 INBOX_S = 0.5
 
 
-class Requests:
+class RequestReader:
     """The requests to one run."""
 
     def __init__(
