@@ -22,7 +22,7 @@ from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import Keys, client, launch, until
 from seerd.aws.cloud import Cloud
 from seerd.aws.types import BLACKWELL, NVSWITCH
-from seerd.backends.ec2 import sweeping
+from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.backends.sweeping import Left
 
 CLI = Path(__file__).parent.parent / "cli.py"
@@ -323,9 +323,9 @@ def test_killed_it_leaves_an_instance_that_ends_by_itself_and_that_sweep_finds(
 
     async def swept() -> list[Left]:
         async with Cloud("us-east-1") as cloud:
-            found = (await sweeping.find(cloud, tags["seerd:owner"])).left
+            found = (await Ec2Sweeper.find(cloud, tags["seerd:owner"])).left
             for one in found:
-                await sweeping.remove(cloud, one)
+                await Ec2Sweeper.remove(cloud, one)
             return found
 
     assert [one.id for one in asyncio.run(swept())] == [left.id]

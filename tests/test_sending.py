@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seerd.commands.sending import Sending
+from seerd.backends.ssh.workbench import Sending
 
 
 def test_a_long_upload_is_told_now_and_then_and_a_short_one_never() -> None:

@@ -32,10 +32,9 @@ from seerd.backends.bundle import build_agent
 from seerd.backends.ec2.backend import settings_of
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
-from seerd.backends.ssh.workbench import Workbench
+from seerd.backends.ssh.workbench import Sending, Workbench
 from seerd.clock import wall
 from seerd.commands.giving_back import to_its_end, until_signal
-from seerd.commands.sending import Sending
 from seerd.errors import (
     CloudError,
     ImageError,

@@ -40,9 +40,4 @@ def _row(use: GpuUse) -> Json:
         except (KeyError, TypeError, ValueError) as error:
             return _row(GpuUse(use.machine, why=str(error)))
     report = use.report or {"gpus": [], "runs": []}
-    return {
-        "machine": use.machine,
-        "gpus": report["gpus"],
-        "runs": report["runs"],
-        "why": use.why,
-    }
+    return {"machine": use.machine, "gpus": report["gpus"], "runs": report["runs"], "why": use.why}

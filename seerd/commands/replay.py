@@ -99,10 +99,7 @@ def explain(journal: Journal, trial: str | None, until: Moment | None, *, alive:
 
 
 def _walk(
-    state: State,
-    entries: Iterator[Entry],
-    timeline: Timeline,
-    until: Moment | None,
+    state: State, entries: Iterator[Entry], timeline: Timeline, until: Moment | None
 ) -> list[Entry]:
     """Read up to the moment; return the first entry after it, in a list, empty if there is none."""
     for entry in entries:
@@ -128,11 +125,7 @@ def _moment(state: State, until: Moment | None, *, later: bool) -> float | None:
 
 
 def _tell(
-    timeline: Timeline,
-    state: State,
-    trial: str | None,
-    moment_s: float | None,
-    status: str,
+    timeline: Timeline, state: State, trial: str | None, moment_s: float | None, status: str
 ) -> Replayed:
     if trial is not None:
         told = trial_json(_trial(state, trial), timeline, state)

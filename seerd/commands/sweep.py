@@ -131,12 +131,7 @@ def sweeper(region: str | None) -> AbstractAsyncContextManager[Sweeper]:
 
 
 def sweep(
-    home: Home,
-    region: str | None,
-    older_than: str | None,
-    *,
-    dry_run: bool,
-    json: bool,
+    home: Home, region: str | None, older_than: str | None, *, dry_run: bool, json: bool
 ) -> None:
     """Sweep, and print what came of it.
 
@@ -153,11 +148,7 @@ def sweep(
 
 
 async def swept(
-    home: Home,
-    region: str | None,
-    *,
-    dry_run: bool,
-    older_than_s: float | None = None,
+    home: Home, region: str | None, *, dry_run: bool, older_than_s: float | None = None
 ) -> Swept:
     """Find everything that this owner's runs have left, and end what is dead unless this is a
     `dry_run`.

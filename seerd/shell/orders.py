@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from seerd.agent.protocol import Ask, Order, Parts
+from seerd.agent.protocol import MAX_LINE, Ask, Download, Downloads, Order, Parts
+from seerd.agent.wire import encode
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.errors import SeerdError
 from seerd.shell.core import Core
@@ -18,7 +19,6 @@ from seerd.shell.nodes import start_on
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.translate import order_of
 from seerd.stores.base import slot_name, slot_number
-from seerd.stores.data import chunks
 
 AGAIN_S = 1.0
 
@@ -112,3 +112,19 @@ class InstanceOrders:
         """Return whether this attempt reports and saves on this instance."""
         running = self.core.running(self.instance)
         return any((one.trial, one.attempt) == (trial, attempt) for one in running)
+
+
+def chunks(items: Sequence[Download]) -> list[Downloads]:
+    """Split the downloads into messages that each fit into one line. The first one tells the agent
+    to begin a new list.
+    """
+    lines: list[list[Download]] = [[]]
+    length = 0
+    for item in items:
+        size = len(encode(Downloads(False, [item])))
+        if length + size > MAX_LINE // 2:
+            lines.append([])
+            length = 0
+        lines[-1].append(item)
+        length += size
+    return [Downloads(number == 0, line) for number, line in enumerate(lines)]

@@ -33,7 +33,7 @@ from seerd.aws.network import Rule, SecurityGroup, Subnet
 from seerd.aws.prices import Price
 from seerd.aws.quotas import Quota
 from seerd.aws.types import Ec2Type
-from seerd.backends.ec2 import sweeping
+from seerd.backends.ec2.sweeping import Ec2Sweeper, instances_of
 from seerd.backends.sweeping import Found, Left
 from seerd.planner.clouds import INSTANCE_TYPES
 from tests.aws.scripted import cloud_of, played, raised
@@ -322,7 +322,7 @@ def test_what_was_left_behind_is_told_oldest_first_and_what_ends_apart() -> None
         describe_instances={"Reservations": [{"Instances": rows}]},
         describe_volumes={"Volumes": disks},
     )
-    found, _ = played(sweeping.find(cloud, ME))
+    found, _ = played(Ec2Sweeper.find(cloud, ME))
     old = Left("instance", "i-old", "r1", "digits", "noon", "stopped", "p3.2xlarge", 7200.0)
     price = INSTANCE_TYPES["g4dn.xlarge"].usd_per_h
     young = Left("instance", "i-young", "r1", "", "", "running", "g4dn.xlarge", 10.0, price)
@@ -334,7 +334,7 @@ def test_what_was_left_behind_is_told_oldest_first_and_what_ends_apart() -> None
         {"Name": "tag-key", "Values": ["seerd:run"]},
     ]
     assert [request["Filters"] for _, request in script.calls] == [filters, filters]
-    assert played(sweeping.find_instances(cloud, ME))[0] == [old, young]
+    assert played(instances_of(cloud, ME))[0] == [old, young]
 
 
 @pytest.mark.parametrize("length", [255, 256, 257, 300])
@@ -345,7 +345,7 @@ def test_the_owner_s_tag_is_as_long_as_ec2_takes(length: int) -> None:
             "Reservations": [{"Instances": [row("i-1", 0, Tags=owned(owner[:256]))]}]
         }
     )
-    assert len(played(sweeping.find_instances(cloud, owner))[0]) == 1
+    assert len(played(instances_of(cloud, owner))[0]) == 1
     values = script.calls[0][1]["Filters"][0]["Values"]
     assert values == [owner[:256]]
 
@@ -359,9 +359,9 @@ def test_what_is_gone_already_is_removed_and_what_is_refused_is_told(
     left = Left(kind, "x-1", "r1", "", "", "", "", 0.0)
     code = "InvalidInstanceID.NotFound" if kind == "instance" else "InvalidVolume.NotFound"
     cloud, script = cloud_of(**{operation: [{}, refusal(code, 400), DENIED]})
-    played(sweeping.remove(cloud, left))
-    played(sweeping.remove(cloud, left))
-    error, _ = played(raised(sweeping.remove(cloud, left)))
+    played(Ec2Sweeper.remove(cloud, left))
+    played(Ec2Sweeper.remove(cloud, left))
+    error, _ = played(raised(Ec2Sweeper.remove(cloud, left)))
     assert isinstance(error, AwsError)
     assert error.kind is ErrorKind.DENIED
     asked = {"InstanceIds": ["x-1"]} if kind == "instance" else {"VolumeId": "x-1"}

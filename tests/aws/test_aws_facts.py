@@ -21,7 +21,7 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind, kind_of, told
 from seerd.aws.images import Image
 from seerd.aws.lanes import LONGEST_S, Retries, longest_wait_s
-from seerd.backends.ec2 import sweeping
+from seerd.backends.ec2.sweeping import Ec2Sweeper
 from seerd.errors import CloudError
 from tests.aws.front import REGION, Fault, Front, front
 from tests.aws.kit import linux
@@ -74,14 +74,14 @@ def test_a_sweep_finds_and_removes_what_is_this_owners_and_seerds_alone(moto: st
         disk = ec2.create_volume(AvailabilityZone="us-east-1a", Size=8, TagSpecifications=spec)[
             "VolumeId"
         ]
-        found = (await sweeping.find(cloud, ME)).left
+        found = (await Ec2Sweeper.find(cloud, ME)).left
         assert {left.id for left in found} == {mine, disk}
         assert all(
             0.0 <= left.age_s < 60.0 and left.run == "r1" and "r1" in str(left) for left in found
         )
         for left in [*found, *found]:
-            await sweeping.remove(cloud, left)
-        assert (await sweeping.find(cloud, ME)).left == []
+            await Ec2Sweeper.remove(cloud, left)
+        assert (await Ec2Sweeper.find(cloud, ME)).left == []
         assert there.alive() == others
 
     play(moto, scenario)
@@ -95,7 +95,7 @@ def test_a_star_in_the_path_of_an_owner_stands_for_itself(moto: str) -> None:
             there.client("ec2").run_instances(
                 ImageId=linux(there), MinCount=1, MaxCount=1, TagSpecifications=pairs
             )
-        assert len((await sweeping.find(cloud, owners[0])).left) == 1
+        assert len((await Ec2Sweeper.find(cloud, owners[0])).left) == 1
 
     play(moto, scenario)
 

@@ -33,9 +33,9 @@ from seerd.backends.ec2 import fleet as ec2_fleet
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.commands import canary
 from seerd.commands.canary import inside, launching, planned, refusals, storage, terminals
-from seerd.commands.canary.expedition import Flown
+from seerd.commands.canary.expedition import CanaryResult
 from seerd.commands.canary.expedition import fly as fly_over
-from seerd.commands.canary.flock import CanaryPlan
+from seerd.commands.canary.fleet import CanaryPlan
 from seerd.commands.canary.inside import ExpectedFacts, Facts, judged
 from seerd.commands.canary.outcome import (
     CAP_USD,
@@ -44,10 +44,10 @@ from seerd.commands.canary.outcome import (
     GPU_CHECKS,
     LONGEST_GPU_S,
     LONGEST_S,
-    Book,
     CanaryRental,
     CheckOutcome,
     LaunchMoments,
+    OutcomeLog,
     Result,
     check_cap,
     most_usd,
@@ -310,18 +310,18 @@ def test_credentials_that_expire_end_it_and_what_may_run_is_named(
     rig.set_boot(boot_s=60)
     asked, heard = SpecOptions(write()), []
 
-    async def flight() -> Flown:
+    async def flight() -> CanaryResult:
         plan = await planned(asked.job(), asked, Home(tmp_path / "home"), gpu=False)
-        task = asyncio.create_task(fly_over(plan, Book(heard.append), tmp_path / "flight"))
+        task = asyncio.create_task(fly_over(plan, OutcomeLog(heard.append), tmp_path / "flight"))
         await asyncio.to_thread(wait_for_three, rig)
         await asyncio.sleep(2.0)
         rig.fail("ec2:*", "RequestExpired", times=None)
         return await task
 
     began = time.monotonic()
-    flown = asyncio.run(flight())
+    result = asyncio.run(flight())
     assert time.monotonic() - began < FLIGHT_S / 2
-    left = flown.outcomes[-1]
+    left = result.outcomes[-1]
     assert (left.check, left.result) == ("nothing left", "failed")
     for one in rig.instances():
         assert f"instance {one.id} (t3.small) may still run, and powers itself off by" in left.said
@@ -420,11 +420,11 @@ def test_no_id_is_left_in_a_text(
 
 @given(said=IDS, code=IDS, reason=IDS)
 def test_no_id_is_left_in_a_report(said: str, code: str, reason: str) -> None:
-    flown = Flown(
+    result = CanaryResult(
         [CheckOutcome("wrong zone", "failed", f"it said '{said}'", None, code, 400)],
         launches=[("t3.small", LaunchMoments(reason=reason))],
     )
-    shown = json.dumps(report_json(plan_of(Path("/nowhere")), flown, 0.0, ()))
+    shown = json.dumps(report_json(plan_of(Path("/nowhere")), result, 0.0, ()))
     assert [text for text in (said, code, reason) if json.dumps(text)[1:-1] in shown] == []
 
 
@@ -434,7 +434,7 @@ def test_names_that_are_words_of_the_report_leave_it_as_it_is() -> None:
         CheckOutcome("request", "passed", "it passed"),
         CheckOutcome("lease", "failed", "no", None, "NewCode", 400),
     ]
-    told = report_json(plan_of(Path("/nowhere")), Flown(outcomes), 0.0, own)
+    told = report_json(plan_of(Path("/nowhere")), CanaryResult(outcomes), 0.0, own)
     assert [one["result"] for one in told["checks"]] == ["passed", "failed"]
     assert [one["proves"] for one in told["checks"]] == [CHECKS["request"], CHECKS["lease"]]
     assert told["checks"][0]["said"] == "it <name>"
@@ -662,11 +662,11 @@ def plan_of(home: Path, spec: Spec | None = None) -> CanaryPlan:
     )
 
 
-def flown_of(cold: Result, *, boot_s: float = 20.0, torch_s: float | None = 30.0) -> Flown:
+def flown_of(cold: Result, *, boot_s: float = 20.0, torch_s: float | None = 30.0) -> CanaryResult:
     moments = LaunchMoments(asked=1.0, running=9.0, agent=9.0 + boot_s)
     launches = [(SMALL.type, moments), (WITH_GPU.type, moments)]
     outcomes = [CheckOutcome("torch, cold", cold, "it has the GPU")]
-    return Flown(outcomes, launches=launches, release=[0.5], torch_s=torch_s)
+    return CanaryResult(outcomes, launches=launches, release=[0.5], torch_s=torch_s)
 
 
 @pytest.mark.parametrize(
@@ -699,8 +699,8 @@ def test_what_was_found_out_is_told_though_it_cannot_be_kept(
 ) -> None:
     (tmp_path / folder).write_text("a file")
     said: list[str] = []
-    plan, flown = plan_of(tmp_path), flown_of("passed")
-    assert canary.conclude(plan, flown, 0.0, (), said.append, json=json_) == 1
+    plan, result = plan_of(tmp_path), flown_of("passed")
+    assert canary.conclude(plan, result, 0.0, (), said.append, json=json_) == 1
     assert "torch, cold" in capsys.readouterr().out
     assert any(str(tmp_path / folder) in line for line in said)
     other = "canaries" if folder == "clouds" else "clouds"
@@ -725,13 +725,13 @@ def test_the_times_of_a_machine_that_slept_are_not_kept(tmp_path: Path) -> None:
 
 def test_checks_that_were_not_come_to_are_unknown_and_the_first_outcome_counts() -> None:
     heard: list[CheckOutcome] = []
-    book = Book(heard.append)
-    book.add(CheckOutcome("PUT", "passed", "it was put"), CheckOutcome("PUT", "failed", "too late"))
-    found = book.complete(gpu=False, why="it was over")
+    log = OutcomeLog(heard.append)
+    log.add(CheckOutcome("PUT", "passed", "it was put"), CheckOutcome("PUT", "failed", "too late"))
+    found = log.complete(gpu=False, why="it was over")
     assert [one.check for one in found] == [one for one in CHECKS if one not in GPU_CHECKS]
     assert [one.check for one in found if one.result == "passed"] == ["PUT"]
     assert len(heard) == len(found)
-    assert len(book.complete(gpu=True, why="")) == len(CHECKS)
+    assert len(log.complete(gpu=True, why="")) == len(CHECKS)
 
 
 def test_the_table_has_a_line_for_each_check() -> None:

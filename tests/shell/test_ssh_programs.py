@@ -10,7 +10,7 @@ import pytest
 
 from seerd.backends.ssh import pushing
 from seerd.backends.ssh.connecting import open_connection
-from seerd.backends.ssh.programs import running
+from seerd.backends.ssh.workbench import running
 from seerd.errors import ProviderError
 from tests.shell.sshd import Sshd, sshds
 

@@ -160,13 +160,7 @@ class Ec2Backend(Backend[Ec2Keys]):
 
 
 def quote_of(
-    keys: Ec2Keys,
-    gpus: int,
-    usd_per_h: float,
-    source: str,
-    *,
-    threads: int = 0,
-    owner: str = "",
+    keys: Ec2Keys, gpus: int, usd_per_h: float, source: str, *, threads: int = 0, owner: str = ""
 ) -> Quote:
     """Make the quote for instances of these types.
 

@@ -14,15 +14,7 @@ from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import caller
-from seerd.aws.instances import (
-    ENDING,
-    HARD_END,
-    NAME,
-    OWNER,
-    RUN,
-    SeenInstance,
-    Volume,
-)
+from seerd.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, SeenInstance, Volume
 from seerd.backends.sweeping import Found, Left
 from seerd.planner.clouds import INSTANCE_TYPES
 
@@ -31,62 +23,48 @@ LONGEST = 256
 
 
 class Ec2Sweeper(Cloud):
-    """See `backends.sweeping.Sweeper`."""
+    """See `backends.sweeping.Sweeper`. All raise `AwsError`."""
 
     async def owner(self, patience_s: float = 60.0) -> str:
-        """Return the owner of the credentials. Raises `AwsError`."""
+        """Return the owner of the credentials."""
         return await caller(self, patience_s=patience_s)
 
     async def find(self, owner: str) -> Found:
-        """Find everything that the owner's runs have left. Raises `AwsError`."""
-        return await find(self, owner)
+        """Find instances that have not ended, and volumes that are attached to none."""
+        seen = [one for one in await instances.find(self, _of(owner)) if _is_of(owner, one.tags)]
+        disks = await instances.volumes(self, _of(owner))
+        disks = [disk for disk in disks if _is_of(owner, disk.tags)]
+        costing = [
+            *(_instance(one) for one in seen if one.state not in ENDING),
+            *(_volume(disk) for disk in disks if disk.state == "available"),
+        ]
+        ended = {one.instance for one in seen if one.state in ENDING}
+        ending = [
+            *(one.instance for one in seen if one.state == "shutting-down"),
+            *(disk.volume for disk in disks if disk.ends_with(ended)),
+        ]
+        return Found(sorted(costing, key=lambda left: -left.age_s), ending)
 
-    async def find_instances(self, owner: str, patience_s: float) -> list[Left]:
-        """Find only the instances that have not ended. Raises `AwsError`."""
-        return await find_instances(self, owner, patience_s=patience_s)
+    async def find_instances(self, owner: str, patience_s: float = 60.0) -> list[Left]:
+        """Find only the instances that have not ended, with one question."""
+        return await instances_of(self, owner, patience_s)
 
     async def remove(self, left: Left) -> None:
-        """End or delete it. Raises `AwsError`."""
-        await remove(self, left)
+        """End this instance or delete this volume; if it is already gone, that is a success."""
+        try:
+            if left.kind == "instance":
+                await self.ask("ec2", "terminate_instances", InstanceIds=[left.id])
+            else:
+                await self.ask("ec2", "delete_volume", VolumeId=left.id)
+        except AwsError as error:
+            if error.kind is not ErrorKind.GONE:
+                raise
 
 
-async def find(cloud: Cloud, owner: str) -> Found:
-    """Find instances that have not ended, and volumes that are attached to none. Raises
-    `AwsError`.
-    """
-    there = [one for one in await instances.find(cloud, _of(owner)) if _is_of(owner, one.tags)]
-    disks = [one for one in await instances.volumes(cloud, _of(owner)) if _is_of(owner, one.tags)]
-    costing = [
-        *(_instance(one) for one in there if one.state not in ENDING),
-        *(_volume(one) for one in disks if one.state == "available"),
-    ]
-    ended = {one.instance for one in there if one.state in ENDING}
-    ending = [
-        *(one.instance for one in there if one.state == "shutting-down"),
-        *(one.volume for one in disks if one.ends_with(ended)),
-    ]
-    return Found(sorted(costing, key=lambda left: -left.age_s), ending)
-
-
-async def find_instances(cloud: Cloud, owner: str, *, patience_s: float = 60.0) -> list[Left]:
-    """Find only the instances that have not ended, with one question. Raises `AwsError`."""
-    there = await instances.find(cloud, _of(owner), patience_s=patience_s)
-    return [_instance(one) for one in there if one.state not in ENDING and _is_of(owner, one.tags)]
-
-
-async def remove(cloud: Cloud, left: Left) -> None:
-    """End this instance or delete this volume; if it is already gone, that is a success.
-
-    Raises `AwsError`.
-    """
-    try:
-        if left.kind == "instance":
-            await cloud.ask("ec2", "terminate_instances", InstanceIds=[left.id])
-        else:
-            await cloud.ask("ec2", "delete_volume", VolumeId=left.id)
-    except AwsError as error:
-        if error.kind is not ErrorKind.GONE:
-            raise
+async def instances_of(cloud: Cloud, owner: str, patience_s: float = 60.0) -> list[Left]:
+    """Find the owner's instances that have not ended. Raises `AwsError`."""
+    seen = await instances.find(cloud, _of(owner), patience_s=patience_s)
+    return [_instance(one) for one in seen if one.state not in ENDING and _is_of(owner, one.tags)]
 
 
 def _instance(seen: SeenInstance) -> Left:

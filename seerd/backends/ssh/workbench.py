@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -21,13 +22,13 @@ from seerd.backends.ssh.connecting import (
     UnreachableError,
     open_connection,
 )
-from seerd.backends.ssh.programs import running
 from seerd.backends.ssh.remote import TunnelReader, TunnelWriter
 from seerd.clock import unlimited
 from seerd.errors import ProviderError
 
 AGAIN_S = 0.5
 CHUNK = 1 << 18
+EVERY_S = 10.0
 # The whole program is read before any of it runs: a command in it that reads standard input would
 # otherwise swallow the rest of the program.
 _ROOT = "sudo -n /bin/bash -c 'program=$(cat); exec </dev/null 2>&1; eval \"$program\"'"
@@ -113,6 +114,39 @@ class Workbench:
             await self.forget(name)
 
 
+class Sending:
+    """How far an upload of so many bytes is. `tell` gets a line every `EVERY_S` seconds, so that it
+    can be read in a log too.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        size: int,
+        tell: Callable[[str], object],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = what
+        self._size = size
+        self._tell = tell
+        self._now_s = now_s
+        self._sent = 0
+        self._began_s = self._told_s = now_s()
+
+    def sent(self, count: int) -> None:
+        """Note that so many more bytes were sent."""
+        self._sent += count
+        now = self._now_s()
+        if now - self._told_s < EVERY_S:
+            return
+        self._told_s = now
+        left_s = (self._size - self._sent) * (now - self._began_s) / max(1, self._sent)
+        self._tell(
+            f"{self._what}: {self._sent / 1e6:,.0f} of {self._size / 1e6:,.0f} MB sent, "
+            f"about {max(0.0, left_s):.0f}s more"
+        )
+
+
 async def _let_in(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
     """Connect once and try a command as root; return the connection. Raises `UnreachableError`."""
     connection = await open_connection(machine)
@@ -157,3 +191,22 @@ async def _chunks(path: Path) -> AsyncIterator[bytes]:
     with path.open("rb") as file:
         while chunk := await asyncio.to_thread(file.read, CHUNK):
             yield chunk
+
+
+@contextlib.asynccontextmanager
+async def running(
+    connection: asyncssh.SSHClientConnection, command: str
+) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
+    """Run a shell command on the machine, for the length of the block. If the block ends normally,
+    wait for the command's end; if it raises, close the channel and go on at once: sshd closes its
+    side only when the program has ended, which may be never. The program may run on meanwhile, so
+    use this only on machines that are ended afterwards.
+    """
+    process = await connection.create_process(command, encoding=None)
+    try:
+        yield process
+    except BaseException:
+        process.channel.abort()
+        raise
+    process.close()
+    await process.wait_closed()

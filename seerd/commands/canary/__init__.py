@@ -31,14 +31,14 @@ from seerd.aws.images import Image
 from seerd.aws.policy import canary_policy
 from seerd.backends.ec2.doctor import needs_of
 from seerd.backends.ec2.keys import Ec2Keys
-from seerd.commands.canary.expedition import Flown, fly
-from seerd.commands.canary.flock import SMALL, CanaryPlan
+from seerd.commands.canary.expedition import CanaryResult, fly
+from seerd.commands.canary.fleet import SMALL, CanaryPlan
 from seerd.commands.canary.outcome import (
     LONGEST_GPU_S,
     LONGEST_S,
-    Book,
     CanaryRental,
     CheckOutcome,
+    OutcomeLog,
     cap_usd,
     check_cap,
 )
@@ -82,13 +82,13 @@ def canary(asked: SpecOptions, home: Home, *, gpu: bool, policy_only: bool, json
     names = tuple(names_of(plan))
     say(_promise(plan))
     at = time.time()
-    flown = _flown(plan, lambda one: say(_line(one)), say)
-    raise typer.Exit(conclude(plan, flown, at, names, say, json=json))
+    result = _fly(plan, lambda one: say(_line(one)), say)
+    raise typer.Exit(conclude(plan, result, at, names, say, json=json))
 
 
 def conclude(
     plan: CanaryPlan,
-    flown: Flown,
+    result: CanaryResult,
     at: float,
     names: Sequence[str],
     say: Callable[[str], None],
@@ -98,10 +98,10 @@ def conclude(
     """Print what was found out, keep it, and return the exit status: 1 if a check has failed, or if
     not all could be kept. It was paid for, so nothing that fails here keeps the rest from coming.
     """
-    told = report_json(plan, flown, at, names)
+    told = report_json(plan, result, at, names)
     if not json:
         _show(told, json=False)
-    kept = _keep(kept_times(plan, flown, at), plan.home.path, say)
+    kept = _keep(kept_times(plan, result, at), plan.home.path, say)
     told["kept"] = [kind for kind, path in kept.items() if path is not None]
     report = _saved(lambda: write_report(plan.home.path, plan.run, told), say)
     if json:
@@ -205,12 +205,12 @@ def _line(one: CheckOutcome) -> str:
     return f"{one.result:<8} {one.check}{why}"
 
 
-def _flown(
+def _fly(
     plan: CanaryPlan, told: Callable[[CheckOutcome], None], say: Callable[[str], None]
-) -> Flown:
-    async def flight() -> Flown:
-        def begun() -> Awaitable[Flown]:
-            return fly(plan, Book(told), Path(folder))
+) -> CanaryResult:
+    async def flight() -> CanaryResult:
+        def begun() -> Awaitable[CanaryResult]:
+            return fly(plan, OutcomeLog(told), Path(folder))
 
         try:
             return await until_signal(begun, say, "everything")

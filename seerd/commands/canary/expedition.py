@@ -2,7 +2,7 @@
 GPU.
 
 The one rule: a check that goes wrong is an outcome, and keeps no other from being made; only then
-everything is given back (`flock.py`).
+everything is given back (`fleet.py`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from seerd.clock import wall
 from seerd.commands import doctor
 from seerd.commands.canary import endings, inside, refusals, storage, terminals
 from seerd.commands.canary.endings import Post
-from seerd.commands.canary.flock import (
+from seerd.commands.canary.fleet import (
     GPU,
     LEASE,
     PROVED,
     REBOOT,
     SMALL,
+    CanaryFleet,
     CanaryPlan,
-    Flock,
     given_back,
     python_of,
     tell_refusal,
@@ -45,9 +45,9 @@ from seerd.commands.canary.outcome import (
     LONGEST_GPU_S,
     LONGEST_S,
     WORK_S,
-    Book,
     CheckOutcome,
     LaunchMoments,
+    OutcomeLog,
     timeline,
 )
 from seerd.commands.giving_back import to_its_end
@@ -57,7 +57,7 @@ TORCH = "import torch; print(torch.cuda.is_available())"
 
 
 @dataclass(slots=True)
-class Flown:
+class CanaryResult:
     """What a canary came back with."""
 
     outcomes: list[CheckOutcome]  # results of all checks, in their order
@@ -68,46 +68,46 @@ class Flown:
     usd: float = 0.0  # about how many USD the instances cost
 
 
-async def fly(plan: CanaryPlan, book: Book, folder: Path) -> Flown:
+async def fly(plan: CanaryPlan, log: OutcomeLog, folder: Path) -> CanaryResult:
     """Make all checks. Failures are outcomes.
 
     Raises `CloudError` if nothing can be rented at all, and `InterruptedCanaryError` when it was
     cancelled; both only after everything was given back.
     """
     begun = wall()
-    small = Flock(plan, plan.small, SMALL, begun + LONGEST_S, folder / "small")
-    flocks = [small]
+    small = CanaryFleet(plan, plan.small, SMALL, begun + LONGEST_S, folder / "small")
+    fleets = [small]
     if plan.gpu is not None:
-        flocks.append(Flock(plan, plan.gpu, (GPU,), begun + LONGEST_GPU_S, folder / "gpu"))
+        fleets.append(CanaryFleet(plan, plan.gpu, (GPU,), begun + LONGEST_GPU_S, folder / "gpu"))
     why, interrupted = "the canary was over before", False
-    flown = Flown([])
+    result = CanaryResult([])
     try:
-        for one in flocks:
+        for one in fleets:
             await one.provider.open()
         async with asyncio.timeout(WORK_S):
             work = _all(
-                _tried(book, _doctor(plan), "doctor"),
-                _tried(book, _printed_policy(plan), "printed policy"),
-                _small(plan, small, book, folder),
-                *(_with_gpu(plan, one, book, flown) for one in flocks[1:]),
+                _tried(log, _doctor(plan), "doctor"),
+                _tried(log, _printed_policy(plan), "printed policy"),
+                _small(plan, small, log, folder),
+                *(_with_gpu(plan, one, log, result) for one in fleets[1:]),
             )
-            if (refused := await _unless_locked_out(work, flocks, book)) is not None:
+            if (refused := await _unless_locked_out(work, fleets, log)) is not None:
                 why = f"the canary ended early: {refused}"
     except asyncio.CancelledError:
         interrupted = True
     except TimeoutError:
         why = "the time of the canary was over before"
     finally:
-        left = await to_its_end(given_back(flocks, book))
-        await to_its_end(_all(*(one.provider.close() for one in flocks)))
+        left = await to_its_end(given_back(fleets, log))
+        await to_its_end(_all(*(one.provider.close() for one in fleets)))
     if interrupted:
         raise InterruptedCanaryError(f"interrupted; {left}")
-    flown.outcomes = book.complete(gpu=plan.gpu is not None, why=why)
-    flown.release = [one.seconds for one in flown.outcomes if _is_release(one) and one.seconds]
-    for one in flocks:
-        flown.launches += [(one.rental.type, w.moments) for w in one.cloud.launches.values()]
-        flown.usd += one.usd()
-    return flown
+    result.outcomes = log.complete(gpu=plan.gpu is not None, why=why)
+    result.release = [one.seconds for one in result.outcomes if _is_release(one) and one.seconds]
+    for one in fleets:
+        result.launches += [(one.rental.type, w.moments) for w in one.cloud.launches.values()]
+        result.usd += one.usd()
+    return result
 
 
 def _is_release(outcome: CheckOutcome) -> bool:
@@ -127,7 +127,7 @@ async def _all(*works: Awaitable[None]) -> None:
 
 
 async def _unless_locked_out(
-    work: Awaitable[None], flocks: Sequence[Flock], book: Book
+    work: Awaitable[None], fleets: Sequence[CanaryFleet], log: OutcomeLog
 ) -> AwsError | None:
     """Do the work; but if AWS takes the credentials no more, end it and return why: nothing can
     come of it, and instances may be left.
@@ -135,8 +135,8 @@ async def _unless_locked_out(
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({task}, timeout=1.0))[0]:
-            for error in filter(None, (one.cloud.locked_out() for one in flocks)):
-                tell_refusal(book, error)
+            for error in filter(None, (one.cloud.locked_out() for one in fleets)):
+                tell_refusal(log, error)
                 return error
         task.result()
         return None
@@ -167,138 +167,142 @@ async def _printed_policy(plan: CanaryPlan) -> list[CheckOutcome]:
         return [await terminals.printed_policy(cloud, plan.arn, document, words)]
 
 
-async def _small(plan: CanaryPlan, flock: Flock, book: Book, folder: Path) -> None:
+async def _small(plan: CanaryPlan, fleet: CanaryFleet, log: OutcomeLog, folder: Path) -> None:
     await _all(
-        _proved(plan, flock, book, folder),
-        _ended(flock, book, LEASE, endings.lease),
-        _ended(flock, book, REBOOT, endings.reboot),
+        _proved(plan, fleet, log, folder),
+        _ended(fleet, log, LEASE, endings.lease),
+        _ended(fleet, log, REBOOT, endings.reboot),
     )
 
 
 async def _ended(
-    flock: Flock,
-    book: Book,
+    fleet: CanaryFleet,
+    log: OutcomeLog,
     token: str,
     ending: Callable[[Post, Watched], Awaitable[CheckOutcome]],
 ) -> None:
-    with _failing(book, token):
-        book.add(await ending(flock.post, await flock.launch(token)))
+    with _failing(log, token):
+        log.add(await ending(fleet.post, await fleet.launch(token)))
 
 
-async def _proved(plan: CanaryPlan, flock: Flock, book: Book, folder: Path) -> None:
+async def _proved(plan: CanaryPlan, fleet: CanaryFleet, log: OutcomeLog, folder: Path) -> None:
     """Launch an instance, look at everything, and end it."""
-    watched = flock.cloud.launch(PROVED)
+    watched = fleet.cloud.launch(PROVED)
     trouble = ""
     try:
-        await flock.launch(PROVED)
+        await fleet.launch(PROVED)
     except Exception as error:  # noqa: BLE001
         trouble = why_of(error)
-    book.add(*timeline(watched.moments, trouble))
+    log.add(*timeline(watched.moments, trouble))
     if trouble:
         return
     home = folder / "elsewhere"
     home.mkdir()
-    sweep = terminals.sweep(flock.cloud, watched.instance, str(home))
-    await _tried(book, _token_again(flock, watched), "one token, one instance")
-    await _tried(book, _inside(flock, watched), *inside.CHECKED)
+    sweep = terminals.sweep(fleet.cloud, watched.instance, str(home))
+    await _tried(log, _token_again(fleet, watched), "one token, one instance")
+    await _tried(log, _inside(fleet, watched), *inside.CHECKED)
     await _all(
-        _tried(book, _stored(plan, flock, watched, folder), *storage.CHECKED),
-        _tried(book, refusals.look(flock.cloud, watched.request), *refusals.ABOUT),
-        _tried(book, _one(sweep), "sweep"),
+        _tried(log, _stored(plan, fleet, watched, folder), *storage.CHECKED),
+        _tried(log, refusals.look(fleet.cloud, watched.request), *refusals.ABOUT),
+        _tried(log, _one(sweep), "sweep"),
     )
-    ended = endings.termination(flock.post, PROVED, watched)
-    await _tried(book, ended, "termination", "shutting-down")
+    ended = endings.termination(fleet.post, PROVED, watched)
+    await _tried(log, ended, "termination", "shutting-down")
 
 
 async def _one(work: Awaitable[CheckOutcome]) -> list[CheckOutcome]:
     return [await work]
 
 
-async def _tried(book: Book, work: Awaitable[list[CheckOutcome]], *checks: str) -> None:
+async def _tried(log: OutcomeLog, work: Awaitable[list[CheckOutcome]], *checks: str) -> None:
     """Write down what comes of this work; if it fails, that these checks could not be made."""
-    with _failing(book, *checks):
-        book.add(*await work)
+    with _failing(log, *checks):
+        log.add(*await work)
 
 
 @contextlib.contextmanager
-def _failing(book: Book, *checks: str) -> Iterator[None]:
+def _failing(log: OutcomeLog, *checks: str) -> Iterator[None]:
     """Write down for these checks what goes wrong here. Mistakes of seerd are outcomes, too: what
     was paid for is reported.
     """
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        book.add(*(CheckOutcome(check, "failed", why_of(error)) for check in checks))
+        log.add(*(CheckOutcome(check, "failed", why_of(error)) for check in checks))
 
 
-async def _token_again(flock: Flock, watched: Watched) -> list[CheckOutcome]:
+async def _token_again(fleet: CanaryFleet, watched: Watched) -> list[CheckOutcome]:
     """Send the same request again. Raises `AwsError`."""
     check = "one token, one instance"
-    again = await flock.cloud.ask("ec2", "run_instances", **watched.request)
+    again = await fleet.cloud.ask("ec2", "run_instances", **watched.request)
     given = {row["InstanceId"] for row in again["Instances"]}
     if given != {watched.instance}:
         return [CheckOutcome(check, "failed", "EC2 has given another instance for the same token")]
     return [CheckOutcome(check, "passed", "asked twice, EC2 has given one")]
 
 
-async def _inside(flock: Flock, watched: Watched) -> list[CheckOutcome]:
+async def _inside(fleet: CanaryFleet, watched: Watched) -> list[CheckOutcome]:
     before = wall()
-    told = await flock.door.run(watched.instance, f"{PYTHON} -I -", inside.PROGRAM)
+    told = await fleet.door.run(watched.instance, f"{PYTHON} -I -", inside.PROGRAM)
     told_at = (before + wall()) / 2
     facts = msgspec.json.decode(told, type=inside.Facts)
-    return inside.judged(facts, inside.ExpectedFacts(watched.moments, told_at, flock.hard_end))
+    return inside.judged(facts, inside.ExpectedFacts(watched.moments, told_at, fleet.hard_end))
 
 
 async def _stored(
-    plan: CanaryPlan, flock: Flock, watched: Watched, folder: Path
+    plan: CanaryPlan, fleet: CanaryFleet, watched: Watched, folder: Path
 ) -> list[CheckOutcome]:
     async def run(program: str) -> str:
         command = f"{PYTHON} -I -"
-        return await flock.door.run(watched.instance, command, program, for_s=120.0)
+        return await fleet.door.run(watched.instance, command, program, for_s=120.0)
 
-    flock.shelf = shelf = storage.Shelf(
+    fleet.shelf = shelf = storage.Shelf(
         address=plan.cluster.store or "",
-        run=flock.run,
-        region=flock.cloud.region,
-        until=flock.hard_end,
-        zip=flock.zip,
+        run=fleet.run,
+        region=fleet.cloud.region,
+        until=fleet.hard_end,
+        zip=fleet.zip,
         folder=folder,
     )
     outcomes = await storage.look(shelf, run)
-    flock.shelf = None
+    fleet.shelf = None
     return outcomes
 
 
-async def _with_gpu(plan: CanaryPlan, flock: Flock, book: Book, flown: Flown) -> None:
+async def _with_gpu(
+    plan: CanaryPlan, fleet: CanaryFleet, log: OutcomeLog, result: CanaryResult
+) -> None:
     """Launch the instance with a GPU, import torch there twice, and end it, all in time."""
     try:
         async with asyncio.timeout(GPU_WORK_S):
-            await _torch(plan, flock, book, flown)
+            await _torch(plan, fleet, log, result)
     except TimeoutError:
         said = "the five minutes of this instance were over before"
-        book.add(*(CheckOutcome(check, "unknown", said) for check in ("GPU", *_IMPORTS)))
+        log.add(*(CheckOutcome(check, "unknown", said) for check in ("GPU", *_IMPORTS)))
     # Whether it is left is found out in the end, whatever is refused here, or cancels this: all is
     # given back then. How long it takes to be gone is told in the launches of the report.
-    watched = flock.cloud.launch(GPU)
+    watched = fleet.cloud.launch(GPU)
     if watched.instance:
         with contextlib.suppress(SeerdError):
-            await endings.termination(flock.post, GPU, watched)
+            await endings.termination(fleet.post, GPU, watched)
 
 
 _IMPORTS = ("torch, cold", "torch, warm")
 
 
-async def _torch(plan: CanaryPlan, flock: Flock, book: Book, flown: Flown) -> None:
-    with _failing(book, "GPU"):
-        book.add(await _driver(flock, await flock.launch(GPU)))
+async def _torch(
+    plan: CanaryPlan, fleet: CanaryFleet, log: OutcomeLog, result: CanaryResult
+) -> None:
+    with _failing(log, "GPU"):
+        log.add(await _driver(fleet, await fleet.launch(GPU)))
     for check in _IMPORTS:
-        if book.outcomes["GPU"].result == "passed":
-            with _failing(book, check):
-                book.add(await _imported(plan, flock, check, flown))
+        if log.outcomes["GPU"].result == "passed":
+            with _failing(log, check):
+                log.add(await _imported(plan, fleet, check, result))
 
 
-async def _driver(flock: Flock, watched: Watched) -> CheckOutcome:
-    listed = await flock.door.run(watched.instance, "nvidia-smi -L")
+async def _driver(fleet: CanaryFleet, watched: Watched) -> CheckOutcome:
+    listed = await fleet.door.run(watched.instance, "nvidia-smi -L")
     moments = watched.moments
     seconds = (moments.agent or wall()) - (moments.asked or wall())
     if not listed.startswith("GPU 0"):
@@ -306,15 +310,17 @@ async def _driver(flock: Flock, watched: Watched) -> CheckOutcome:
     return CheckOutcome("GPU", "passed", listed.partition("(")[0].strip(), seconds)
 
 
-async def _imported(plan: CanaryPlan, flock: Flock, check: str, flown: Flown) -> CheckOutcome:
+async def _imported(
+    plan: CanaryPlan, fleet: CanaryFleet, check: str, result: CanaryResult
+) -> CheckOutcome:
     command = f"{shlex.join(shlex.split(python_of(plan.spec)))} -c {shlex.quote(TORCH)}"
-    instance, began = flock.cloud.launch(GPU).instance, time.monotonic()
+    instance, began = fleet.cloud.launch(GPU).instance, time.monotonic()
     try:
-        has_gpu = await flock.door.run(instance, command, for_s=GPU_WORK_S)
+        has_gpu = await fleet.door.run(instance, command, for_s=GPU_WORK_S)
     except ProviderError as error:
         raise ProviderError(f"torch cannot be imported with the spec's python: {error}") from error
     took_s = time.monotonic() - began
-    flown.torch_s = flown.torch_s if flown.torch_s is not None else took_s
+    result.torch_s = result.torch_s if result.torch_s is not None else took_s
     if "True" in has_gpu:
         return CheckOutcome(check, "passed", "it has the GPU", took_s)
     return CheckOutcome(check, "failed", "it was imported, and has no GPU", took_s)

@@ -67,7 +67,7 @@ class CheckOutcome:
 
 
 @dataclass(slots=True)
-class Book:
+class OutcomeLog:
     """The outcomes so far. `tell` hears of each as it comes."""
 
     tell: Callable[[CheckOutcome], None]

@@ -15,8 +15,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from seerd.commands.canary.expedition import Flown
-from seerd.commands.canary.flock import CanaryPlan
+from seerd.commands.canary.expedition import CanaryResult
+from seerd.commands.canary.fleet import CanaryPlan
 from seerd.commands.canary.outcome import CHECKS, LaunchMoments, cap_usd
 from seerd.commands.canary.redaction import redacted
 from seerd.errors import UsageError
@@ -28,11 +28,13 @@ STYLES = {"passed": "green", "failed": "bold red", "unknown": "yellow"}
 WIDEST = max(map(len, CHECKS))
 
 
-def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str]) -> dict[str, Any]:
+def report_json(
+    plan: CanaryPlan, result: CanaryResult, at: float, names: Iterable[str]
+) -> dict[str, Any]:
     """Make what `seerd canary --json` prints. `names`: what must not be in it, whatever it looks
     like.
     """
-    results, known = [one.result for one in flown.outcomes], tuple(names)
+    results, known = [one.result for one in result.outcomes], tuple(names)
 
     def clean(text: str) -> str | None:
         return redacted(text, known) or None
@@ -48,7 +50,7 @@ def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str])
         "passed": results.count("passed"),
         "failed": results.count("failed"),
         "unknown": results.count("unknown"),
-        "usd": round(flown.usd, 4),
+        "usd": round(result.usd, 4),
         "most_usd": round(plan.most_usd, 4),
         "cap_usd": cap_usd(gpu=plan.gpu is not None),
         "checks": [
@@ -61,11 +63,11 @@ def report_json(plan: CanaryPlan, flown: Flown, at: float, names: Iterable[str])
                 "code": clean(one.code),
                 "status": one.status,
             }
-            for one in flown.outcomes
+            for one in result.outcomes
         ],
         "launches": [
             _launch(kind, moments) | {"end": clean(moments.reason)}
-            for kind, moments in flown.launches
+            for kind, moments in result.launches
         ],
     }
 
@@ -117,12 +119,12 @@ def canary_view(told: dict[str, Any]) -> RenderableType:
     return Group(text, Text(f"{counts}; {cost}"))
 
 
-def kept_times(plan: CanaryPlan, flown: Flown, at: float) -> list[KeptTimes]:
+def kept_times(plan: CanaryPlan, result: CanaryResult, at: float) -> list[KeptTimes]:
     """Collect the times that plans use from now on, for each type that came far enough."""
     found = []
-    for kind in dict.fromkeys(kind for kind, _ in flown.launches):
-        ready = [m for name, m in flown.launches if name == kind and m.agent and m.running]
-        import_s = _import_s(plan, flown, kind)
+    for kind in dict.fromkeys(kind for kind, _ in result.launches):
+        ready = [m for name, m in result.launches if name == kind and m.agent and m.running]
+        import_s = _import_s(plan, result, kind)
         if ready and import_s is not None:
             found.append(
                 KeptTimes(
@@ -132,20 +134,20 @@ def kept_times(plan: CanaryPlan, flown: Flown, at: float) -> list[KeptTimes]:
                     measured_at=datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
                     pending_s=tuple(_between(m.asked, m.running) for m in ready),
                     boot_s=tuple(_between(m.running, m.agent) + import_s for m in ready),
-                    release_s=tuple(flown.release),
+                    release_s=tuple(result.release),
                 )
             )
     return found
 
 
-def _import_s(plan: CanaryPlan, flown: Flown, kind: str) -> float | None:
+def _import_s(plan: CanaryPlan, result: CanaryResult, kind: str) -> float | None:
     """Return the seconds of the first import of torch, which is part of the boot of a machine with
     a GPU: no trial begins before it. None: it did not succeed, so the boot is not known.
     """
     if plan.gpu is None or kind != plan.gpu.type:
         return 0.0
-    passed = any(one.check == "torch, cold" and one.result == "passed" for one in flown.outcomes)
-    return flown.torch_s if passed else None
+    passed = any(one.check == "torch, cold" and one.result == "passed" for one in result.outcomes)
+    return result.torch_s if passed else None
 
 
 def _between(begin: float | None, end: float | None) -> float:

@@ -71,8 +71,7 @@ async def check_data(source: str, region: str | None) -> list[Trouble]:
             client = await clients.near(at.bucket)
         probe = _Probe(client, at)
         found = await probe.ask(
-            "s3:ListBucket",
-            lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix),
+            "s3:ListBucket", lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix)
         )
         if found is None:
             return probe.troubles

@@ -53,20 +53,16 @@ async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case, rented: Rented) -> 
 
 def _subnets(notes: AwsNotes, places: Sequence[Subnet], rented: Rented) -> None:
     free = sum(place.free for place in places)
-    told = f"{', '.join(f'{p.subnet} ({p.zone})' for p in places)}: {free} free addresses"
+    found = f"{', '.join(f'{p.subnet} ({p.zone})' for p in places)}: {free} free addresses"
     networks = {place.vpc for place in places}
     if len(networks) > 1:
-        notes.problem(
-            "subnets", f"{told}; they are in {len(networks)} networks", "name subnets of one VPC"
-        )
+        found += f"; they are in {len(networks)} networks"
+        notes.problem("subnets", found, "name subnets of one VPC")
     elif free < rented.instances:
-        notes.problem(
-            "subnets",
-            f"{told}, and the plan's peak needs {rented.instances}",
-            "name larger or more subnets",
-        )
+        found += f", and the plan's peak needs {rented.instances}"
+        notes.problem("subnets", found, "name larger or more subnets")
     else:
-        notes.ok("subnets", told)
+        notes.ok("subnets", found)
 
 
 async def _offered(notes: AwsNotes, cloud: Cloud, places: Sequence[Subnet], rented: Rented) -> None:
@@ -80,20 +76,15 @@ async def _offered(notes: AwsNotes, cloud: Cloud, places: Sequence[Subnet], rent
         notes.refused("zones", "ec2:DescribeInstanceTypeOfferings", error, "warning")
         return
     nowhere = [name for name in names if not offered[name] & zones]
-    told = "; ".join(
+    if len(nowhere) == len(names):
+        where = ", ".join(sorted(set().union(*offered.values()))) or "no zone of the region"
+        found = f"{', '.join(nowhere)} is offered in {where}, and no subnet is there"
+        notes.problem("zones", found, "name others")
+        return
+    found = "; ".join(
         f"{name} in {', '.join(sorted(offered[name] & zones)) or 'none of them'}" for name in names
     )
-    if len(nowhere) == len(names):
-        there = ", ".join(sorted(set().union(*offered.values()))) or "no zone of the region"
-        notes.problem(
-            "zones",
-            f"{', '.join(nowhere)} is offered in {there}, and no subnet is there",
-            "name others",
-        )
-    elif nowhere:
-        notes.warn("zones", told)
-    else:
-        notes.ok("zones", told)
+    notes.note("zones", "warning" if nowhere else "ok", found)
 
 
 async def _groups(
@@ -109,11 +100,8 @@ async def _groups(
     )
     elsewhere = [group.group for group in groups or [] if vpc and group.vpc and group.vpc != vpc]
     if elsewhere:
-        notes.problem(
-            "security groups",
-            f"{', '.join(elsewhere)} is not of the subnets' network {vpc}",
-            "name groups of that VPC",
-        )
+        found = f"{', '.join(elsewhere)} is not of the subnets' network {vpc}"
+        notes.problem("security groups", found, "name groups of that VPC")
     return groups or []
 
 
@@ -160,18 +148,15 @@ def among(groups: Sequence[SecurityGroup], largest: int) -> Finding:
     if any(
         rule.everything and names & set(rule.groups) for group in groups for rule in group.rules
     ):
-        return Finding(
-            "among instances", "ok", "instances of the group reach each other on all ports"
-        )
+        found = "instances of the group reach each other on all ports"
+        return Finding("among instances", "ok", found)
     group = groups[0].group
-    return Finding(
-        "among instances",
-        "problem",
+    found = (
         f"trials of {largest} GPUs span instances, "
-        "and no rule lets these reach each other on all ports",
-        f"{ALLOW} --group-id {group} --protocol=-1 --source-group {group}; "
-        "or a smaller policy.p_max",
+        "and no rule lets these reach each other on all ports"
     )
+    todo = f"{ALLOW} --group-id {group} --protocol=-1 --source-group {group}"
+    return Finding("among instances", "problem", found, f"{todo}; or a smaller policy.p_max")
 
 
 def _inside(network: str, ours_to: Callable[[str], str]) -> bool:

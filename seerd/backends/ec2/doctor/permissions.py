@@ -15,20 +15,14 @@ from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN, tagged
-from seerd.aws.rights import (
-    NOBODY,
-    NOTHING,
-    SPOT_ROLE,
-    SPOT_SERVICE,
-    dry_run,
-    has_spot_role,
-)
+from seerd.aws.rights import NOBODY, NOTHING, SPOT_ROLE, SPOT_SERVICE, dry_run, has_spot_role
 from seerd.backends.ec2 import sweeping
 from seerd.backends.ec2.backend import settings_of
 from seerd.backends.ec2.doctor.network import Ground
 from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
 from seerd.backends.ec2.doctor.renting import Rented
 from seerd.backends.ec2.request import Candidate, Ec2Settings, run_instances
+from seerd.backends.examining import Level
 from seerd.backends.sweeping import Left
 
 RUN_NAME = "seerd-doctor"
@@ -54,30 +48,22 @@ async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case, target: PermissionT
     if case.keys.market == "spot":
         await _spot_role(notes, cloud)
     live = [one.id for one in left or [] if one.kind == "instance"]
-    await _dry(
-        notes,
-        "ec2:TerminateInstances",
-        dry_run(cloud, "terminate_instances", InstanceIds=live[:1] or [NOBODY]),
-    )
+    ends = dry_run(cloud, "terminate_instances", InstanceIds=live[:1] or [NOBODY])
+    await _dry(notes, "ec2:TerminateInstances", ends)
     await _dry(notes, "ec2:DeleteVolume", dry_run(cloud, "delete_volume", VolumeId=NOTHING))
     if not any(line.missing for line in notes.lines[wrong:]):
-        notes.ok(
-            "permissions",
-            "describing, launching, tagging and terminating instances, deleting volumes",
-        )
+        found = "describing, launching, tagging and terminating instances, deleting volumes"
+        notes.ok("permissions", found)
     if live:
-        notes.warn(
-            "instances",
-            f"{len(live)} of yours are there already",
-            "seerd sweep --dry-run shows whose they are",
-        )
+        found = f"{len(live)} of yours are there already"
+        notes.warn("instances", found, "seerd sweep --dry-run shows whose they are")
     elif left is not None:
         notes.ok("instances", "none of yours is there")
 
 
 async def _left(cloud: Cloud, owner: str) -> list[Left]:
     if owner:
-        return await sweeping.find_instances(cloud, owner)
+        return await sweeping.instances_of(cloud, owner)
     await instances.find(cloud, tagged(RUN, RUN_NAME))
     return []
 
@@ -106,10 +92,8 @@ async def _launch(notes: AwsNotes, cloud: Cloud, case: Ec2Case, target: Permissi
     if error is not None:
         notes.refused("launch", "ec2:RunInstances", error)
         return
-    notes.ok(
-        "launch",
-        f"permitted and well-formed for {place}; a dry run asks for neither quota nor capacity",
-    )
+    found = f"permitted and well-formed for {place}"
+    notes.ok("launch", f"{found}; a dry run asks for neither quota nor capacity")
 
 
 async def _spot_role(notes: AwsNotes, cloud: Cloud) -> None:
@@ -138,9 +122,8 @@ async def _dry(notes: AwsNotes, action: str, asked: Awaitable[AwsError | None]) 
     except AwsError as failed:
         error = failed
     if error is not None:
-        notes.refused(
-            "permissions", action, error, "warning" if action == "ec2:DeleteVolume" else "problem"
-        )
+        level: Level = "warning" if action == "ec2:DeleteVolume" else "problem"
+        notes.refused("permissions", action, error, level)
 
 
 def _settings(case: Ec2Case, target: PermissionTarget) -> Ec2Settings:

@@ -66,11 +66,9 @@ async def _types(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type,
     except UsageError as error:
         notes.problem("types", str(error))
         return tuple(found)
-    bare = [kind.name for kind in found if not kind.gpus]
+    bare = ", ".join(kind.name for kind in found if not kind.gpus)
     if bare:
-        notes.problem(
-            "types", f"{', '.join(bare)} has no GPU", "name others in cluster.instance_type"
-        )
+        notes.problem("types", f"{bare} has no GPU", "name others in cluster.instance_type")
     else:
         notes.ok("types", told)
     return tuple(found)
@@ -103,15 +101,11 @@ def _brought_along(notes: AwsNotes, case: Ec2Case, name: str, error: AwsError) -
     level: Level = "problem" if known is None else "warning"
     notes.refused("price", action, error, level)
     if known is None:
-        notes.problem(
-            "price",
-            f"nobody knows what {name} costs",
-            'give the price of an hour: [cluster] price = "$4"',
-        )
+        todo = 'give the price of an hour: [cluster] price = "$4"'
+        notes.problem("price", f"nobody knows what {name} costs", todo)
         return []
-    notes.warn(
-        "price", f"{name}: ${known.usd_per_h}/h, as seerd brought along (us-east-1, {PRICES_AS_OF})"
-    )
+    price = f"${known.usd_per_h}/h, as seerd brought along (us-east-1, {PRICES_AS_OF})"
+    notes.warn("price", f"{name}: {price}")
     return [known.usd_per_h]
 
 
@@ -152,38 +146,24 @@ async def _image(
         return None
     root_gb = dict(image.disks).get(image.root, 0)
     wanted_gb = case.keys.volume_gb
-    wrong = [
-        kind.name
-        for kind in kinds
-        if image.architecture and image.architecture not in kind.architectures
-    ]
-    told = (
-        f"{' '.join(filter(None, (image.image, image.name, image.architecture)))}, root "
-        f"disk {max(root_gb, wanted_gb or 0) or '?'} GB"
-    )
-    undriven = images.unfit(image, (kind.name for kind in kinds))
+    disk_gb = max(root_gb, wanted_gb or 0)
+    kind = image.architecture
+    wrong = ", ".join(one.name for one in kinds if kind and kind not in one.architectures)
+    name = " ".join(filter(None, (image.image, image.name, kind)))
+    found = f"{name}, root disk {disk_gb or '?'} GB"
+    undriven = ", ".join(images.unfit(image, (one.name for one in kinds)))
     if undriven:
-        notes.problem(
-            "image",
-            f"{told} has no driver for the GPUs of {', '.join(undriven)}",
-            "name g4dn or newer in cluster.instance_type, or another image",
-        )
+        todo = "name g4dn or newer in cluster.instance_type, or another image"
+        notes.problem("image", f"{found} has no driver for the GPUs of {undriven}", todo)
     elif wrong:
-        notes.problem(
-            "image",
-            f"{told} does not run on {', '.join(wrong)}",
-            "choose an image of their architecture",
-        )
+        todo = "choose an image of their architecture"
+        notes.problem("image", f"{found} does not run on {wrong}", todo)
     elif wanted_gb is not None and wanted_gb < root_gb:
-        notes.warn(
-            "image",
-            f"{told}: volume_gb = {wanted_gb} is less than the image has, "
-            "so the image's size is taken",
-        )
-    elif 0 < max(root_gb, wanted_gb or 0) * 2**30 <= FREE_BYTES:
-        notes.problem(
-            "image", f"{told}: too small for checkpoints", "give more with cluster.volume_gb"
-        )
+        less = f"volume_gb = {wanted_gb} is less than the image has"
+        notes.warn("image", f"{found}: {less}, so the image's size is taken")
+    elif 0 < disk_gb * 2**30 <= FREE_BYTES:
+        todo = "give more with cluster.volume_gb"
+        notes.problem("image", f"{found}: too small for checkpoints", todo)
     else:
-        notes.ok("image", told)
+        notes.ok("image", found)
     return image

@@ -25,7 +25,7 @@ from seerd.clock import wall
 from seerd.commands.canary import storage
 from seerd.commands.canary.endings import Post
 from seerd.commands.canary.launching import Watched, WatchedCloud, WatchedDoor
-from seerd.commands.canary.outcome import LONGEST_S, Book, CanaryRental, CheckOutcome
+from seerd.commands.canary.outcome import LONGEST_S, CanaryRental, CheckOutcome, OutcomeLog
 from seerd.commands.options import SpecOptions
 from seerd.errors import SeerdError
 from seerd.shell.home import Home
@@ -57,7 +57,7 @@ class CanaryPlan:
     most_usd: float  # the most USD that all may cost
 
 
-class Flock:
+class CanaryFleet:
     """Instances of one type, with all that is needed to launch, reach and end them."""
 
     def __init__(
@@ -131,65 +131,65 @@ def python_of(spec: Spec) -> str:
     return spec.train.python or PYTHON
 
 
-def tell_refusal(book: Book, error: AwsError) -> None:
+def tell_refusal(log: OutcomeLog, error: AwsError) -> None:
     """Tell at once that instances may be left. This is no check, and not of the report."""
-    book.tell(CheckOutcome("giving back", "unknown", f"EC2 refuses: {error}"))
+    log.tell(CheckOutcome("giving back", "unknown", f"EC2 refuses: {error}"))
 
 
-async def given_back(flocks: Sequence[Flock], book: Book) -> str:
+async def given_back(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> str:
     """End everything, and say whether anything is left."""
-    ends = [one.provider.terminate(token) for one in flocks for token in one.tokens]
-    left = [one.provider.leftovers() for one in flocks]
-    complaint = asyncio.create_task(_complaint(flocks, book))
+    ends = [one.provider.terminate(token) for one in fleets for token in one.tokens]
+    left = [one.provider.leftovers() for one in fleets]
+    complaint = asyncio.create_task(_complaint(fleets, log))
     # What could not be ended is asked for again by `leftovers`, and is named there.
     await asyncio.gather(*ends, return_exceptions=True)
     complaint.cancel()
     found = await asyncio.gather(*left, return_exceptions=True)
-    stored = [line for one in flocks for line in await _emptied(one)]
-    costing = [line for one, of in zip(found, flocks, strict=True) for line in _costing(one, of)]
+    stored = [line for one in fleets for line in await _emptied(one)]
+    costing = [line for one, of in zip(found, fleets, strict=True) for line in _costing(one, of)]
     costing += stored
     if not costing:
         text = nothing_left(
             [line for one in found if isinstance(one, Leftovers) for line in one.ending]
         )
-        book.add(CheckOutcome("nothing left", "passed", text))
+        log.add(CheckOutcome("nothing left", "passed", text))
         return text
     lines = "\n".join(costing)
     by = "instances power themselves off within minutes, and `seerd sweep` shows them"
     text = f"something is left that may cost; {by}:\n{lines}"
-    book.add(CheckOutcome("nothing left", "failed", text))
+    log.add(CheckOutcome("nothing left", "failed", text))
     return text
 
 
-async def _complaint(flocks: Sequence[Flock], book: Book) -> None:
+async def _complaint(fleets: Sequence[CanaryFleet], log: OutcomeLog) -> None:
     """Tell once why nothing can be given back, as soon as EC2 says so."""
     while True:
         await asyncio.sleep(1.0)
-        for error in filter(None, (one.cloud.refuses_ends() for one in flocks)):
-            return tell_refusal(book, error)
+        for error in filter(None, (one.cloud.refuses_ends() for one in fleets)):
+            return tell_refusal(log, error)
 
 
-async def _emptied(flock: Flock) -> list[str]:
+async def _emptied(fleet: CanaryFleet) -> list[str]:
     """Take out of the bucket what is left there, and return what cannot be."""
-    if flock.shelf is None:
+    if fleet.shelf is None:
         return []
     try:
-        await storage.clean(flock.shelf)
+        await storage.clean(fleet.shelf)
     except Exception as error:  # noqa: BLE001
-        return [f"objects may be left in {flock.shelf.address}/{flock.run}: {why_of(error)}"]
+        return [f"objects may be left in {fleet.shelf.address}/{fleet.run}: {why_of(error)}"]
     return []
 
 
-def _costing(found: Leftovers | BaseException, flock: Flock) -> list[str]:
+def _costing(found: Leftovers | BaseException, fleet: CanaryFleet) -> list[str]:
     """List what is left that costs; if EC2 does not tell, what is known to have run."""
     if isinstance(found, Leftovers):
         return found.costing
     if not isinstance(found, Exception):
         raise found
-    end = time.strftime("%H:%M:%S", time.localtime(flock.hard_end))
+    end = time.strftime("%H:%M:%S", time.localtime(fleet.hard_end))
     known = [
-        f"instance {one} ({flock.rental.type}) may still run, and powers itself off by {end}"
-        for one in flock.cloud.running()
+        f"instance {one} ({fleet.rental.type}) may still run, and powers itself off by {end}"
+        for one in fleet.cloud.running()
     ]
     return [why_of(found), *known]
 
