@@ -53,7 +53,7 @@ test: setup  ## every test that this machine can run; what it cannot is listed a
 	@mkdir -p build
 	@echo "the daemon among simulated faults, $(FAULTS) runs that were never played (build/faults.json)"
 	@$(BIN)/python -m tests.faults --fresh $(FAULTS) >build/faults.json
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations=20
 
 test-fast: setup  ## the tests to run while working: a minute and a half, no root, any system
 	$(BIN)/python -m pytest -m fast
