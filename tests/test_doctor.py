@@ -30,6 +30,7 @@ from seerd.backends.examining import Finding
 from seerd.commands import doctor
 from seerd.commands.doctor import exit_code, findings_json
 from seerd.shell.home import Home
+from seerd.spec.spec import load_spec
 from tests.shell.sshd import Sshd, sshds
 
 ROOT = Path(__file__).parent.parent
@@ -416,7 +417,7 @@ def test_the_command_its_json_and_its_policy(ill: OnRig) -> None:
 
 def test_the_policy_permits_every_call_that_a_run_and_doctor_make(ill: OnRig) -> None:
     ill.see(image=f"ssm:{ill.rig.image_parameter}", market="spot", key=None)
-    document = doctor.policy_of(doctor.load_spec(ill.spec, []))
+    document = doctor.policy_of(load_spec(ill.spec))
     permitted = {action for statement in document["Statement"] for action in statement["Action"]}
     iam = {
         "s3:HeadBucket": "s3:ListBucket",
