@@ -18,9 +18,14 @@ from seerd.core.state import Instance, State
 
 
 def lacks(state: State, instance: str, launch: str) -> bool:
-    """Return whether the journal lacks an instance and its launch, given by their ids."""
-    number, last = launch.partition(".")[0], state.next_id.partition(".")[0]
-    return instance not in state.fleet.instances and number.isdecimal() and int(number) > int(last)
+    """Return whether the journal lacks an instance and its launch, given by their ids.
+
+    An older copy that was put back may have another event with the launch's number.
+    """
+    instances = state.fleet.instances
+    if instance in instances or not launch.partition(".")[0].isdecimal():
+        return False
+    return all(known.launch != launch for known in instances.values())
 
 
 def gap(
@@ -83,7 +88,7 @@ def add_lost(
     gpus, minimum_s = state.facts.cluster.gpus_per_instance, state.facts.cluster.minimum_s
     for name, (since_s, until_s) in strays.items():
         over = InstancePhase.TERMINATED
-        state.fleet.instances[name] = Instance(name, gpus, over, ended_at=until_s)
+        state.fleet.instances[name] = Instance(name, gpus, phase=over, ended_at=until_s)
         if since_s is not None:
             state.ledger.start(Charge(name, name, gpus, since_s, minimum_s=minimum_s))
             state.ledger.end(name, until_s or state.now, state.now)

@@ -226,7 +226,7 @@ def launch(command: commands.Launch, state: State) -> None:
     """Add an instance that is asked for. When it begins to run is known only once it is ready; it
     is charged from now on until then, since it may run at any moment.
     """
-    state.fleet.add(Instance(command.id, command.gpus))
+    state.fleet.add(Instance(command.id, command.gpus, launch=command.id))
     if state.facts.cluster.per_instance:
         _charge(state, command.id, command.gpus, state.now)
 

@@ -236,6 +236,7 @@ class Instance:
     # when it ends itself, in seconds since the run began, if the run may go on longer; else None
     until: float | None = None
     why: str = ""  # text for people: why it was refused or lost
+    launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
 
     @property
     def usable(self) -> int:

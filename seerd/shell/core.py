@@ -65,9 +65,11 @@ class Core:
         """Return the number of the last fact of the instance's agent that was received, and the
         boot id of its machine.
         """
-        heard = self._heard.get(instance, 0)
-        known = self.state.fleet.instances.get(instance)
-        return (heard, "") if known is None else (max(heard, known.seen), known.boot)
+        fleet, received = self.state.fleet, self._heard.get(instance, 0)
+        known = fleet.instances.get(instance)
+        if known is None:  # it is not ready yet; its agent may have reported before
+            return max(received, fleet.early.get(instance, 0)), ""
+        return max(received, known.seen), known.boot
 
     def lease(self) -> tuple[float, float, float]:
         """Return three times in seconds: how long agents may go on without hearing from the daemon,

@@ -144,6 +144,15 @@ def test_launches_that_the_journal_lacks_are_those_of_events_after_it() -> None:
     assert not lacks(after(1), "i-new", "")
 
 
+def test_a_launch_of_an_older_copy_is_lacking_though_another_event_has_its_number() -> None:
+    """The copy that was put back may be longer than the journal that it replaced."""
+    state = after(len(rows()))
+    recorded = {one.id for _, decided in rows() for one in decided if isinstance(one, Launch)}
+    for seq in range(1, len(rows())):
+        assert lacks(state, "i-new", f"{seq}.9")
+        assert lacks(state, "i-new", f"{seq}.0") == (f"{seq}.0" not in recorded)
+
+
 def test_an_instance_that_the_journal_lacks_is_charged_from_its_launch() -> None:
     state = rented()
     since_s, spent = state.now, state.ledger.spent_gpu_s(state.now)

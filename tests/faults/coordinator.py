@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -80,13 +81,13 @@ from tests.recorded import differing
 @dataclass(frozen=True, slots=True)
 class Watching:
     """Who looks on. `said`: lines for people; `saw`: the state after each batch; `over`: the
-    process has ended, and why if not in order; `lost`: of the events that had been committed so many are left.
+    process has ended, and why if not in order; `lost`: events that had been committed are lost.
     """
 
     said: Callable[[str], None]
     saw: Callable[[State, list[Entry]], None]
     over: Callable[[Daemon | None, BaseException | None], None]
-    lost: Callable[[int], None]
+    lost: Callable[[], None]
 
 
 COPY_EVERY = 25
@@ -251,20 +252,23 @@ class Coordinator:
         for journal in self._journals:
             journal.close()
         self._journals.clear()
+        committed = _events(path)
         if name == TAIL_LOST:
             put_back(path, without_tail(before, dice))
         else:
             put_back(path, self._copy if name == OLDER and self._copy else before)
         if name == FLIPPED:
             flip_a_bit(dice.choice([one for one in before if one.stat().st_size]), dice)
-        if not _whole(path):  # the first event is hit, and there is no way back
+        if not _events(path):  # the first event is hit, and there is no way back
             put_back(path, before)
-        whole, kept = _whole(path), self.state
-        if kept is not None and whole < kept.clock.seq:
-            self._watching.said(f"{name}: {whole} events of {kept.clock.seq} are left")
+        # A copy from before another loss may be longer, and have other events.
+        both = zip(committed, _events(path), strict=False)
+        left = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+        if self.state is not None and left < len(committed):
+            self._watching.said(f"{name}: {left} events of {len(committed)} are left")
             self._lost_limits.append(self.limits)
             self._has_lost = True
-            self._watching.lost(whole)
+            self._watching.lost()
 
     def _cut(self, path: Path) -> None:
         """The person types `seerd resume --up-to`."""
@@ -492,15 +496,15 @@ def _job(mode: Mode, name: str = "") -> Job:
     )
 
 
-def _whole(path: Path) -> int:
-    """How many events of a journal can be read."""
+def _events(path: Path) -> list[str]:
+    """The events of a journal that can be read."""
     with (
         warnings.catch_warnings(action="ignore", category=DamagedWarning),
         contextlib.suppress(JournalError),
         Journal.open(path, read_only=True) as journal,
     ):
-        return sum(1 for _ in journal.entries())
-    return 0
+        return [str(entry.event) for entry in journal.entries()]
+    return []
 
 
 def _short(command: AnyCommand) -> str:

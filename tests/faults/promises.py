@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from seerd.core.commands import StartTrial
 from seerd.core.events import PolicyAnswered, RunResumed, TrialCheckpointed
+from seerd.core.gaps import lacks
 from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.invariants import violations
 from seerd.core.lifecycle import RunPhase
@@ -58,7 +59,6 @@ class Promises:
         self._confirmed: dict[tuple[str, str], float] = {}
         self._agreement = Agreement(play, self.broken)
         self._lost_at: float | None = None
-        self._whole = 0
         self._unseen: set[str] = set()
 
     @property
@@ -113,13 +113,13 @@ class Promises:
         if any(isinstance(entry.event, PolicyAnswered) for entry in entries):
             self._a_policy_is_not_waited_for_for_ever(state)
 
-    def lost(self, whole: int) -> None:
-        """The journal has lost all events but so many that were committed: nobody knows of checkpoints any more
+    def lost(self) -> None:
+        """The journal has lost events that were committed: nobody knows of checkpoints any more
         that were confirmed by them, nor what policies were asked.
         """
         self._confirmed.clear()
         self._agreement.lost()
-        self._lost_at, self._whole = self._play.now, whole
+        self._lost_at = self._play.now
 
     def _note_what_is_known(self, state: State, entries: list[Entry]) -> None:
         """Of instances whose launch the journal has lost, nobody can know those that EC2 did not
@@ -132,9 +132,9 @@ class Promises:
         if isinstance(resumed.event, RunResumed) and resumed.event.lost is not None:
             self._play.shared.lost.clear()
         for instance in self._play.ec2.instances.values():
-            known = {instance.id, instance.command} & state.fleet.instances.keys()
+            unknown = lacks(state, instance.id, instance.command)
             shown = instance.visible <= self._lost_at and not instance.faded
-            if not known and not shown and int(instance.command.partition(".")[0]) > self._whole:
+            if unknown and not shown:
                 self._unseen.add(instance.id)
         trials, shared = state.trials.values(), self._play.shared
         named = {(trial.id, one.name) for trial in trials for one in trial.checkpoints}
@@ -362,14 +362,14 @@ class Promises:
                 if used > allowed + EPSILON_S:
                     self.broken(f"{job.id} has taken {used:.1f} GPU-seconds of {allowed:.1f}")
             if own.deadline_s < whole.deadline_s:
-                late = [
-                    one for one in spans if one.until - self._out_of_reach_s(one) > own.deadline_s
-                ]
-                for one in late:
-                    self.broken(
-                        f"{job.id} ran on {one.instance} until {one.until - own.deadline_s:.1f}s "
-                        "after its own deadline"
-                    )
+                for one in spans:
+                    reached_s = one.until - one.since - self._out_of_reach_s(one)
+                    late_s = one.until - self._out_of_reach_s(one) - own.deadline_s
+                    if late_s > 0 and reached_s > EPSILON_S:  # orders that waited come all at once
+                        self.broken(
+                            f"{job.id} ran on {one.instance} until "
+                            f"{one.until - own.deadline_s:.1f}s after its own deadline"
+                        )
 
     def _out_of_reach_s(self, used: Used) -> float:
         """For how long of this time nobody could have stopped it, and what that then needs."""

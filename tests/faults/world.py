@@ -207,8 +207,8 @@ class Play:
         self.coordinator.state = state
         self.promises.after(state, entries)
 
-    def _lost(self, whole: int) -> None:
-        self.promises.lost(whole)
+    def _lost(self) -> None:
+        self.promises.lost()
 
     def _over(self, daemon: Daemon | None, error: BaseException | None) -> None:
         if isinstance(
