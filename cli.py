@@ -194,9 +194,9 @@ def simulate(
     Trials follow recorded learning curves, or made-up ones over the spec's space. The same seeds
     give the same answer, to the last bit.
     """
-    from seerd.commands import simulate as command
+    from seerd.commands import simulation
 
-    command.simulate(asked, specs or [], c.home_of(home), json=json)
+    simulation.simulate_specs(asked, specs or [], c.home_of(home), json=json)
 
 
 @app.command(name="list")

@@ -13,8 +13,9 @@ import importlib.util
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -402,6 +403,7 @@ def test_the_training_side_uses_only_the_standard_library_and_torch_and_numpy_wh
 
 ASKED_BEFORE = {
     "asking.py",
+    "offer.py",
     "backend.py",
     "doctor.py",
     "examining.py",
@@ -570,6 +572,46 @@ def test_every_planted_use_of_linux_is_found() -> None:
     for use in uses:
         assert len(list(linux_only(ast.parse(f"def f():\n    {use}")))) == 1, use
     assert not list(linux_only(ast.parse("os.kill(1, 2); os.path.join('a', 'proc')")))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "seerd" else ("seerd", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.AST, modules: Collection[str]) -> Iterator[str]:
+    """Yield which of the modules are imported anywhere, also inside functions, but for types."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=orelse):
+                for other in orelse:
+                    yield from imported(other, modules)
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names if alias.name in modules)
+            case ast.ImportFrom(module=str(name), names=names):
+                for alias in names:
+                    below = f"{name}.{alias.name}"
+                    yield from {below if below in modules else name} & set(modules)
+            case _:
+                yield from imported(node, modules)
+
+
+def check_no_circle(trees: Mapping[str, ast.AST]) -> None:
+    graph = {name: set(imported(tree, trees)) - {name} for name, tree in trees.items()}
+    TopologicalSorter(graph).prepare()
+
+
+def test_no_module_needs_itself() -> None:
+    check_no_circle({module_of(path): tree_of(path) for path in [*EVERYTHING, ROOT / "cli.py"]})
+
+
+def test_a_circle_that_is_hidden_in_a_function_is_found() -> None:
+    later = ast.parse("def f():\n    from b import c")
+    for_types = ast.parse("if TYPE_CHECKING:\n    import b")
+    with pytest.raises(CycleError):
+        check_no_circle({"a": later, "b": ast.parse("import a")})
+    check_no_circle({"a": for_types, "b": ast.parse("import a")})
 
 
 def test_no_two_different_things_have_one_name() -> None:

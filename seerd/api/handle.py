@@ -288,15 +288,17 @@ class Run:
         Raises:
             seerd.errors.UsageError: it cannot go on.
         """
-        from seerd.api import running
+        from seerd.api import worker
 
-        return running.resume(self._folder, show=show)
+        worker.resume(self._folder, show=show)
+        return Run(self._folder)
 
     async def resume_async(self, *, show: bool = True) -> Run:
         """Do what `resume` does, while the caller's event loop goes on; see `seerd.run_async`."""
-        from seerd.api import running
+        from seerd.api import worker
 
-        return await running.resume_async(self._folder, show=show)
+        await worker.resume_async(self._folder, show=show)
+        return Run(self._folder)
 
     def __repr__(self) -> str:
         from rich.console import Console

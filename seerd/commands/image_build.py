@@ -29,8 +29,8 @@ from seerd.aws.instances import NAME, OWNER, RUN
 from seerd.backends.backend import FREE_BYTES
 from seerd.backends.base import Leftovers, Span
 from seerd.backends.bundle import build_agent
-from seerd.backends.ec2.backend import settings_of
 from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
 from seerd.backends.ssh.workbench import Sending, Workbench
 from seerd.clock import wall

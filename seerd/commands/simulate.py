@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from seerd.backends.base import Machine
 from seerd.commands.common import tell
-from seerd.commands.options import SimulateOptions, SpecOptions
+from seerd.commands.options import SimulateOptions
 from seerd.commands.study import Study, row_json, rows, runs
 from seerd.core.events import Goal
 from seerd.errors import LimitsError, UsageError
@@ -58,23 +58,12 @@ class Made:
     notes: tuple[str, ...]  # what the curves and the machines are, one line each
 
 
-def simulate(asked: SimulateOptions, specs: Sequence[Path], home: Home, *, json: bool) -> None:
+def simulate(asked: SimulateOptions, spec: Spec | None, home: Home, *, json: bool) -> None:
     """Compare policies and print the comparison; also draw it, if that is asked for.
 
     Raises `UsageError`, and `typer.Exit` with the code of `LimitsError` if no policy could run.
     """
     plot = asked.plot
-    if asked.set_ and not specs:
-        raise UsageError("--set changes keys of a spec: give a SPEC as well")
-    experiment = SpecOptions(specs, set_=asked.set_).load() if specs else None
-    if experiment is not None and experiment.is_shared:
-        from seerd.commands import simulate_group
-
-        if plot is not None:
-            raise UsageError("--plot compares policies of one job")
-        simulate_group.simulate(asked, experiment, home, json=json)
-        return
-    spec = None if experiment is None else experiment.jobs[0]
     made = make(asked, spec, home.path, this_machine())
     if plot is not None:
         study_table.check_plot(plot)

@@ -13,8 +13,8 @@ from seerd.aws import identity, prices, quotas, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.backends.base import Quote
-from seerd.backends.ec2.backend import THE_SPEC, bundled, one_size, quote_of
 from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.ec2.offer import THE_SPEC, bundled, one_size, quote_of
 from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 

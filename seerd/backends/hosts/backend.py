@@ -49,6 +49,8 @@ class HostsBackend(Backend[HostsKeys]):
 
     def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> tuple[SshHost, ...]:
         """Keep the hosts."""
+        from seerd.backends.hosts.provider import hosts_of
+
         return hosts_of(self.keys)
 
     async def examine(self, case: Case) -> list[Finding]:
@@ -60,6 +62,7 @@ class HostsBackend(Backend[HostsKeys]):
     async def gpu_use(self) -> list[GpuUse]:
         """Ask every host for the leases of its GPUs."""
         from seerd.backends.hosts.gpu_use import of_hosts
+        from seerd.backends.hosts.provider import hosts_of
 
         return await of_hosts(hosts_of(self.keys))
 
@@ -79,14 +82,6 @@ class HostsBackend(Backend[HostsKeys]):
         gpus, cuda = min(host.gpus for host in kept), all(host.cuda for host in kept)
         remote = remote_of(files, gpus, lease_s, cuda=cuda, weight=kept[0].weight)
         return site_of(HostsProvider(kept, remote), remote)
-
-
-def hosts_of(keys: HostsKeys) -> tuple[SshHost, ...]:
-    """Turn the spec's hosts into those of the provider."""
-    from seerd.backends.hosts.provider import SshHost
-
-    weight = keys.weight
-    return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda, weight) for h in keys.hosts)
 
 
 BACKEND = HostsBackend

@@ -19,9 +19,8 @@ from seerd.agent.needs import needs_torch
 from seerd.backends import stored
 from seerd.backends.backend import FREE_BYTES, PYTHON
 from seerd.backends.examining import Case, Finding, Level
-from seerd.backends.hosts.backend import hosts_of
 from seerd.backends.hosts.keys import HostsKeys
-from seerd.backends.hosts.provider import SshHost
+from seerd.backends.hosts.provider import SshHost, hosts_of
 from seerd.backends.ssh.connecting import UnreachableError, open_connection
 from seerd.stores.by_address import by_address
 from seerd.units import count

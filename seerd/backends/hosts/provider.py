@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span, never
+from seerd.backends.hosts.keys import HostsKeys
 from seerd.backends.ssh.remote import Remote, RemoteMachine
 from seerd.clock import unlimited, wall
 from seerd.errors import CloudError, LaunchError, ProviderError
@@ -275,3 +276,9 @@ class HostsProvider:
 
     def _rests(self, name: str) -> bool:
         return name in self._resting and asyncio.get_running_loop().time() < self._resting[name][0]
+
+
+def hosts_of(keys: HostsKeys) -> tuple[SshHost, ...]:
+    """Turn the spec's hosts into those of the provider."""
+    weight = keys.weight
+    return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda, weight) for h in keys.hosts)

@@ -53,7 +53,7 @@ from seerd.planning.cloud_times import KeptTimes
 from seerd.runs.clusters import rented, with_command
 from seerd.shell.home import Home
 from seerd.spec.spec import Spec
-from seerd.stores.s3 import Address
+from seerd.stores.s3.address import Address
 from seerd.telling.working import working
 from seerd.units import format_duration
 

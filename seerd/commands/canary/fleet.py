@@ -17,8 +17,8 @@ from seerd.aws.errors import AwsError
 from seerd.backends.backend import GRACE_S, PYTHON
 from seerd.backends.base import Leftovers
 from seerd.backends.bundle import build_agent
-from seerd.backends.ec2.backend import settings_of
 from seerd.backends.ec2.keys import Ec2Keys
+from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.provider import Ec2Provider, Ec2Settings
 from seerd.backends.ssh.remote import AgentOptions, Bundle, Remote
 from seerd.clock import wall

@@ -20,7 +20,7 @@ from seerd.agent.upload import LARGE
 from seerd.commands.canary.outcome import CheckOutcome
 from seerd.errors import SeerdError
 from seerd.stores.base import slot_name
-from seerd.stores.s3 import Address
+from seerd.stores.s3.address import Address
 from seerd.stores.s3.client import Clients, plain
 from seerd.stores.s3.store import S3Store
 

@@ -1,66 +1,23 @@
-"""S3 as a place of checkpoints and of data: what an address tells without a connection.
-
-The one rule: a key becomes either a path below `to` or an error; no other path is ever named.
-"""
+"""S3 as a place of checkpoints and of data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from seerd.errors import StoreError
+from seerd.stores.s3.address import Address
 
 if TYPE_CHECKING:
     from seerd.stores.base import Trouble
     from seerd.stores.s3.store import S3Store
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """An address `s3://BUCKET/PREFIX`; the prefix has no slash at its ends."""
+class S3Place(Address):
+    """What an address tells without a connection, and the store that it leads to."""
 
-    bucket: str
-    prefix: str
+    __slots__ = ()
 
     by_urls: ClassVar[bool] = True
     address: ClassVar[str] = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Parse an address. Raises `StoreError` if it is not one."""
-        scheme, found, rest = text.partition("://")
-        bucket, _, prefix = rest.partition("/")
-        if scheme != "s3" or not found or not bucket:
-            raise StoreError(f"{text!r} is no address in S3; it is written s3://bucket/prefix")
-        return cls(bucket, prefix.strip("/"))
-
-    def __str__(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
-
-    def key(self, *parts: str) -> str:
-        """Return the key of an object below this address."""
-        return "/".join(filter(None, [self.prefix, *parts]))
-
-    def path_of(self, key: str, to: str) -> str | None:
-        """Return where the object of this key goes, as a path below the folder `to`. Return None if
-        it is not part of the data: the marker of a folder, or `data2/x` where `data` was meant.
-        Raises `StoreError` for a key that would lead out of the folder.
-        """
-        if key.endswith("/"):
-            return None
-        if key == self.prefix:
-            relative = key.rpartition("/")[2]
-        elif self.prefix and not key.startswith(self.prefix + "/"):
-            return None
-        else:
-            relative = key[len(self.prefix) + 1 :] if self.prefix else key
-        parts = [*(part for part in to.split("/") if part not in ("", ".")), *relative.split("/")]
-        if any(part in ("", ".", "..") or "\0" in part for part in parts):
-            raise StoreError(
-                f"s3://{self.bucket}/{key} cannot be data: its name is no path of a file "
-                "below a folder"
-            )
-        return "/".join(parts)
 
     def of_run(self, run: str) -> str:
         """Return this address: runs have a prefix each."""
@@ -89,4 +46,4 @@ class Address:
         return f"its checkpoints in {self} stay until the bucket's lifecycle rule removes them"
 
 
-at = Address.parse
+at = S3Place.parse

@@ -13,7 +13,7 @@ from typing import Any
 
 from seerd.errors import CloudError, SeerdError, StoreError
 from seerd.stores.base import Trouble
-from seerd.stores.s3 import Address
+from seerd.stores.s3.address import Address
 from seerd.stores.s3.client import SAYS, Clients, plain
 
 

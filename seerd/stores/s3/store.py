@@ -26,7 +26,7 @@ from seerd.agent.wire import encode
 from seerd.clock import wall
 from seerd.errors import CloudError, SeerdError, StoreError
 from seerd.stores.base import slot_name, stored
-from seerd.stores.s3 import Address
+from seerd.stores.s3.address import Address
 from seerd.stores.s3.client import Clients, insist, plain
 
 SLOTS = 3

@@ -21,7 +21,7 @@ from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.examining import Case, Finding, Level
 from seerd.spec.spec import Spec
 from seerd.stores.by_address import by_address
-from seerd.stores.s3 import Address
+from seerd.stores.s3.address import Address
 from seerd.units import format_duration
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0

@@ -17,10 +17,10 @@ from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.rights import NOBODY, NOTHING, SPOT_ROLE, SPOT_SERVICE, dry_run, has_spot_role
 from seerd.backends.ec2 import sweeping
-from seerd.backends.ec2.backend import settings_of
 from seerd.backends.ec2.doctor.network import Ground
 from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
 from seerd.backends.ec2.doctor.renting import Rented
+from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.request import Candidate, Ec2Settings, run_instances
 from seerd.backends.examining import Level
 from seerd.backends.sweeping import Left

@@ -16,8 +16,8 @@ from seerd.aws.rights import denied_action
 from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
 from seerd.backends.ec2.asking import price_of
-from seerd.backends.ec2.backend import one_size, quote_of
 from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
+from seerd.backends.ec2.offer import one_size, quote_of
 from seerd.backends.examining import POLICY, Finding, Level
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF

@@ -1,0 +1,211 @@
+"""A run in a thread of this process, and the caller's thread that waits for it.
+
+The one rule: the caller's thread only waits, shows and asks to stop. Its event loop and its signals
+stay its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+from seerd.api.notebook import NotebookView, in_a_notebook
+from seerd.api.reading import ReadingOn
+from seerd.commands import on_end
+from seerd.commands.exporting import exporting
+from seerd.runs import edits, runs
+from seerd.runs.runs import Ended
+from seerd.shell.daemon import ENDING_SIGNALS, Watcher
+from seerd.shell.home import RunFolder, takes_signals
+from seerd.shell.inbox import Inbox, StopRequest
+from seerd.telling.harmless import harmless
+from seerd.telling.summary import leftover_lines
+from seerd.telling.watch import lines_to
+
+POLL_S = 0.2
+
+
+class Worker:
+    """A thread in which a run goes on."""
+
+    def __init__(self, work: Callable[[Worker], None]) -> None:
+        self.folder: RunFolder | None = None  # the run's folder, once there is one
+        self.stops = 0  # how often it was asked to stop
+        self._work = work
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self._requests: list[tuple[Inbox, str]] = []
+        self._thread = threading.Thread(target=self._run, name="seerd")
+
+    def start(self) -> None:
+        """Begin. Returns at once."""
+        self._thread.start()
+
+    def is_over(self, patience_s: float | None = 0.0) -> bool:
+        """Tell whether the work is over, after waiting for that so long at most; None: until it
+        is.
+        """
+        return self._over.wait(patience_s)
+
+    def result(self) -> RunFolder:
+        """Return the folder of the run that is over. Raises what the work has raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self.folder is not None
+        return self.folder
+
+    def stop(self) -> None:
+        """Ask the run to stop in order; the second time, at once. To be called from any thread,
+        also by a handler of signals.
+        """
+        with self._lock:
+            self.stops += 1
+            if self.folder is not None:
+                self._ask(self.folder)
+
+    def made(self, folder: RunFolder) -> None:
+        """Note the run's folder; it can be asked to stop from now on."""
+        with self._lock:
+            self.folder = folder
+            if self.stops:
+                self._ask(folder)
+
+    def check(self) -> None:
+        """Raise `KeyboardInterrupt` if it was asked to stop before it had begun."""
+        if self.stops:
+            raise KeyboardInterrupt("nothing was started")
+
+    def _ask(self, folder: RunFolder) -> None:
+        inbox = Inbox(folder.requests)
+        self._requests.append((inbox, inbox.put(StopRequest())))
+
+    def _run(self) -> None:
+        try:
+            self._work(self)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+            self._error = error
+        finally:
+            for inbox, name in self._requests:
+                inbox.withdraw(name)
+            self._over.set()
+
+
+def resume(folder: RunFolder, *, show: bool) -> None:
+    """Go on with a run until it is over, as `seerd resume` does."""
+    wait(Worker(_resumed(folder, show=show)), show=show)
+
+
+async def resume_async(folder: RunFolder, *, show: bool) -> None:
+    """Go on with a run until it is over, as `seerd resume` does."""
+    await wait_async(Worker(_resumed(folder, show=show)), show=show)
+
+
+def _resumed(folder: RunFolder, *, show: bool) -> Callable[[Worker], None]:
+    def work(worker: Worker) -> None:
+        on_end.catch_up(folder)
+        worker.check()
+        if edited := edits.note(folder):
+            say(edited)
+        worker.made(folder)
+        with exporting(folder):
+            ended = runs.resume(folder, watcher(folder, show=show))
+        end(folder, ended)
+
+    return work
+
+
+def end(folder: RunFolder, ended: Ended) -> None:
+    """Do what `seerd run` does at its end, and say what is left."""
+    on_end.result_of(folder, ended)
+    for line in leftover_lines(ended.leftovers):
+        say(harmless(line))
+
+
+def say(line: str) -> None:
+    """Print a line on stderr."""
+    print(line, file=sys.stderr)
+
+
+def keep_quiet(line: str) -> None:
+    """Say nothing."""
+
+
+def watcher(folder: RunFolder, *, show: bool) -> Watcher:
+    """Write lines where there is no other view."""
+    if show and not in_a_notebook():
+        return lines_to(folder, sys.stderr)
+    return lambda state, now_s, entries: None
+
+
+def wait(worker: Worker, *, show: bool) -> RunFolder:
+    """Show the run until it is over, and return its folder. Raises what the run's thread raises,
+    and `KeyboardInterrupt` if this process was told to end meanwhile.
+    """
+    view = NotebookView() if show and in_a_notebook() else None
+    with _signals_stop(worker):
+        worker.start()
+        while not worker.is_over(POLL_S):
+            _show(view, worker)
+    _show(view, worker, last=True)
+    return _unless_interrupted(worker, KeyboardInterrupt)
+
+
+async def wait_async(worker: Worker, *, show: bool) -> RunFolder:
+    """Do what `wait` does, and let the event loop go on. Raises `asyncio.CancelledError` if this
+    task was cancelled, or this process told to end.
+    """
+    view = NotebookView() if show and in_a_notebook() else None
+    with _signals_stop(worker):
+        worker.start()
+        while not worker.is_over():
+            try:
+                await asyncio.sleep(POLL_S)
+            except asyncio.CancelledError:
+                worker.stop()
+            _show(view, worker)
+    _show(view, worker, last=True)
+    return _unless_interrupted(worker, asyncio.CancelledError)
+
+
+def _show(view: NotebookView | None, worker: Worker, *, last: bool = False) -> None:
+    if view is not None and worker.folder is not None:
+        view.show(worker.folder, last=last)
+
+
+def _unless_interrupted(worker: Worker, error: type[BaseException]) -> RunFolder:
+    folder = worker.result()
+    if worker.stops:
+        goes_on = f"was interrupted; it goes on with seerd.load({folder.run!r}).resume()"
+        status = ReadingOn(folder).read().status
+        how = goes_on if status == "interrupted" else "had come to its end"
+        raise error(f"{folder.run} {how}")
+    return folder
+
+
+@contextlib.contextmanager
+def _signals_stop(worker: Worker) -> Iterator[None]:
+    """Have the signals that end `seerd run` in order end this run so, whatever they did before.
+
+    Only a main thread can; elsewhere they are left alone.
+    """
+    numbers = [
+        number
+        for number in (ENDING_SIGNALS if takes_signals() else ())
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    ]
+    before = {number: signal.signal(number, lambda *_: worker.stop()) for number in numbers}
+    try:
+        yield
+    except BaseException:  # whatever it is, nobody waits for the run any more
+        worker.stop()
+        worker.is_over(None)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,125 @@
+"""What EC2 offers for the keys of a spec: quote, bundled facts, settings of launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seerd.backends.base import Quote
+from seerd.backends.ec2.keys import Ec2Keys
+from seerd.errors import UsageError
+from seerd.planner.clouds import (
+    INSTANCE_TYPES,
+    ORPHAN_SPARE_S,
+    PRICES_AS_OF,
+    RENTED_TERMINATE_S,
+    UNPRICED_GPUS,
+)
+from seerd.planner.model import ClusterFacts
+
+if TYPE_CHECKING:
+    from seerd.backends.ec2.request import Ec2Settings
+
+
+THE_SPEC = "the spec says so"
+"""The source of a price that the person has given."""
+
+
+def quote_of(
+    keys: Ec2Keys, gpus: int, usd_per_h: float, source: str, *, threads: int = 0, owner: str = ""
+) -> Quote:
+    """Make the quote for instances of these types.
+
+    gpus       GPUs of one instance
+    usd_per_h  USD for an hour of the dearest type
+    source     where that price comes from, for people
+    threads    CPU threads for each GPU; 0: not known
+    owner      who rents them
+    """
+    facts = ClusterFacts(
+        billing="rented",
+        gpus_per_instance=gpus,
+        usd_per_gpu_h=usd_per_h / gpus,
+        terminate_s=RENTED_TERMINATE_S,
+        orphan_s=keys.boot_s + ORPHAN_SPARE_S,
+        hints_move=keys.on_rebalance == "move",
+    )
+    most = "at most" if len(keys.types) > 1 or keys.market == "spot" else "at"
+    note = f"{' or '.join(keys.types)} {most} ${usd_per_h:.4g} an hour ({source})"
+    return Quote(facts, threads, usd_per_h=usd_per_h, owner=owner, notes=(note,))
+
+
+def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
+    """Return the bundled facts: GPUs of an instance, USD for an hour of the dearest type, its
+    source.
+
+    Raises `UsageError` for types that are not known or have no price, or that do not have the same
+    number of GPUs.
+    """
+    known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)
+    for name in keys.types:
+        if name not in known:
+            raise UsageError(
+                f"cluster.instance_type = {name!r} is not known here; known are "
+                f"{', '.join(sorted(known))}. `seerd doctor` and `seerd run` ask AWS about others"
+            )
+    gpus = one_size({name: known[name] for name in keys.types})
+    if keys.price:
+        return gpus, keys.price, THE_SPEC
+    unpriced = [name for name in keys.types if name not in INSTANCE_TYPES]
+    if unpriced:
+        raise UsageError(
+            f"seerd brought no price of {', '.join(unpriced)} along. Say what an hour costs: "
+            'price = "$4" in [cluster]; `seerd doctor` asks AWS for it'
+        )
+    source = f"on-demand prices of us-east-1 that seerd brought along, as of {PRICES_AS_OF}"
+    return gpus, max(INSTANCE_TYPES[name].usd_per_h for name in keys.types), source
+
+
+def one_size(gpus: Mapping[str, int]) -> int:
+    """Return how many GPUs all types have. Raises `UsageError` if they do not have the same
+    number.
+    """
+    if len(set(gpus.values())) > 1:
+        sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
+        raise UsageError(
+            "the types in cluster.instance_type must have the same number of GPUs, and have: "
+            f"{sizes}"
+        )
+    return next(iter(gpus.values()))
+
+
+def settings_of(
+    wanted: Ec2Keys,
+    *,
+    run: str,
+    name: str,
+    owner: str,
+    gpus: int,
+    keys: Path,
+    hard_end: float,
+    **changes: Any,
+) -> Ec2Settings:
+    """Collect what the instances of a run are asked for, without a bid. What has the same name in
+    the spec is taken from there.
+
+    gpus      GPUs of one instance
+    keys      the folder of the run's key pairs
+    hard_end  when they end by themselves, wall clock, seconds since 1970
+    changes   what is not as the spec has it
+    """
+    from seerd.backends.ec2.request import Ec2Settings
+
+    names = {field.name for field in fields(Ec2Settings)}
+    of_spec = {key.name: getattr(wanted, key.name) for key in fields(wanted) if key.name in names}
+    own = {"instance_types": wanted.types, "boot_s": wanted.boot_s, "keys": keys}
+    return Ec2Settings(
+        run=run,
+        name=name,
+        owner=owner,
+        gpus=gpus,
+        hard_end=hard_end,
+        **{**of_spec, **own, **changes},
+    )
