@@ -157,7 +157,7 @@ def seerd(rig: Rig, home: Home, *args: str, code: int = 0) -> str:
         timeout=60,
     )
     assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return done.stdout if "--json" in args else done.stdout + done.stderr
 
 
 def live(rig: Rig) -> set[str]:

@@ -51,7 +51,7 @@ SAYS: dict[Kind, str] = {
     "stop-wanted": "stopping[{hard:if} at once (once more to leave it as it is)|: trials save and "
     "exit (again to stop at once)]",
     "resumed": "[{reopened:if}the interrupted run is resumed|resumed after {silent_s:at}]; "
-    "instances that are still there: [{alive:names}|none][, gone: {gone:names}]",
+    "instances that are still there: [{alive:names}|none][; gone: {gone:names}]",
     "chosen": "the model: {trial}, {name}{mean} {metric:value} after {reports:report}: "
     "[{runner_up:if}the best of {among}|the only one] with a confirmed checkpoint"
     "[ (next: {runner_up} with {runner_up_metric:value})][; {better_unsaved} had reported "
