@@ -215,7 +215,10 @@ class Backend(ABC, Generic[K]):
         )
 
     @classmethod
-    def sweeper(cls, region: str | None) -> AbstractAsyncContextManager[Sweeper] | None:  # noqa: ARG003
+    def sweeper(
+        cls,
+        region: str | None,  # noqa: ARG003
+    ) -> AbstractAsyncContextManager[Sweeper] | None:
         """Return what finds and ends what runs have left behind; None: nothing can be left.
 
         region  None: that of the credentials

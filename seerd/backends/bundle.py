@@ -29,8 +29,9 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def agent_for(path: Path) -> Path:
     """Return a run's agent that speaks this version's protocol: the zip that was made when the run
-    began, or a new one beside it. The first zip is never overwritten: agents that are alive read
-    from it.
+    began, or a new one beside it.
+
+    The first zip is never overwritten: agents that are alive read from it.
     """
     if _version_of(path) == VERSION:
         return path
@@ -52,9 +53,10 @@ def _version_of(path: Path) -> int | None:
 
 
 def build_agent(to: Path) -> None:
-    """Write the agent's zip to `to`; `python to` runs it. Compiling takes as long as everything
-    else that a run does before its first trial. So the zip is kept where Python keeps what it has
-    compiled, under a checksum of all that it is made of.
+    """Write the agent's zip to `to`; `python to` runs it.
+
+    Compiling takes as long as everything else that a run does before its first trial. So the zip is
+    kept where Python keeps what it has compiled, under a checksum of all that it is made of.
     """
     modules, others = _modules(), _others()
     kept = _kept({**modules, **others})

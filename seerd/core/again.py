@@ -31,8 +31,9 @@ class Difference:
 
 
 def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Difference | None:
-    """Read one event and decide again what follows. Return the first difference, None if there is
-    none. The state is then as it was recorded.
+    """Read one event and decide again what follows.
+
+    Return the first difference, None if there is none. The state is then as it was recorded.
     """
     take(state, event)
     deciding = decisions(state, event)
@@ -54,9 +55,10 @@ def _go_on(state: State, recorded: Sequence[AnyDecision], difference: Difference
 
 
 class AskingAgain:
-    """Asks the policy again what it was asked, beside a run that is read. The policy's memory and
-    order are kept from one question to the next as long as its answers were adopted; otherwise they
-    are made anew from what was recorded.
+    """Asks the policy again what it was asked, beside a run that is read.
+
+    The policy's memory and order are kept from one question to the next as long as its answers were
+    adopted; otherwise they are made anew from what was recorded.
     """
 
     def __init__(self) -> None:
@@ -66,8 +68,10 @@ class AskingAgain:
         self._answer: Answer | str | None = None
 
     def compare(self, event: AnyEvent) -> Difference | None:
-        """Compare a recorded answer with what the policy answered now. To be called before the
-        event is read. Return the difference, None if there is none or the event is no answer.
+        """Compare a recorded answer with what the policy answered now.
+
+        To be called before the event is read. Return the difference, None if there is none or the
+        event is no answer.
         """
         if not isinstance(event, PolicyAnswered) or event.question != self._question:
             return None
@@ -76,8 +80,9 @@ class AskingAgain:
         return None if answer is None or was == answer else Difference(self._seq, was, answer)
 
     def ask(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
-        """Ask the policy the question that an event has led to, if any. To be called after the
-        event was read.
+        """Ask the policy the question that an event has led to, if any.
+
+        To be called after the event was read.
         """
         if any(isinstance(one, Declined | Closing | Granted | JobOver) for one in decided):
             self._asking = None
@@ -98,8 +103,9 @@ class AskingAgain:
 
 
 class DecidingAgain:
-    """Reads a run, and decides and asks again up to the first difference. What comes after that
-    could only follow from it.
+    """Reads a run, and decides and asks again up to the first difference.
+
+    What comes after that could only follow from it.
     """
 
     def __init__(self) -> None:

@@ -18,8 +18,9 @@ from seerd.planner.model import ClusterFacts
 
 
 def aim_all(state: State) -> None:
-    """Give every wanted trial its GPUs, moving as few as possible. Trials whose target is not where
-    they are go on the agenda.
+    """Give every wanted trial its GPUs, moving as few as possible.
+
+    Trials whose target is not where they are go on the agenda.
     """
     state.agenda.replace = False
     state.agenda.refit = True
@@ -47,8 +48,9 @@ def aim_all(state: State) -> None:
 
 
 def derive(state: State) -> None:
-    """Compute anew what is not recorded, for a daemon that takes up a run. Trials that run where
-    they should stay there; the others wait for room.
+    """Compute anew what is not recorded, for a daemon that takes up a run.
+
+    Trials that run where they should stay there; the others wait for room.
     """
     agenda, aims = state.agenda, Aims()
     state.aims, state.agenda = (

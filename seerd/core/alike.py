@@ -101,8 +101,9 @@ def _differ(state: State, job: str, trials: list[Trial]) -> bool:
 
 
 def _never_finite(state: State, job: str, trials: list[Trial]) -> str | None:
-    """Judge trials none of which has reported a finite metric. A trial counts when it has reported
-    twice, or was eliminated after its first report.
+    """Judge trials none of which has reported a finite metric.
+
+    A trial counts when it has reported twice, or was eliminated after its first report.
     """
     if not all(trial.reports > 1 or (trial.out and trial.reports) for trial in trials):
         return None

@@ -100,8 +100,9 @@ def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_size(state: State, put: Put) -> Iterator[str]:
-    """Find numbers of GPUs or reports that a trial cannot have. A trial that is larger than an
-    instance takes whole ones.
+    """Find numbers of GPUs or reports that a trial cannot have.
+
+    A trial that is larger than an instance takes whole ones.
     """
     size = state.facts.cluster.gpus_per_instance
     if put.gpus < 1:

@@ -29,8 +29,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class ImpossibleRunError(Exception):
-    """Raised when no plan fits the limits. Whoever starts a run asks the policy for its outline
-    first, and so learns of it then.
+    """Raised when no plan fits the limits.
+
+    Whoever starts a run asks the policy for its outline first, and so learns of it then.
     """
 
     def __init__(self, impossible: Impossible) -> None:
@@ -39,8 +40,9 @@ class ImpossibleRunError(Exception):
 
 
 def outlined(facts: RunFacts) -> RunFacts:
-    """Return the facts with the outline of the run's policy, if they have none. Raises
-    `ImpossibleRunError` if no plan fits the limits, and whatever the policy raises.
+    """Return the facts with the outline of the run's policy, if they have none.
+
+    Raises `ImpossibleRunError` if no plan fits the limits, and whatever the policy raises.
     """
     if facts.outline != NO_OUTLINE:
         return facts
@@ -75,8 +77,10 @@ class Asking:
         self._plan = plan or default_plan()
 
     def ask(self, view: View) -> Answer:
-        """Return the next plan, and what the policy will remember. Raises what the policy raises,
-        or an error if its answer is no plan. This object is then unchanged.
+        """Return the next plan, and what the policy will remember.
+
+        Raises what the policy raises, or an error if its answer is no plan. This object is then
+        unchanged.
         """
         plan, memory = self._plan(self._problem, self._memory, view)
         changes = {} if memory is self._memory else dict(memory.changes)
@@ -87,8 +91,9 @@ class Asking:
 
 
 def default_plan() -> PlanFunction:
-    """Return the function that asks the policy which a problem names. It is imported only here,
-    since all policies are imported with it.
+    """Return the function that asks the policy which a problem names.
+
+    It is imported only here, since all policies are imported with it.
     """
     from seerd.planner.policy import plan_of
 

@@ -22,8 +22,10 @@ with signal 9.
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """Return the trial of a fact, if the fact is about its present attempt on this node. Otherwise,
-    or if no process of the attempt is left there, return None: the fact came too late, or is false.
+    """Return the trial of a fact, if the fact is about its present attempt on this node.
+
+    Otherwise, or if no process of the attempt is left there, return None: the fact came too late,
+    or is false.
     """
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
@@ -94,8 +96,9 @@ def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> Non
 
 
 def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float) -> None:
-    """Free the attempt's GPUs on a node; with its last node the attempt is over. Trials that are to
-    get these GPUs are put on the agenda.
+    """Free the attempt's GPUs on a node; with its last node the attempt is over.
+
+    Trials that are to get these GPUs are put on the agenda.
     """
     trial.ends[node] = end
     _settle_start(state, trial)
@@ -109,8 +112,9 @@ def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float
 
 
 def _alone(trial: Trial) -> bool:
-    """Return whether an end that comes now was asked for by nobody. An attempt that was stopped
-    because another of its nodes had ended was not asked in this sense.
+    """Return whether an end that comes now was asked for by nobody.
+
+    An attempt that was stopped because another of its nodes had ended was not asked in this sense.
     """
     return trial.phase is not TrialPhase.STOPPING or trial.broken
 
@@ -155,8 +159,9 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
 
 
 def _conclude(state: State, trial: Trial) -> None:
-    """Decide what the end of an attempt means for its trial, now that every node has ended. Whether
-    the trial has failed for good is judged afterwards, in `settle`.
+    """Decide what the end of an attempt means for its trial, now that every node has ended.
+
+    Whether the trial has failed for good is judged afterwards, in `settle`.
     """
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]

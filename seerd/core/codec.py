@@ -35,8 +35,9 @@ def decode_event(data: bytes) -> AnyEvent:
 
 
 def is_kept(event: AnyEvent) -> bool:
-    """Return whether a journal gives the event back as it is. The plan and memory of a policy,
-    which is anybody's code, need not be JSON.
+    """Return whether a journal gives the event back as it is.
+
+    The plan and memory of a policy, which is anybody's code, need not be JSON.
     """
     try:
         return decode_event(encode_event(event)) == event

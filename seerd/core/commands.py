@@ -112,8 +112,9 @@ class SetTimer(Command, frozen=True, kw_only=True, tag="set-timer"):
 
 
 class AskPolicy(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ask-policy"):
-    """Ask the policy for a plan of the run as it is now. Outcomes: `PolicyAnswered`,
-    `PolicyFailed`.
+    """Ask the policy for a plan of the run as it is now.
+
+    Outcomes: `PolicyAnswered`, `PolicyFailed`.
     """
 
     why: AskCause
@@ -147,8 +148,9 @@ class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ter
 
 
 class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):
-    """Start an attempt, from the newest checkpoint that can be read. Outcomes: `TrialStarted` and
-    later `TrialExited`; `OrderRefused`; `InstanceLost`.
+    """Start an attempt, from the newest checkpoint that can be read.
+
+    Outcomes: `TrialStarted` and later `TrialExited`; `OrderRefused`; `InstanceLost`.
     """
 
     trial: str
@@ -187,8 +189,9 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
 
 
 class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publish"):
-    """Put a checkpoint into the run's folder as its result. Outcomes: `ModelPublished`,
-    `PublishFailed`.
+    """Put a checkpoint into the run's folder as its result.
+
+    Outcomes: `ModelPublished`, `PublishFailed`.
     """
 
     trial: str

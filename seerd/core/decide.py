@@ -103,8 +103,9 @@ def promises(state: State) -> Iterator[Promised]:
 
 
 def _drop_ended(state: State) -> None:
-    """Stop wanting trials that have finished or failed. The policy is then asked if it wants to be
-    asked at such ends, or if no wanted trial is left.
+    """Stop wanting trials that have finished or failed.
+
+    The policy is then asked if it wants to be asked at such ends, or if no wanted trial is left.
     """
     ended, state.agenda.ended = state.agenda.ended, {}
     for name, gpus in ended.items():
@@ -184,8 +185,9 @@ def _wanted_end(state: State) -> Ending | None:
 
 
 def _look_ahead(state: State, verdict: AnyVerdict) -> None:
-    """Note what the plan that is about to be adopted requires. Trials may have to be placed anew,
-    and the policy may have to be asked again.
+    """Note what the plan that is about to be adopted requires.
+
+    Trials may have to be placed anew, and the policy may have to be asked again.
     """
     answer = state.plan.answer
     if not isinstance(verdict, Adopted) or not isinstance(answer, tuple):
@@ -231,7 +233,8 @@ def _detail(state: State, why: CloseCause) -> str:
 
 
 def _too_late(state: State) -> bool:
-    """Return whether attempts should have ended by now. The instances of those that are left are
-    given back as they are.
+    """Return whether attempts should have ended by now.
+
+    The instances of those that are left are given back as they are.
     """
     return state.end.close_by is not None and state.now >= state.end.close_by

@@ -109,8 +109,9 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
-    """A checkpoint that is whole in the store. It was confirmed by the agent of its attempt, or was
-    found there after that agent was gone.
+    """A checkpoint that is whole in the store.
+
+    It was confirmed by the agent of its attempt, or was found there after that agent was gone.
     """
 
     trial: str  # trial that saved it

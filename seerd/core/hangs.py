@@ -65,9 +65,10 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
 def slow_rank(
     shares: Mapping[int, float], least: float = RULES.slow_share
 ) -> tuple[int, float] | None:
-    """Return the rank that keeps all others waiting, and how much more than it they wait. That is a
-    mean share of their time (0 to 1). None if not every other rank waits for at least `least` more
-    of its time than this rank.
+    """Return the rank that keeps all others waiting, and how much more than it they wait.
+
+    That is a mean share of their time (0 to 1). None if not every other rank waits for at least
+    `least` more of its time than this rank.
     """
     if len(shares) < 2:
         return None

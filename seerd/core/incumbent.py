@@ -67,8 +67,10 @@ def best_saved(state: State, trial: Trial) -> float | None:
 
 def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
     """Return the trial and metric of the best report of this model's job, if it is better than that
-    of the model; else None. No checkpoint that was kept is of that report. With `Objective.smooth`
-    it is None: its metric is a mean, and some report is better than every mean.
+    of the model; else None.
+
+    No checkpoint that was kept is of that report. With `Objective.smooth` it is None: its metric is
+    a mean, and some report is better than every mean.
     """
     goal, job = state.facts.goal_of(best.trial), job_of(best.trial)
     if goal.smooth > 1:

@@ -151,9 +151,10 @@ def shared(event: events.InstanceShared, state: State) -> None:
 
 
 def leave(state: State, instance: Instance, by: float | None) -> None:
-    """Stop using an instance that will be taken away. Nothing new is placed there, what runs there
-    moves, and another instance is wanted in its place. `by` is when it is taken away, in seconds
-    since the run began; None if unknown.
+    """Stop using an instance that will be taken away.
+
+    Nothing new is placed there, what runs there moves, and another instance is wanted in its place.
+    `by` is when it is taken away, in seconds since the run began; None if unknown.
     """
     state.fleet.go(instance, InstancePhase.LEAVING)
     instance.by = by

@@ -31,8 +31,9 @@ def _holding(state: State) -> list[Trial]:
 
 
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
-    """Check that every GPU belongs to at most one attempt. Instances and trials must agree on which
-    attempt that is.
+    """Check that every GPU belongs to at most one attempt.
+
+    Instances and trials must agree on which attempt that is.
     """
     held = [
         (slots.node, gpu, t.id) for t in _holding(state) for slots in t.left for gpu in slots.gpus
@@ -152,8 +153,9 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
 
 
 def the_result_is_confirmed(state: State) -> Iterator[str]:
-    """Check that what was handed back is a confirmed checkpoint. Newer ones of its trial may have
-    taken its place in the store since.
+    """Check that what was handed back is a confirmed checkpoint.
+
+    Newer ones of its trial may have taken its place in the store since.
     """
     for job, published in state.result.of_jobs.items():
         best = published.incumbent
@@ -236,8 +238,9 @@ def time_does_not_go_back(state: State) -> Iterator[str]:
 
 
 def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
-    """Check that nothing ends a run that goes on. Of a run that closes, it must be known how it
-    ends, why and by when.
+    """Check that nothing ends a run that goes on.
+
+    Of a run that closes, it must be known how it ends, why and by when.
     """
     end = state.end
     known = [one is not None for one in (end.status, end.why, end.close_by)]
@@ -270,6 +273,7 @@ def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
 
 def targets_and_claims_agree(state: State) -> Iterator[str]:
     """Check that, while the run goes on, claims on GPUs are exactly those of trials with a target.
+
     `Aims.aimed` must name these trials.
     """
     if state.phase is not RunPhase.RUNNING:

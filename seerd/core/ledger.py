@@ -83,8 +83,9 @@ class Ledger:
         self._closed_gpu_s += ended.gpu_s(until_s)
 
     def void(self, what: str) -> None:
-        """Remove the open charge for `what`, which never cost anything. Raises `KeyError` if none
-        is open.
+        """Remove the open charge for `what`, which never cost anything.
+
+        Raises `KeyError` if none is open.
         """
         self._take(what)
 
@@ -123,24 +124,27 @@ class Ledger:
         return self._linear_gpu_s(now_s) + self._shortfall(now_s)
 
     def committed_gpu_s(self, now_s: float, release_s: float) -> float:
-        """Return the GPU-seconds billed in the end if everything is given back from now on. Giving
-        back takes `release_s` seconds, and costs until then.
+        """Return the GPU-seconds billed in the end if everything is given back from now on.
+
+        Giving back takes `release_s` seconds, and costs until then.
         """
         return self.spent_gpu_s(now_s + release_s)
 
     def within(self, budget_gpu_s: float, at_s: float) -> bool:
-        """Return whether what is billed up to `at_s` stays within the budget. This is as exact as
-        `spent_gpu_s`, and fast where the answer is clear.
+        """Return whether what is billed up to `at_s` stays within the budget.
+
+        This is as exact as `spent_gpu_s`, and fast where the answer is clear.
         """
         linear = self._linear_gpu_s(at_s)
         surely = linear + self._floor_gpu_s <= budget_gpu_s
         return surely or linear + self._shortfall(at_s) <= budget_gpu_s
 
     def exhausted_at(self, budget_gpu_s: float, release_s: float) -> float:
-        """Return the last moment at which giving everything back still keeps the budget. It is in
-        seconds since the run began, infinite if nothing costs. It is exact once every open charge
-        is past its minimum. Before that it is never too late, since a charge under its minimum
-        already counts in full.
+        """Return the last moment at which giving everything back still keeps the budget.
+
+        It is in seconds since the run began, infinite if nothing costs. It is exact once every open
+        charge is past its minimum. Before that it is never too late, since a charge under its
+        minimum already counts in full.
         """
         if self._open_gpus == 0:
             return math.inf
@@ -171,6 +175,7 @@ class Ledger:
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float, past_minimum: float) -> float:
         """Compute `exhausted_at` where minimums matter; behind all of them it is `past_minimum`.
+
         Cost over time is piecewise linear: it bends where a charge passes its minimum. These
         corners are walked through in order.
         """
@@ -186,8 +191,9 @@ class Ledger:
     def _interpolate(
         self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float
     ) -> float:
-        """Return where the linear piece between two corners crosses the budget. That is `low_s`
-        itself if the piece begins past the budget or is flat.
+        """Return where the linear piece between two corners crosses the budget.
+
+        That is `low_s` itself if the piece begins past the budget or is flat.
         """
         if low_s == -math.inf:
             return low_s

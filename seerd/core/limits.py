@@ -18,9 +18,10 @@ from seerd.planner.model import PlannedJob
 
 
 def grace_s(state: State) -> float:
-    """Return how long a trial may take to save and exit, in seconds, see `closing`. It depends on
-    the slowest unit of work or save seen so far, and on the deadline, so that a short run is not
-    all waiting. Where no trial saves anything it is 0.
+    """Return how long a trial may take to save and exit, in seconds, see `closing`.
+
+    It depends on the slowest unit of work or save seen so far, and on the deadline, so that a short
+    run is not all waiting. Where no trial saves anything it is 0.
     """
     if not any(state.facts.problem_of(job).saves for job in state.jobs):
         return 0.0
@@ -30,8 +31,9 @@ def grace_s(state: State) -> float:
 
 
 def terminate_s(state: State) -> float:
-    """Return the seconds from asking to give an instance back until it costs no more. An instance
-    that has not confirmed the end of its trials is given back all the same.
+    """Return the seconds from asking to give an instance back until it costs no more.
+
+    An instance that has not confirmed the end of its trials is given back all the same.
     """
     return 0.0 if state.facts.cluster.instant else state.facts.cluster.terminate_s
 
@@ -71,8 +73,9 @@ def release_s(state: State) -> float:
 
 
 def close_at(state: State) -> float:
-    """Return when everything must be asked to stop to keep the deadline. The best model must be in
-    its place by the deadline.
+    """Return when everything must be asked to stop to keep the deadline.
+
+    The best model must be in its place by the deadline.
     """
     return state.facts.problem.limits.deadline_s - release_s(state) - publish_s(state)
 
@@ -88,8 +91,9 @@ def budget_gpu_s(state: State) -> float:
 
 
 def quiet_by(state: State) -> float:
-    """Return when no attempt may be left if everything is asked to stop now. If the daemon is late,
-    trials have less time to save, but the limits are kept.
+    """Return when no attempt may be left if everything is asked to stop now.
+
+    If the daemon is late, trials have less time to save, but the limits are kept.
     """
     last = limit_at(state) + release_s(state)
     return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(
@@ -98,8 +102,9 @@ def quiet_by(state: State) -> float:
 
 
 def grace_left_s(state: State) -> float:
-    """Return the seconds that are left of the grace period. All of it is left until everything must
-    be stopped.
+    """Return the seconds that are left of the grace period.
+
+    All of it is left until everything must be stopped.
     """
     if state.phase is RunPhase.RUNNING:
         late_s = state.now - limit_at(state)
@@ -115,14 +120,17 @@ def grace_left_s(state: State) -> float:
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
     """Return whether an attempt that begins in `first_s` seconds could do something before the end.
+
     If not, a new instance is of no use either.
     """
     return state.now + first_s < close_at(state) - shortest_s(state)
 
 
 def affordable(state: State, gpus: int) -> bool:
-    """Return whether the budget allows a trial to hold `gpus` more GPUs. It must allow that at
-    least until they can be given back. With per-instance billing the GPUs are paid already.
+    """Return whether the budget allows a trial to hold `gpus` more GPUs.
+
+    It must allow that at least until they can be given back. With per-instance billing the GPUs are
+    paid already.
     """
     wait_s = release_s(state)
     more = gpus * wait_s if not state.facts.cluster.per_instance else 0.0
@@ -159,6 +167,7 @@ def alone_until(state: State) -> float:
 
 def lease_s(state: State, now: float) -> float:
     """Return for how many seconds from `now` on agents may go on without hearing from the daemon.
+
     The lease never lasts past the moment at which the run must close, so that an agent alone stops
     in time for deadline and budget. Limits of single jobs do not shorten it: that would end the
     others' trials too.
@@ -186,8 +195,9 @@ def spare_s(state: State, now: float) -> float:
 
 def lease_grace_s(state: State, now: float) -> float:
     """Return how long trials may take to save and exit when an agent's lease has ended, in seconds,
-    if it is told at `now`: less where the lease should have ended before. None of it is left while
-    the run closes: the lease then lasts until no attempt may be left.
+    if it is told at `now`: less where the lease should have ended before.
+
+    None of it is left while the run closes: the lease then lasts until no attempt may be left.
     """
     if state.phase is not RunPhase.RUNNING:
         return 0.0
@@ -200,18 +210,20 @@ def _lease_by(state: State) -> float:
 
 def last_s(state: State, now: float) -> float:
     """Return how many seconds beyond the grace period the last checkpoints may take to be stored.
+
     This is for agents that are alone, with a lease from `now`; when the lease ends, `lease_grace_s`
-    begins. Neither the deadline nor the budget may be passed: both count more than a checkpoint
-    that is not stored by then.
+    begins. Neither the deadline nor the budget may be passed: both count more than a
+    checkpoint that is not stored by then.
     """
     alone_s = lease_s(state, now) + lease_grace_s(state, now)
     return max(0.0, min(state.rules.last_s, off_in_s(state, now) - alone_s))
 
 
 def orphan_timeout_s(state: State) -> float | None:
-    """Return how many seconds an instance that is asked for now may run without an agent. Then it
-    ends itself. That is before a limit is reached if all goes on as it does now, so the limits are
-    kept even without a daemon. None if instances cost nothing by themselves.
+    """Return how many seconds an instance that is asked for now may run without an agent.
+
+    Then it ends itself. That is before a limit is reached if all goes on as it does now, so the
+    limits are kept even without a daemon. None if instances cost nothing by themselves.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance or cluster.instant:
@@ -291,9 +303,10 @@ def limit_at(state: State) -> float:
 
 
 def training_ends_at(state: State) -> float:
-    """Return when trials that go on until the end must expect to be asked to stop. Before the last
-    stage that is the plan's own end, since the GPUs of the present stage tell nothing of when the
-    budget will be used up.
+    """Return when trials that go on until the end must expect to be asked to stop.
+
+    Before the last stage that is the plan's own end, since the GPUs of the present stage tell
+    nothing of when the budget will be used up.
     """
     stages = state.outline.stages
     if stages and state.now < stages[-1].end_s and state.plan.stage < len(stages) - 1:
@@ -313,10 +326,11 @@ def promise(state: State) -> Promised:
 
 
 def gone_by(state: State) -> float:
-    """Return by when everything that a dead daemon left behind has let go. That is when the lease
-    that it promised last has ended and trials have had their time to save and exit. Where a limit
-    cuts the lease short, agents have only part of that time: they are gone when the limit is
-    reached.
+    """Return by when everything that a dead daemon left behind has let go.
+
+    That is when the lease that it promised last has ended and trials have had their time to save
+    and exit. Where a limit cuts the lease short, agents have only part of that time: they are gone
+    when the limit is reached.
     """
     if state.end.close_by is not None:
         return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
@@ -365,8 +379,10 @@ def retire_at(state: State) -> float:
 
 
 def _ask_at(state: State) -> float:
-    """Return when the policy must be asked next: infinite while a question is open. The moment is
-    in the past if the last answer came later than the policy wanted to be asked again.
+    """Return when the policy must be asked next: infinite while a question is open.
+
+    The moment is in the past if the last answer came later than the policy wanted to be asked
+    again.
     """
     plan = state.plan
     if plan.question is not None:

@@ -27,8 +27,9 @@ def violated_by(metrics: Mapping[str, float | None], goal: Objective) -> list[Me
 
 
 def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
-    """Keep what a report had beside the metric; return the metric as it counts for decisions. If
-    the report violates a constraint that is None, and the metric is kept beside the others.
+    """Keep what a report had beside the metric; return the metric as it counts for decisions.
+
+    If the report violates a constraint that is None, and the metric is kept beside the others.
     """
     state.signs.names.update(dict.fromkeys(event.others))
     goal = state.facts.goal_of(trial.id)

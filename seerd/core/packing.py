@@ -99,9 +99,10 @@ Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
 def _most_valuable(
     demands: Sequence[Demand], nodes: Sequence[PackingNode], fit: Fit
 ) -> tuple[list[Demand], dict[str, Home]]:
-    """Return the trials that are placed, and homes for them. These are the first of the list, as
-    many as fit. Behind the first one that does not, the same is done again with those that could
-    still find room.
+    """Return the trials that are placed, and homes for them.
+
+    These are the first of the list, as many as fit. Behind the first one that does not, the same is
+    done again with those that could still find room.
     """
     largest = max((node.gpus for node in nodes), default=0)
     capacity = sum(node.gpus for node in nodes)
@@ -122,9 +123,10 @@ def _most_valuable(
 def _longest(
     rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fit: Fit
 ) -> tuple[int, dict[str, Home] | None]:
-    """Return how many of the first of `rest` fit beside `chosen`, and homes for all of them. `room`
-    is how many GPUs `chosen` leaves free. Most often as many fit as there are GPUs for, so that is
-    tried first.
+    """Return how many of the first of `rest` fit beside `chosen`, and homes for all of them.
+
+    `room` is how many GPUs `chosen` leaves free. Most often as many fit as there are GPUs for, so
+    that is tried first.
     """
     high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
     low, middle, homes = 0, high, None
@@ -141,8 +143,9 @@ def _longest(
 def _greedy(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """Return the better of two tries, None if both fail. One puts resized trials near their files,
-    the other where the least room is left over.
+    """Return the better of two tries, None if both fail.
+
+    One puts resized trials near their files, the other where the least room is left over.
     """
     best = _best_fit(demands, before, nodes, near_first=True)
     if not before.near or (best is not None and not before.cost(best, pack=False)[1]):
@@ -211,8 +214,9 @@ class _Rooms:
             self._change(node, -min(demand.gpus, self._size[node]))
 
     def tightest(self, gpus: int, near: str | None) -> Home | None:
-        """Return the instance with the least room that is enough, None if there is none. Of several
-        with equal room it is `near`, if that is one of them.
+        """Return the instance with the least room that is enough, None if there is none.
+
+        Of several with equal room it is `near`, if that is one of them.
         """
         for free in sorted(self._by_free):
             if free >= gpus and self._by_free[free]:
@@ -221,6 +225,7 @@ class _Rooms:
 
     def cheapest(self, gpus: int) -> Home | None:
         """Return the instance where the fewest and smallest trials must leave to free so many GPUs.
+
         None if there is no such instance. At most `CANDIDATES` instances are compared.
         """
         costs: list[tuple[int, int, str]] = []
@@ -233,8 +238,9 @@ class _Rooms:
         return (min(costs)[2],) if costs else None
 
     def emptiest(self, gpus: int) -> Home | None:
-        """Return whole instances of one size that have `gpus` GPUs together. Those are chosen where
-        the fewest trials must leave. None if there are not enough of them.
+        """Return whole instances of one size that have `gpus` GPUs together.
+
+        Those are chosen where the fewest trials must leave. None if there are not enough of them.
         """
         for size in sorted(set(self._size.values()), reverse=True):
             empty = [node for node in self._by_free.get(size, ()) if self._size[node] == size]
@@ -279,8 +285,10 @@ class _Rooms:
 
 
 def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Demand] | None:
-    """Return the fewest trials that must leave to free `need` GPUs. All of them are smaller than
-    the newcomer. The last one is as small as will do. None if they cannot free so many.
+    """Return the fewest trials that must leave to free `need` GPUs.
+
+    All of them are smaller than the newcomer. The last one is as small as will do. None if they
+    cannot free so many.
     """
     smaller = sorted((d for d in inside if d.gpus < smaller_than), key=_largest_first)
     if sum(d.gpus for d in smaller) < need:
@@ -301,8 +309,9 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 def _squeezed(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """Place the demands on as few instances of each size as an empty cluster would need. Of each
-    size those are used on which the most trials can stay. None if that does not work.
+    """Place the demands on as few instances of each size as an empty cluster would need.
+
+    Of each size those are used on which the most trials can stay. None if that does not work.
     """
     needed = _opened(demands, Counter(node.gpus for node in nodes))
     if needed is None:
@@ -316,9 +325,10 @@ def _squeezed(
 
 
 def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | None:
-    """Return how many instances of each size the demands need on an empty cluster. The largest
-    demands are placed first, each where the least room is left. Where none is left, the largest
-    instance is opened. None if there are too few instances.
+    """Return how many instances of each size the demands need on an empty cluster.
+
+    The largest demands are placed first, each where the least room is left. Where none is left, the
+    largest instance is opened. None if there are too few instances.
     """
     opened: Counter[int] = Counter()
     free: Counter[int] = Counter()

@@ -76,8 +76,9 @@ def place(
 def _unchanged(
     demands: Sequence[Demand], current: Mapping[str, Assignment], sizes: Mapping[str, int]
 ) -> dict[str, Assignment]:
-    """Return the trials that could be left as they are, with their GPUs. If two claim the same GPU
-    (one is on it, one was promised it), the more valuable one has it.
+    """Return the trials that could be left as they are, with their GPUs.
+
+    If two claim the same GPU (one is on it, one was promised it), the more valuable one has it.
     """
     largest = max(sizes.values(), default=0)
     claimed: set[tuple[str, int]] = set()
@@ -131,6 +132,7 @@ def _new_slots(
 
 def _neighbours(free: set[int], count: int) -> tuple[int, ...]:
     """Choose the lowest aligned run of neighbours, else the lowest run, else the lowest free GPUs.
+
     Fast links join aligned neighbours.
     """
     for stride in (count, 1):

@@ -40,8 +40,9 @@ class New(Struct, frozen=True, array_like=True):
 
 
 class Standing(Struct, frozen=True, array_like=True, gc=False):
-    """How a trial stood when it was compared. It has the fields of `seerd.planner.model.Compared`,
-    and leaves their names out of the JSON.
+    """How a trial stood when it was compared.
+
+    It has the fields of `seerd.planner.model.Compared`, and leaves their names out of the JSON.
     """
 
     trial: str
@@ -64,8 +65,9 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
 
 
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plan as its difference to the one before. Fields without a description are as in
-    `seerd.planner.model.Plan`.
+    """A plan as its difference to the one before.
+
+    Fields without a description are as in `seerd.planner.model.Plan`.
     """
 
     gone: tuple[str, ...] = ()  # trials that have no allocation any more
@@ -124,8 +126,9 @@ class Order:
         )
 
     def apply(self, change: PlanChange) -> None:
-        """Change this order into that of the next plan. Raises `ValueError` if the change does not
-        fit this order.
+        """Change this order into that of the next plan.
+
+        Raises `ValueError` if the change does not fit this order.
         """
         placed = [put for put in change.put if put.place != STAYS]
         if any(put.place == STAYS and put.trial not in self._of for put in change.put):
@@ -140,8 +143,9 @@ class Order:
 
 
 def difference(before: Order, plan: Plan) -> PlanChange:
-    """Return how the plan differs from the one before it. Raises `ValueError` if a trial is in it
-    twice.
+    """Return how the plan differs from the one before it.
+
+    Raises `ValueError` if a trial is in it twice.
     """
     names = [allocation.trial for allocation in plan.allocations]
     changed = _changed(before, plan, names)
@@ -167,8 +171,9 @@ def _put(one: Allocation, place: int) -> Put:
 
 
 def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
-    """Return the allocations of trials that had another one, or none. Most of the time of comparing
-    plans is spent here.
+    """Return the allocations of trials that had another one, or none.
+
+    Most of the time of comparing plans is spent here.
     """
     return [
         a
@@ -197,8 +202,9 @@ def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
 
 
 def _moved(old: list[str], new: list[str]) -> list[str]:
-    """Return the trials that must be taken out and put in elsewhere to turn `old` into `new`. Both
-    have the same trials.
+    """Return the trials that must be taken out and put in elsewhere to turn `old` into `new`.
+
+    Both have the same trials.
     """
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
@@ -213,8 +219,9 @@ def _moved(old: list[str], new: list[str]) -> list[str]:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many elements are the same at the beginning. It halves the range each time, since
-    comparing slices is fast.
+    """Return how many elements are the same at the beginning.
+
+    It halves the range each time, since comparing slices is fast.
     """
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -227,8 +234,10 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """Return the places of a longest rising subsequence. It keeps the smallest end that each length
-    can have (Fredman, On computing the length of longest increasing subsequences, 1975).
+    """Return the places of a longest rising subsequence.
+
+    It keeps the smallest end that each length can have (Fredman, On computing the length of longest
+    increasing subsequences, 1975).
     """
     ends: list[int] = []
     places: list[int] = []
@@ -252,8 +261,9 @@ def _back(before: Sequence[int], place: int) -> Iterator[int]:
 
 
 def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
-    """Return the names that are not in `out`, in order. Raises `ValueError` if `out` has a name
-    that is not among them.
+    """Return the names that are not in `out`, in order.
+
+    Raises `ValueError` if `out` has a name that is not among them.
     """
     if len(out) <= FEW:
         left = list(names)
@@ -268,8 +278,9 @@ def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
 
 
 def _inserted(names: list[str], placed: Sequence[Put]) -> list[str]:
-    """Return the names with these trials put in their places. Raises `ValueError` if there is no
-    such place.
+    """Return the names with these trials put in their places.
+
+    Raises `ValueError` if there is no such place.
     """
     if not placed:
         return names

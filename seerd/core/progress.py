@@ -89,16 +89,18 @@ def _reporting(state: State, event: events.AttemptFact) -> Trial | None:
 
 
 def rewind(trial: Trial, reports: int) -> None:
-    """Take back all reports after the first `reports`, since training goes on from there. An
-    attempt that was lost had made them.
+    """Take back all reports after the first `reports`, since training goes on from there.
+
+    An attempt that was lost had made them.
     """
     while trial.history and trial.history[-1].reports > reports:
         trial.others.pop(trial.history.pop().reports, None)
 
 
 def fill(state: State, event: events.TrialReported) -> None:
-    """Add a report that comes after its instance was gone, if later reports are known. The trial
-    has then gone on from a checkpoint in the store that includes this report.
+    """Add a report that comes after its instance was gone, if later reports are known.
+
+    The trial has then gone on from a checkpoint in the store that includes this report.
     """
     trial = state.trials.get(event.trial)
     if trial is None or event.attempt != trial.attempt:
@@ -123,8 +125,9 @@ def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
-    """Record that a checkpoint is in the store, behind newer ones, since names sort by age. Told
-    again, it changes nothing.
+    """Record that a checkpoint is in the store, behind newer ones, since names sort by age.
+
+    Told again, it changes nothing.
     """
     if any(known.name == new.name for known in trial.checkpoints):
         return

@@ -36,8 +36,9 @@ FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")
 
 
 def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
-    """Yield what must be asked for now. While a plan is about to come, nothing is started or given
-    back that it might undo.
+    """Yield what must be asked for now.
+
+    While a plan is about to come, nothing is started or given back that it might undo.
     """
     agenda = state.agenda
     touched, agenda.touched = state.aims.blocked | agenda.touched, {}
@@ -60,8 +61,9 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
 
 
 def set_timer(state: State) -> Iterator[commands.SetTimer]:
-    """Yield a new timer if something is due before the present one fires, or if none is set. Only
-    one timer is set at a time.
+    """Yield a new timer if something is due before the present one fires, or if none is set.
+
+    Only one timer is set at a time.
     """
     due = min(wake_at(state), own_limit_at(state))
     set_already = (
@@ -75,9 +77,10 @@ def set_timer(state: State) -> Iterator[commands.SetTimer]:
 
 
 def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTrial]:
-    """Stop an attempt that should not be where it is. Attempts of eliminated trials, and those that
-    are broken or hang, are killed. Others may save first. A stop that is under way is repeated only
-    if it must become a kill.
+    """Stop an attempt that should not be where it is.
+
+    Attempts of eliminated trials, and those that are broken or hang, are killed. Others may save
+    first. A stop that is under way is repeated only if it must become a kill.
     """
     hung = hangs(trial)
     if trial.held is None or (
@@ -153,9 +156,10 @@ def _heirs(state: State, trial: Trial) -> tuple[str, ...]:
 
 
 def _grace_s(state: State, trial: Trial) -> float:
-    """Return how long the attempt may take to save and exit, in seconds. Once node 0 has saved, the
-    other nodes only have to exit. If the cloud takes an instance away, the attempt must be gone
-    before that.
+    """Return how long the attempt may take to save and exit, in seconds.
+
+    Once node 0 has saved, the other nodes only have to exit. If the cloud takes an instance away,
+    the attempt must be gone before that.
     """
     left_s = min(grace_left_s(state), job_grace_left_s(state, job_of(trial.id)))
     if trial.saved:
@@ -237,8 +241,9 @@ def _refused_start(state: State, trial: Trial) -> HeldBack | None:
 
 
 def _fit_instances(state: State) -> Iterator[AnyCommand]:
-    """Ask for the instances that the wanted trials need. With per-instance billing, those that are
-    not needed are given back.
+    """Ask for the instances that the wanted trials need.
+
+    With per-instance billing, those that are not needed are given back.
     """
     agenda, fleet = state.agenda, state.fleet
     if not agenda.refit:

@@ -22,9 +22,10 @@ from seerd.planner.trial_ids import job_of
 
 
 def record(state: State, event: events.AnyEvent) -> None:
-    """Apply an event to the state. A fact that was seen before changes nothing. A notice for an
-    instance that is not known yet is kept until it is. A late report of an instance that is gone
-    only completes the trial's history.
+    """Apply an event to the state.
+
+    A fact that was seen before changes nothing. A notice for an instance that is not known yet is
+    kept until it is. A late report of an instance that is gone only completes the trial's history.
     """
     if isinstance(event, events.AgentFact):
         if isinstance(event, events.TrialStarted | events.TrialExited):
@@ -183,8 +184,9 @@ def _(event: events.InstanceComputed, state: State) -> None:
 
 @_record.register
 def _(event: events.OrderRefused, state: State) -> None:
-    """Let a trial's attempt end on the instance whose agent could not start it. Agents can refuse
-    only orders to start; whatever else is under way is none of their business.
+    """Let a trial's attempt end on the instance whose agent could not start it.
+
+    Agents can refuse only orders to start; whatever else is under way is none of their business.
     """
     command = state.under_way.get(event.command)
     if not isinstance(command, StartTrial):

@@ -111,9 +111,10 @@ def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    """Say since when instances that a resumed run did not find have cost nothing. That is by their
-    cloud's account, or else when their lease had ended. Launches that are under way are charged
-    anew, see `since_s`.
+    """Say since when instances that a resumed run did not find have cost nothing.
+
+    That is by their cloud's account, or else when their lease had ended. Launches that are under
+    way are charged anew, see `since_s`.
     """
     missing, agenda.missing = agenda.missing or {}, None
     ended = min(state.now, gone_by(state))

@@ -154,8 +154,9 @@ class Trial:
 
     @property
     def status(self) -> TrialStatus:
-        """How policies see the trial. An eliminated one is out even while its attempt is still
-        ending.
+        """How policies see the trial.
+
+        An eliminated one is out even while its attempt is still ending.
         """
         if self.out and self.phase not in STATUS:
             return "eliminated"
@@ -178,24 +179,27 @@ class Trial:
 
     @property
     def left(self) -> list[Slots]:
-        """GPUs that its present attempt still holds, by instance, node 0 first. Node 0 is missing
-        if the attempt has ended there.
+        """GPUs that its present attempt still holds, by instance, node 0 first.
+
+        Node 0 is missing if the attempt has ended there.
         """
         return [slots for slots in self.held or () if slots.node not in self.ends]
 
     @property
     def saved(self) -> bool:
-        """Whether its present attempt has finished on node 0. Node 0 saves for all, so nothing more
-        can come of the other nodes.
+        """Whether its present attempt has finished on node 0.
+
+        Node 0 saves for all, so nothing more can come of the other nodes.
         """
         end = self.ends.get(self.held[0].node) if self.held else None
         return end is not None and end.cause == "finished"
 
     @property
     def broken(self) -> bool:
-        """Whether its present attempt must not go on. It hangs, or it has ended on one of its
-        instances and nobody had asked for that. A node other than node 0 that has finished is no
-        reason: the attempt keeps the time to save.
+        """Whether its present attempt must not go on.
+
+        It hangs, or it has ended on one of its instances and nobody had asked for that. A node
+        other than node 0 that has finished is no reason: the attempt keeps the time to save.
         """
         return self.hung or (
             bool(self.ends)
@@ -204,6 +208,7 @@ class Trial:
 
     def key_on(self, node: str) -> str:
         """Return the name, in the ledger, of the part of its present attempt that runs on `node`.
+
         On node 0 that is the attempt's own name.
         """
         return self.key if self.held is None or node == self.held[0].node else f"{self.key}@{node}"
@@ -356,8 +361,9 @@ class Signs:
 
 @dataclass(slots=True)
 class Fleet:
-    """All instances, and when more may be asked for. Its counts are kept nowhere else; `invariants`
-    compares them with a recount.
+    """All instances, and when more may be asked for.
+
+    Its counts are kept nowhere else; `invariants` compares them with a recount.
     """
 
     instances: dict[str, Instance] = field(default_factory=dict)  # all instances of the run by id
@@ -388,8 +394,9 @@ class Fleet:
         self.present += 1
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
-        """Move an instance to another phase and keep the counts true. Raises `IllegalMoveError` if
-        `INSTANCE_MOVES` does not allow it.
+        """Move an instance to another phase and keep the counts true.
+
+        Raises `IllegalMoveError` if `INSTANCE_MOVES` does not allow it.
         """
         old, instance.phase = (
             instance.phase,
@@ -462,9 +469,10 @@ class Refusal:
 
 @dataclass(slots=True)
 class Agenda:
-    """What must be looked at next. Limits are judged only when a timer has fired. After a restart,
-    agents may still have to tell that attempts ended meanwhile; these facts come before the first
-    timer and lower what is spent.
+    """What must be looked at next.
+
+    Limits are judged only when a timer has fired. After a restart, agents may still have to tell
+    that attempts ended meanwhile; these facts come before the first timer and lower what is spent.
     """
 
     woken: bool = False  # True: a timer has fired, so the limits must be looked at
@@ -505,10 +513,11 @@ class Agenda:
 
 @dataclass(slots=True)
 class Clock:
-    """Where in its journal the run is. Times are in seconds since the run began. The id of a
-    command is made of `seq` and `given`. After a gap, ids and numbers of attempts are above all
-    that the missing events can have used: there is no event a microsecond, and no attempt of a
-    trial a second.
+    """Where in its journal the run is. Times are in seconds since the run began.
+
+    The id of a command is made of `seq` and `given`. After a gap, ids and numbers of attempts are
+    above all that the missing events can have used: there is no event a microsecond, and no attempt
+    of a trial a second.
     """
 
     now: float = 0.0  # time of the present event; it never goes back
@@ -530,8 +539,9 @@ class Clock:
 
 @dataclass(slots=True)
 class RunEnd:
-    """How the run ends, and how far it is on the way there. `status`, `why` and `close_by` are set
-    when the run begins to close.
+    """How the run ends, and how far it is on the way there.
+
+    `status`, `why` and `close_by` are set when the run begins to close.
     """
 
     phase: RunPhase = RunPhase.RUNNING  # where the run is in its life, see `RunPhase`
@@ -596,8 +606,9 @@ class State:
         return self.facts.outline
 
     def go(self, phase: RunPhase) -> None:
-        """Move the run to another phase. Raises `IllegalMoveError` if `RUN_MOVES` does not allow
-        it.
+        """Move the run to another phase.
+
+        Raises `IllegalMoveError` if `RUN_MOVES` does not allow it.
         """
         self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
 

@@ -37,9 +37,10 @@ ABOUT_ANY = (events.InstanceLost, events.InstanceTerminated, events.OrderRefused
 
 
 def step(state: State, event: AnyEvent) -> list[AnyDecision]:
-    """Handle one event and return what was decided, in order. The caller must now carry out the
-    commands among it. After `RunResumed` it first carries out those of `unfinished` that are still
-    under way.
+    """Handle one event and return what was decided, in order.
+
+    The caller must now carry out the commands among it. After `RunResumed` it first carries out
+    those of `unfinished` that are still under way.
     """
     take(state, event)
     return list(decisions(state, event))
@@ -56,8 +57,9 @@ def take(state: State, event: AnyEvent) -> None:
 
 
 def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
-    """Decide what follows from the event that was just taken. Each decision is applied to the state
-    when the next one is asked for.
+    """Decide what follows from the event that was just taken.
+
+    Each decision is applied to the state when the next one is asked for.
     """
     quiet = isinstance(event, QUIET)
     for decision in chain(settle(state), _later(state, quiet=quiet)):
@@ -99,8 +101,9 @@ def commands_of(decided: Sequence[AnyDecision]) -> list[AnyCommand]:
 
 
 def unfinished(state: State) -> list[AnyCommand]:
-    """Return the commands whose outcome is not known. After a restart exactly these are carried out
-    again.
+    """Return the commands whose outcome is not known.
+
+    After a restart exactly these are carried out again.
     """
     return list(state.under_way.values())
 

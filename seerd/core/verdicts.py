@@ -184,8 +184,9 @@ class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again")
 
 
 class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held-back"):
-    """Instances, or GPUs for a waiting trial, are wanted and not asked for now. It is recorded when
-    that begins, when its kind changes, and when it ends (`why` is None).
+    """Instances, or GPUs for a waiting trial, are wanted and not asked for now.
+
+    It is recorded when that begins, when its kind changes, and when it ends (`why` is None).
     """
 
     # what keeps them from being asked for; None: nothing is held back any more

@@ -14,6 +14,7 @@ from seerd.core.packing import Demand
 @dataclass(slots=True)
 class Waiting:
     """The waiting trials: for each number of GPUs those that want so many, most valuable first.
+
     Each is kept with its place in the order of all.
     """
 
@@ -36,6 +37,7 @@ class Waiting:
 
     def first(self, gpus: int) -> list[Demand]:
         """Return all trials that could be among the most valuable ones that share so many GPUs.
+
         They come most valuable first.
         """
         found = [

@@ -133,8 +133,9 @@ class Conversation:
 
     async def start(self) -> None:
         """Connect to the agent. Returns when every fact that it had kept has been handed on, or the
-        conversation is ended meanwhile. Raises `ProviderError` if the agent does not answer within
-        `CATCH_UP_S` seconds.
+        conversation is ended meanwhile.
+
+        Raises `ProviderError` if the agent does not answer within `CATCH_UP_S` seconds.
         """
         name = f"conversation {self.instance}"
         self._task = self._tasks.create_task(self._keep_talking(), name=name)

@@ -18,9 +18,10 @@ T = TypeVar("T")
 
 
 def aside(work: Callable[[], T]) -> T:
-    """Call `work` in a forked process; return what it returns, or raise what it raises. To be
-    called while this process has one thread. Raises `RuntimeError` if the process ends without a
-    word.
+    """Call `work` in a forked process; return what it returns, or raise what it raises.
+
+    To be called while this process has one thread. Raises `RuntimeError` if the process ends
+    without a word.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()

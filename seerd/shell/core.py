@@ -88,12 +88,13 @@ class Core:
         running = self.state.phase is RunPhase.RUNNING
         return max(0.0, training_ends_at(self.state) - self.clock.now()) if running else 0.0
 
-    def answered(self, request: str) -> tuple[DenyCause | None] | None:
-        """Return why a request of the person was denied, None inside if it was granted; None: it
-        was not judged yet.
-        """
-        known = self.state.requests.answered
-        return (known[request],) if request in known else None
+    def is_judged(self, request: str) -> bool:
+        """Return whether a request was granted or denied."""
+        return request in self.state.requests.answered
+
+    def denied(self, request: str) -> DenyCause | None:
+        """Return why a request that was judged was denied; None: it was granted."""
+        return self.state.requests.answered[request]
 
     def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
         """Return a trial's seed, and how many reports it had made at one of its checkpoints."""

@@ -102,9 +102,11 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Journal:
-        """Open an existing journal. Raises `JournalError` if the file is no journal,
-        `OlderJournalError` or `JournalError` if it is of a format that this version does not read,
-        and `DamagedJournalError` if it is damaged and was to be written to, or has no whole event.
+        """Open an existing journal.
+
+        Raises `JournalError` if the file is no journal, `OlderJournalError` or `JournalError` if it
+        is of a format that this version does not read, and `DamagedJournalError` if it is damaged
+        and was to be written to, or has no whole event.
         """
         if not path.is_file():
             raise JournalError(
@@ -237,6 +239,7 @@ class Journal:
     @property
     def last_s(self) -> float:
         """When its last event was learned of, in seconds since the run began; 0 if there is none.
+
         Raises `JournalError`.
         """
         try:
@@ -289,9 +292,10 @@ class Journal:
         return JournalError(f"the journal {self.path} cannot be written: {error}{then}")
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """Yield all entries after sequence number `after`, in order. Of a damaged journal those
-        before the damage are yielded, with a `DamagedWarning`. Raises `JournalError` if an entry
-        cannot be read, `DamagedJournalError` if none can.
+        """Yield all entries after sequence number `after`, in order.
+
+        Of a damaged journal those before the damage are yielded, with a `DamagedWarning`. Raises
+        `JournalError` if an entry cannot be read, `DamagedJournalError` if none can.
         """
         for row in self._rows(after):
             yield Entry(row.seq, *self._decoded(row))

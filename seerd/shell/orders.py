@@ -42,10 +42,11 @@ class InstanceOrders:
         return orders
 
     async def of(self, command: AnyCommand) -> list[Order]:
-        """Return the orders that carry out this command. Without credentials no URL can be signed.
-        A start then waits for them, since a trial must not start without the checkpoint that it is
-        to go on from, but no longer than until it is to be stopped: its agent must know it to say
-        that it has ended.
+        """Return the orders that carry out this command.
+
+        Without credentials no URL can be signed. A start then waits for them, since a trial must
+        not start without the checkpoint that it is to go on from, but no longer than until it is to
+        be stopped: its agent must know it to say that it has ended.
         """
         if isinstance(command, StopTrial):
             return [order_of(command)]

@@ -177,6 +177,7 @@ class _Known:
 
     def news(self, trial: TrialView) -> TrialNews | None:
         """Return what the process does not know yet of this trial; None if it knows everything.
+
         Reports never change; they are only removed from the end, or inserted. So if the last report
         that the process knows is still in its place, so are all before it.
         """

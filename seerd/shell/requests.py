@@ -57,8 +57,8 @@ class RequestReader:
                 if isinstance(request, asked.StopRequest):
                     self._core.stop()
                     self._answer(name, Reply(None))
-                elif (answered := self._core.answered(name)) is not None:
-                    self._answer(name, Reply(answered[0]))
+                elif self._core.is_judged(name):
+                    self._answer(name, Reply(self._core.denied(name)))
                 elif name not in self._seen:
                     self._seen.add(name)
                     if isinstance(request, asked.JobRequest):
@@ -72,10 +72,9 @@ class RequestReader:
         lasts for the deadline that holds now.
         """
         for event in requests:
-            answered = self._core.answered(event.request)
-            if answered is None:
+            if not self._core.is_judged(event.request):
                 continue
-            denied = answered[0]
+            denied = self._core.denied(event.request)
             if denied is None and isinstance(event, events.ExtendAsked):
                 deadline_s = event.problem.limits.deadline_s
                 self._environment.prolong(self._core.clock.origin + deadline_s)

@@ -49,7 +49,9 @@ class Sessions:
 
     async def take_up(self, instance: str) -> None:
         """Connect to this instance's agent, and return when all facts that it had kept have been
-        heard. Raises `ProviderError` if the agent does not answer.
+        heard.
+
+        Raises `ProviderError` if the agent does not answer.
         """
         await self._begin(instance).start()
 

@@ -76,9 +76,10 @@ def copy_source(
     source: Path, to: Path, without: Collection[Path], terms: CopyTerms = CopyTerms()
 ) -> None:
     """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, not
-    the home folder, and not these absolute paths. Raises `UsageError` if a file cannot be copied,
-    if a link leads out of the source, or if the files would not fit on the disk, and `LimitsError`
-    if it takes longer than the terms allow.
+    the home folder, and not these absolute paths.
+
+    Raises `UsageError` if a file cannot be copied, if a link leads out of the source, or if the
+    files would not fit on the disk, and `LimitsError` if it takes longer than the terms allow.
     """
     try:
         copy = _SourceCopy(source, to, without, terms)

@@ -46,9 +46,10 @@ def order_of(command: StartTrial | StopTrial) -> Order:
 
 
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
-    """Return the event for an agent's fact; None if the core need not know it. `at` and `happened`
-    are in seconds since the run began: now, and the moment `fact.at`. Other times of the agent's
-    clock are converted from there.
+    """Return the event for an agent's fact; None if the core need not know it.
+
+    `at` and `happened` are in seconds since the run began: now, and the moment `fact.at`. Other
+    times of the agent's clock are converted from there.
     """
     common: Any = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
     match fact:

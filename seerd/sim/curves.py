@@ -97,6 +97,7 @@ class Curves:
 
     def lasting(self, full_curve_s: float, speed: float) -> Curves:
         """Rescale time so that the median whole curve takes `full_curve_s` seconds on one GPU.
+
         `speed`: lambda(`gpus`), the throughput of the recording relative to one GPU.
         """
         whole_s = float(np.median(self.seconds.sum(axis=1))) * speed
@@ -141,8 +142,9 @@ def load_curves(path: Path) -> Curves:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of the file. Raises `UsageError`. Pickled objects are refused: reading them
-    could run any program.
+    """Read the arrays of the file. Raises `UsageError`.
+
+    Pickled objects are refused: reading them could run any program.
     """
     try:
         with path.open("rb") as opened:
@@ -205,8 +207,9 @@ def _numbers(values: NDArray[Any]) -> bool:
 
 
 def _held(values: NDArray[Any]) -> Floats:
-    """Replace the NaNs at the end of each row by the row's last value; a NaN before that stays. A
-    curve that ends infinite stays so.
+    """Replace the NaNs at the end of each row by the row's last value; a NaN before that stays.
+
+    A curve that ends infinite stays so.
     """
     held = np.array(values, dtype=np.float64)
     there = ~np.isnan(held)
@@ -242,9 +245,10 @@ def _is_value(value: object) -> bool:
 
 
 def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
-    """Derive dimensions for policies with a model, as far as the configurations tell them. One that
-    some configurations lack is active on a condition, if a single choice tells which of them have
-    it; if none does, it is left out.
+    """Derive dimensions for policies with a model, as far as the configurations tell them.
+
+    One that some configurations lack is active on a condition, if a single choice tells which of
+    them have it; if none does, it is left out.
     """
     names = dict.fromkeys(name for config in configs for name in config)
     columns = {name: [config[name] for config in configs if name in config] for name in names}

@@ -232,8 +232,9 @@ class SimulatedFleet:
             self._tell(events.InstanceLost(at=self._heap.now, instance=name, why=why))
 
     def billed_gpu_s(self, minimum_s: float) -> float:
-        """Compute the GPU-seconds that the cloud bills for the instances that have ended. Each
-        counts from running until terminated, and for `minimum_s` seconds at least.
+        """Compute the GPU-seconds that the cloud bills for the instances that have ended.
+
+        Each counts from running until terminated, and for `minimum_s` seconds at least.
         """
         return math.fsum(
             machine.gpus * max(minimum_s, machine.ended - machine.running_since)

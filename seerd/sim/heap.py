@@ -25,8 +25,9 @@ class Heap:
         self._order = itertools.count()
 
     def at(self, when: float, action: Callable[[], None], *, last: bool = False) -> None:
-        """Let something happen at a moment, after what was put there before. `last`: after
-        everything else of that moment.
+        """Let something happen at a moment, after what was put there before.
+
+        `last`: after everything else of that moment.
         """
         heapq.heappush(self._heap, (max(when, self.now), last, next(self._order), action))
 

@@ -170,8 +170,9 @@ def _job_problem(setting: Setting, job: JobSetting, params: PolicyParams | None)
 def run(
     setting: Setting, problem: Problem, seed: int, *, checked: bool = False
 ) -> Outcome | Impossible:
-    """Simulate one run of a problem's policy; `Impossible` if the limits fit nothing. `checked`:
-    check the core's invariants after every step.
+    """Simulate one run of a problem's policy; `Impossible` if the limits fit nothing.
+
+    `checked`: check the core's invariants after every step.
     """
     world = world_of(setting, problem, seed, checked=checked)
     if isinstance(world, Impossible):
@@ -208,8 +209,10 @@ def seeded(problem: Problem, seed: int) -> Problem:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Turn off the garbage collector during a run. A run makes no cyclic garbage until it is over,
-    and the collector would look at all of its trials again and again.
+    """Turn off the garbage collector during a run.
+
+    A run makes no cyclic garbage until it is over, and the collector would look at all of its
+    trials again and again.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -253,8 +256,9 @@ def _job_behaviour(setting: Setting, job: JobSetting) -> Behaviour:
 
 
 class _UnitTime:
-    """The seconds of a recorded curve, scaled from the file's number of GPUs to another one. They
-    are lambda(gpus of the file) / lambda(gpus) times as long.
+    """The seconds of a recorded curve, scaled from the file's number of GPUs to another one.
+
+    They are lambda(gpus of the file) / lambda(gpus) times as long.
     """
 
     def __init__(self, curves: Curves, scaling: Scaling) -> None:

@@ -26,6 +26,7 @@ DIVERGES = 0.85
 
 def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curves:
     """Make `CONFIGS` curves of configurations of the space, with metrics between 0 and 1.
+
     `report_s`: seconds per report on one GPU.
     """
     rng = random.Random(f"synthetic {seed}")

@@ -59,9 +59,11 @@ PUBLISH_S = 0.05
 
 
 class World:
-    """Simulates a run to its end. With `checked`, the journal is kept, the daemon may be killed,
-    and after every step the invariants must hold: a violation raises `AssertionError`. Without it,
-    only what `simulate` needs is kept, which is many times as fast.
+    """Simulates a run to its end.
+
+    With `checked`, the journal is kept, the daemon may be killed, and after every step the
+    invariants must hold: a violation raises `AssertionError`. Without it, only what `simulate`
+    needs is kept, which is many times as fast.
     """
 
     def __init__(
@@ -167,8 +169,10 @@ class World:
                 self._carry_out(command)
 
     def _step(self, event: AnyEvent) -> list[AnyCommand]:
-        """Decide on an event, and return the commands to carry out. The policy is asked at once,
-        about the run as it is now, whatever is handled before the answer is delivered.
+        """Decide on an event, and return the commands to carry out.
+
+        The policy is asked at once, about the run as it is now, whatever is handled before the
+        answer is delivered.
         """
         before = unfinished(self.state) if isinstance(event, RunResumed) else []
         decided = step(self.state, event)
@@ -209,8 +213,9 @@ class World:
         self.tell(resumed, *self.fleet.missed())
 
     def read(self, rules: Rules | None = RULES) -> State:
-        """Read the state at the end of the journal, through its form on disk. `rules`: those of a
-        daemon that goes on from there; None: none does.
+        """Read the state at the end of the journal, through its form on disk.
+
+        `rules`: those of a daemon that goes on from there; None: none does.
         """
         # Reading asks nobody for a rule.
         state = new_state(self.facts, cast("Rules", rules))

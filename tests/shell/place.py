@@ -179,8 +179,8 @@ class Core:
     def asked_s(self, trial: str) -> float:
         return 0.25
 
-    def answered(self, request: str) -> None:
-        return None
+    def is_judged(self, request: str) -> bool:
+        return False
 
     def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
         return 7, 3

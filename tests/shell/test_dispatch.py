@@ -75,8 +75,11 @@ class Core(PlainCore):
     answers: dict[str, Any] = field(default_factory=dict)
     stops: int = 0
 
-    def answered(self, request: str) -> Any:
-        return self.answers.get(request)
+    def is_judged(self, request: str) -> bool:
+        return request in self.answers
+
+    def denied(self, request: str) -> Any:
+        return self.answers[request]
 
     def stop(self) -> None:
         self.stops += 1
@@ -683,7 +686,7 @@ def test_each_request_becomes_its_event_once(tmp_path: Path) -> None:
                 at=at, request=ids["extend"], problem=PROBLEM, rented_until_s=500.0
             ),
         }
-        place.core.answers = {ids["add"]: (None,), ids["stop"]: ("lower",)}
+        place.core.answers = {ids["add"]: None, ids["stop"]: "lower"}
         await asyncio.sleep(1.0)
         assert inbox.reply(ids["add"]) == Reply(None)
         assert inbox.reply(ids["stop"]) == Reply("lower")
@@ -715,10 +718,10 @@ def test_what_was_decided_about_a_request_is_told_and_done(tmp_path: Path) -> No
     async def scenario(place: Place) -> None:
         extended, denied, added, refused, later = (f"{n:016x}" for n in range(5))
         place.core.answers = {
-            extended: (None,),
-            denied: ("lower",),
-            added: (None,),
-            refused: ("lower",),
+            extended: None,
+            denied: "lower",
+            added: None,
+            refused: "lower",
         }
         inbox.path.mkdir()
         facts = JobFacts(id="b", metric="accuracy", mode="max")
