@@ -27,7 +27,7 @@ from bench.account import CAUSES, Account, audited
 from bench.drawn import Drawn, draw
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.model import Limits
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planning.planned import plan_for
 from seerd.sim.setting import problem_of
 

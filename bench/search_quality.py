@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 from bench.search import figures  # noqa: E402
 from bench.search.play import Came, play  # noqa: E402
 from bench.search.tasks import Bench, Where  # noqa: E402
-from seerd.planner.policy import POLICIES  # noqa: E402
+from seerd.planner.policies import POLICIES  # noqa: E402
 from seerd.units import parse_duration  # noqa: E402
 
 FOLDER = ROOT / "examples" / "curves"

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from seerd.planner.job_table import JobTerms
 from seerd.planner.model import Impossible, Limits, PlannedJob, PolicyParams, Problem, View
-from seerd.planner.policy import outline_of
+from seerd.planner.policies import named
 
 WHOLE = 1 - 1e-9
 """A factor that allows for rounding where a round takes all the time that there is."""
@@ -76,5 +76,5 @@ def never_begins(job: PlannedJob, left: Limits, run: Problem) -> Impossible | No
         least_s = job.problem.params.t_min_s
         return Impossible(TOO_SHORT, run.start_s + least_s, least_s)
     own = replace(job.problem, limits=left, within=left, start_s=run.start_s, whole=run.whole)
-    outline = outline_of(own)
+    outline = named(own.params.name).outline(own)
     return outline if isinstance(outline, Impossible) else None

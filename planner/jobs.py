@@ -41,7 +41,7 @@ from seerd.planner.model import (
     Stage,
     View,
 )
-from seerd.planner.policy import BY_THE_CLOCK, outline_of, plan_of
+from seerd.planner.policies import BY_THE_CLOCK, named
 from seerd.planner.protocol import Policy
 from seerd.planner.sharing import Claim
 
@@ -78,7 +78,7 @@ class _Asked:
         if problem is self.problem:
             return
         self.problem = problem
-        plan, after = plan_of(problem, self.memory, self.view)
+        plan, after = named(problem.params.name).plan(problem, self.memory, self.view)
         self.plan = _within(plan, problem)
         if after is not self.memory:
             self.changes.update(changes_of(self.job.id, after))
@@ -115,7 +115,7 @@ def _outline(problem: Problem) -> Outline | Impossible:
         if why is not None:
             return replace(why, reason=f"{job.id}: {why.reason}", job=job.id)
         own = problem_of(job, table.terms[job.id], problem)
-        outline = None if own is None else outline_of(own)
+        outline = None if own is None else named(own.params.name).outline(own)
         outlines += [outline] if isinstance(outline, Outline) else []
     shares = ", ".join(f"{job.id} {table.terms[job.id].gpus}" for job in open_)
     note = FIRST.format(count=len(open_), sharing=problem.sharing, shares=shares)
@@ -308,7 +308,7 @@ def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms)
     if before is not None and before.alike(terms):
         return False
     own = problem_of(job, terms, problem)
-    outline = None if own is None else outline_of(own)
+    outline = None if own is None else named(own.params.name).outline(own)
     if isinstance(outline, Impossible):
         if before is not None and before.gpus == terms.gpus:
             return False

@@ -1,93 +1,23 @@
-"""The registry of search policies by their names.
+"""The policy of a problem: that of its one job, or the one that shares a run among several.
 
-The one rule: callers that have a problem ask its policy through this module. A policy is imported
-when it is first asked: a command needs one of them, many need none, and numpy with all of them
-takes 0.16 s to import.
+The one rule: callers that have a problem ask its policy through this module.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
-from typing import Any
-
+from seerd.planner import policies
 from seerd.planner.memory import Memory
 from seerd.planner.model import Impossible, Outline, Plan, Problem, View
 from seerd.planner.protocol import Policy
 
-__all__ = [
-    "AT_ONCE",
-    "INTERNAL",
-    "POLICIES",
-    "TO_THE_LAST_RUNG",
-    "Policy",
-    "outline_of",
-    "plan_of",
-    "policy_of",
-]
-
-
-def _later(name: str, *changes: str) -> Policy:
-    """Make the policy `module.NAME`, changed by these functions in turn, which are imported when it
-    is first asked.
-    """
-
-    @cache
-    def policy() -> Policy:
-        made: Policy = _named(name)
-        for change in changes:
-            made = _named(change)(made)
-        return made
-
-    return Policy(
-        lambda problem: policy().outline(problem),
-        lambda problem, memory, view: policy().plan(problem, memory, view),
-    )
-
-
-def _named(name: str) -> Any:
-    module, _, attribute = name.partition(".")
-    return getattr(import_module(f"seerd.planner.{module}"), attribute)
-
-
-_BY_THE_CLOCK = ("renewed.renewed", "remainder.open_ended")
-_BY_REPORTS = ("unpaused.unpaused",)
-
-POLICIES: dict[str, Policy] = {
-    "seer+": _later("seer_plus.SEER_PLUS"),
-    "seer": _later("seer_capped.SEER", *_BY_THE_CLOCK),
-    "random": _later("random_search.RANDOM", *_BY_THE_CLOCK),
-    "grid": _later("grid.GRID", *_BY_THE_CLOCK),
-    "sha": _later("halving.SHA", *_BY_REPORTS),
-    "hyperband": _later("hyperband.HYPERBAND", *_BY_REPORTS),
-    "e-hyperband": _later("elastic_hyperband.E_HYPERBAND", *_BY_THE_CLOCK),
-    "e-grid": _later("elastic_grid.E_GRID", *_BY_THE_CLOCK),
-    "asha": _later("asha.ASHA", *_BY_REPORTS),
-    "hypersched": _later("hypersched.HYPERSCHED", *_BY_REPORTS),
-    "bohb": _later("bohb.BOHB", *_BY_REPORTS),
-    "gp-ucb": _later("gp_ucb.GP_UCB", *_BY_REPORTS),
-}
-"""Every policy by its name in the spec."""
-
-INTERNAL: dict[str, Policy] = {
-    "profile": _later("measure.MEASURE"),
-    "jobs": _later("jobs.JOBS"),
-}
-"""Policies that only a command uses or that several jobs need, and that a spec cannot name."""
-
-
-AT_ONCE = frozenset({"seer", "random", "grid", "e-grid", "e-hyperband", "sha", "profile"})
-"""Policies that ask for all of their trials when they begin."""
-BY_THE_CLOCK = frozenset({"seer", "random", "grid", "e-grid", "e-hyperband"})
-"""Policies whose rounds are planned when they begin: other limits are planned anew."""
-TO_THE_LAST_RUNG = frozenset({"sha", "profile"})
-"""Policies whose plan ends with its last rung, whatever time and budget there are."""
-
 
 def policy_of(problem: Problem) -> Policy:
     """Return the policy that the problem's parameters name."""
-    name = problem.params.name
-    return POLICIES.get(name) or INTERNAL[name]
+    if problem.params.name != "jobs":
+        return policies.named(problem.params.name)
+    from seerd.planner.jobs import JOBS  # with numpy, which a run of one job may not need
+
+    return JOBS
 
 
 def outline_of(problem: Problem) -> Outline | Impossible:

@@ -24,7 +24,7 @@ from seerd.commands.options import SimulateOptions
 from seerd.commands.simulate import make
 from seerd.commands.study import Study, row_json, rows
 from seerd.planner.clouds import EC2, INSTANCE_TYPES, JOB, LOCAL, LOCAL_JOB, PRICES_AS_OF
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planning.planned import others, plan_for
 from seerd.sim.curves import CURVE, load_curves
 from seerd.sim.setting import alone

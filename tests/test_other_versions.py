@@ -30,7 +30,7 @@ from seerd.core.placement import place
 from seerd.core.rules import RULES, Rules
 from seerd.core.state import State
 from seerd.planner.caching import per_problem
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planner.space import Config
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World

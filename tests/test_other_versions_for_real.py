@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from tests.test_cli import Seerd
 
 ROOT = Path(__file__).parent.parent

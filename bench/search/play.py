@@ -21,7 +21,7 @@ from seerd.errors import LimitsError
 from seerd.planner.clouds import INSTANCE_TYPES, PAPERS_TYPE, RENTED_TERMINATE_S, assumed
 from seerd.planner.memory import Memory
 from seerd.planner.model import ClusterFacts, Limits, Plan, PolicyParams, Problem, View
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planner.protocol import Policy
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.planned import plan_for

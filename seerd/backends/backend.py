@@ -12,13 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from seerd.backends.base import Machine, Printer, Provider, Quote
 from seerd.errors import UsageError
-from seerd.registry import BACKENDS
 from seerd.spec.keys import BackendKeys
 
 if TYPE_CHECKING:
@@ -224,9 +222,3 @@ class Backend(ABC, Generic[K]):
         region  None: that of the credentials
         """
         return None
-
-
-def by_name(name: str) -> type[Backend[Any]]:
-    """Return the backend of this name, one of `registry.BACKENDS`."""
-    kind: type[Backend[Any]] = import_module(f"{BACKENDS[name]}.backend").BACKEND
-    return kind

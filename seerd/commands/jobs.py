@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from seerd.agent.protocol import Job
-from seerd.backends.backend import Backend, by_name
+from seerd.backends.backend import Backend
+from seerd.backends.by_name import by_name
 from seerd.commands.asking import ask, check_running
 from seerd.commands.common import say, tell
 from seerd.commands.options import NewJob

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from seerd.backends.backend import Backend, GpuUse, by_name
+from seerd.backends.backend import Backend, GpuUse
+from seerd.backends.by_name import by_name
 from seerd.commands.common import tell
 from seerd.commands.options import SpecOptions
 from seerd.runs import clusters

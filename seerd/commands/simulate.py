@@ -26,7 +26,7 @@ from seerd.core.events import Goal
 from seerd.errors import LimitsError, UsageError
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planner.profile import Profile
 from seerd.planner.scaling import Scaling, parse_scaling
 from seerd.planner.space import Space

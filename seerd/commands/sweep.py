@@ -18,7 +18,7 @@ from typing import Any
 
 import typer
 
-from seerd.backends.backend import by_name
+from seerd.backends.by_name import by_name
 from seerd.backends.sweeping import Left, Sweeper
 from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase

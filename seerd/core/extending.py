@@ -25,7 +25,7 @@ from seerd.core.limits import limit_at, release_s
 from seerd.core.state import State
 from seerd.core.verdicts import AnyVerdict, Denied, DenyCause, Granted, Retired
 from seerd.planner.model import Limits
-from seerd.planner.policy import AT_ONCE
+from seerd.planner.policies import AT_ONCE
 
 _ASKED: dict[type, AskCause] = {
     AddAsked: "added",

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from seerd.planner.budget_margin import Terms, with_margin
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Impossible, Limits, Outline, Problem
-from seerd.planner.policy import TO_THE_LAST_RUNG, outline_of
+from seerd.planner.policies import TO_THE_LAST_RUNG
+from seerd.planner.policy import outline_of
 from seerd.planner.profile import Latency, Profile
 from seerd.planning.planned import closing_of
 

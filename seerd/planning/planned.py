@@ -28,7 +28,8 @@ from seerd.planner.model import (
     Problem,
     View,
 )
-from seerd.planner.policy import POLICIES, outline_of, plan_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import outline_of, plan_of
 from seerd.planner.profile import Profile
 from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from seerd.backends.backend import Backend, by_name
+from seerd.backends.backend import Backend
 from seerd.backends.base import Quote
+from seerd.backends.by_name import by_name
 from seerd.core.events import RunFacts
 from seerd.errors import UsageError
 from seerd.planner.stages import instances_for

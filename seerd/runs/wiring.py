@@ -16,8 +16,9 @@ from typing import Any, cast
 import msgspec
 
 from seerd.agent.protocol import Download, Job
-from seerd.backends.backend import MARGIN_S, Backend, Site, by_name
+from seerd.backends.backend import MARGIN_S, Backend, Site
 from seerd.backends.base import Quote
+from seerd.backends.by_name import by_name
 from seerd.core.events import JobFacts, RunFacts
 from seerd.core.rules import RULES
 from seerd.errors import JournalError

@@ -19,7 +19,7 @@ from seerd.core.events import Goal
 from seerd.errors import SpecError, UsageError
 from seerd.planner.model import PolicyParams
 from seerd.planner.parameter import listed
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planner.space import Space
 from seerd.registry import STORES, WRITTEN, scheme_of
 from seerd.spec import program

@@ -15,7 +15,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-from seerd.backends.backend import MARGIN_S, Backend, by_name
+from seerd.backends.backend import MARGIN_S, Backend
+from seerd.backends.by_name import by_name
 from seerd.commands.profiling import profiling_spec
 from seerd.errors import UsageError
 from seerd.planning import plans

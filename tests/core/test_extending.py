@@ -22,7 +22,7 @@ from seerd.core.state import State, new_state
 from seerd.core.step import follow, step
 from seerd.core.verdicts import Adopted, Denied, Granted, Retired
 from seerd.planner.model import Limits, PlannedJob, Problem
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planning.extending import RunSoFar, extension
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World

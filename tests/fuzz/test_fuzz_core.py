@@ -35,7 +35,7 @@ from seerd.core.events import InstanceReady, OrderRefused, RunFacts, RunStarted,
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import new_state
 from seerd.core.step import step
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.shell.translate import event_of
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World

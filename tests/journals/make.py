@@ -15,7 +15,7 @@ from typing import Any
 from seerd.core.codec import FORMAT, encode_decisions, encode_event
 from seerd.core.state import State
 from seerd.core.step import commands_of
-from seerd.planner.policy import INTERNAL, POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.sim.world import World
 from seerd.telling.complaints import notes_of
 from tests.conftest import small_facts
@@ -35,7 +35,7 @@ def main() -> int:
         print(f"{FOLDER} is there already", file=sys.stderr)
         return 1
     FOLDER.mkdir()
-    for policy in (*POLICIES, *INTERNAL):
+    for policy in (*POLICIES, "profile", "jobs"):
         write(policy, first(policy, lambda world: world.kills > 0))
     for ending in ENDINGS:
         write(ending, first("seer" if ending != "failed" else "grid", ends(ending)))

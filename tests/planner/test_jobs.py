@@ -31,7 +31,8 @@ from seerd.planner.job_table import JobTerms, ShareTable
 from seerd.planner.jobs import WHILE_S
 from seerd.planner.memory import Memory
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Sharing
-from seerd.planner.policy import POLICIES, plan_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import plan_of
 from seerd.planner.space import Parameter, Space
 from seerd.planner.trial_ids import job_of
 from seerd.planning.extending import RunSoFar, extension

@@ -14,7 +14,7 @@ from seerd.core.events import RunFacts, TrialReported
 from seerd.planner.measure import MEASURE, steps
 from seerd.planner.memory import Memory
 from seerd.planner.model import Impossible, Limits, PolicyParams, Problem, View
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planner.space import Parameter, Space
 from seerd.planning.measured import Measured, measured
 from seerd.sim.behaviour import Behaviour, exactly

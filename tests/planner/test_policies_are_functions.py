@@ -14,7 +14,8 @@ import pytest
 from bench.testbed.policy_world import Asked, FakeTrial, World
 from seerd.planner.memory import FORGOTTEN, Json, Memory
 from seerd.planner.model import Limits, Plan, PlannedJob, PolicyParams, Problem, View
-from seerd.planner.policy import INTERNAL, POLICIES, policy_of
+from seerd.planner.policies import POLICIES
+from seerd.planner.policy import policy_of
 from seerd.planner.space import Parameter, Space
 
 DEADLINE_S = 48.0
@@ -23,7 +24,7 @@ GPUS = 8
 SPACE = Space(
     (Parameter("lr", low=1e-4, high=1.0, log=True), Parameter("depth", ((2,), (4, 6), ())))
 )
-NAMES = [name for name in (*POLICIES, *INTERNAL) if name != "bohb" or find_spec("optuna")]
+NAMES = [name for name in (*POLICIES, "profile", "jobs") if name != "bohb" or find_spec("optuna")]
 TRIALS = {"random": 4}
 """One alone would not show much."""
 Values = dict[str, Json]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seerd.core.again import DecidingAgain
 from seerd.core.events import RunFacts
 from seerd.core.lifecycle import TrialPhase
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.telling.explanation.as_json import fates, moment_json, timeline_json, trial_json
 from seerd.telling.explanation.costs import costs
 from seerd.telling.explanation.pages import moment_page, timeline_page, trial_page

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seerd.core.events import RunFacts
 from seerd.core.ledger import Charge
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams, Problem
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.space import Parameter, Space
 from seerd.planning.planned import plan_for

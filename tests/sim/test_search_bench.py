@@ -26,7 +26,7 @@ from bench.search.figures import (
 from bench.search.play import WORST, play, problem_for, setting_of
 from bench.search.tasks import Bench, Case, Cell, Task
 from bench.search_quality import FOLDER, played, summary
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 
 FILES = tuple(Path(name) for name in ("a_1.npz", "a_2.npz", "a_3.npz", "b_1.npz"))
 LESS, MORE = Cell(900.0, 8), Cell(900.0, 16)

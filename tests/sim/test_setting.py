@@ -22,7 +22,7 @@ from seerd.core.events import (
 )
 from seerd.planner.clouds import assumed
 from seerd.planner.model import Limits, Problem
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.scaling import parse_scaling
 from seerd.sim.curves import CURVE

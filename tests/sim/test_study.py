@@ -11,7 +11,7 @@ import pytest
 from seerd.commands.study import Row, Study, row_json, rows, runs
 from seerd.planner.clouds import assumed
 from seerd.planner.model import ClusterFacts, Limits, PolicyParams
-from seerd.planner.policy import POLICIES
+from seerd.planner.policies import POLICIES
 from seerd.sim.setting import Outcome, alone
 from tests.sim.hand import PER_INSTANCE, curves
 
