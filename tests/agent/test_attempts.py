@@ -38,7 +38,7 @@ from seerd.agent.transfer import Directory
 from seerd.agent.trial_output import TrialOutput
 from seerd.agent.warm_starts import WarmStarts
 from tests.agent.test_agent_transfer import save
-from tests.agent.waiting import no_threads, until
+from tests.agent.waiting import forget_unwatched, no_threads, until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
@@ -463,6 +463,7 @@ def test_an_attempt_whose_end_nothing_can_wait_for_fails_and_leaves_nothing(stag
         assert host.marked_with(f"{RUN}/") == set()
 
     asyncio.run(begins())
+    forget_unwatched()
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +34,20 @@ def no_threads() -> Iterator[None]:
         yield
     finally:
         threading.stack_size(usual)
+
+
+def forget_unwatched() -> None:
+    """Have asyncio forget the processes for which it could start no thread: it keeps them until
+    another process has such a number, and warns then, in a later test.
+    """
+    if sys.version_info >= (3, 12):
+        return  # it waits for processes without threads
+    threads: dict[int, threading.Thread] = vars(asyncio.get_child_watcher())["_threads"]
+    for pid in [pid for pid, thread in threads.items() if thread.ident is None]:
+        del threads[pid]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @contextlib.contextmanager
