@@ -6,6 +6,7 @@ STAMP := $(VENV)/installed
 DEMO := $(VENV)/demo-installed
 UV := $(or $(shell command -v uv),$(BIN)/uv)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+UVPIP = $(UV) pip install --python $(BIN)/python $${PIP_FIND_LINKS:+--find-links "$$PIP_FIND_LINKS"}
 WHAT = --constraint constraints.txt --editable '.[$(1)]'
 SEEDS ?= 200
 FAULTS ?= 100
@@ -30,19 +31,22 @@ $(BIN)/pip:
 	@if command -v uv >/dev/null; then uv venv --quiet --seed --python $(PYTHON) $(VENV); \
 	else $(PYTHON) -m venv $(VENV) || { echo "type this, then make again: sudo apt-get install python3-venv"; exit 1; }; fi
 
-# uv chooses the build of torch that fits this machine. It reads no pip.conf, so pip has the last word.
+# uv takes seconds where pip takes minutes, and chooses the build of torch that fits this machine.
+# It reads no pip.conf, so pip has the last word.
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing into $(VENV), once: 1 GB; 5 GB where torch comes with CUDA"
 	@test -x $(UV) || $(PIP) install --constraint constraints.txt uv || true
-	@$(UV) pip install --python $(BIN)/python --torch-backend=auto $(call WHAT,demo) \
+	@$(UVPIP) --torch-backend=auto $(call WHAT,demo) \
 	|| { echo "trying the build of torch that every machine gets: 5 GB in all on Linux"; \
-	$(UV) pip install --python $(BIN)/python $(call WHAT,demo); } \
+	$(UVPIP) $(call WHAT,demo); } \
 	|| { echo "trying pip, with its own settings"; $(PIP) install $(call WHAT,demo); }
 	@touch $(DEMO)
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing what the tests need into $(VENV), once: 2 GB; 6 GB where torch comes with CUDA"
-	@$(PIP) install $(call WHAT,dev)
+	@test -x $(UV) || $(PIP) install --constraint constraints.txt uv || true
+	@$(UVPIP) $(call WHAT,dev) \
+	|| { echo "trying pip, with its own settings"; $(PIP) install $(call WHAT,dev); }
 	@touch $(STAMP)
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO))  ## the main job on this machine: tunes a network on handwritten digits, about 3 minutes

@@ -111,11 +111,14 @@ def test_the_tests_add_what_they_need_to_the_demo_and_the_demo_then_adds_nothing
     clone = Clone(tmp_path, {"uv": VENV, "python3": ""})
     clone.make("demo")
     calls, _ = clone.make("setup")
-    assert calls == [f"{PIP} {DEV}"]
+    assert calls == [f"uv pip install --python .venv/bin/python {DEV}"]
     calls, _ = clone.make("demo")
     assert installs(calls) == []
 
 
 def test_the_tests_need_no_demo_before(tmp_path: Path) -> None:
     calls, _ = Clone(tmp_path, {"python3": VENV}).make("setup")
-    assert installs(calls) == [f"{PIP} {DEV}"]
+    assert installs(calls) == [
+        f"{PIP} --constraint constraints.txt uv",
+        f"{PIP} {DEV}",  # that pip brings none
+    ]
