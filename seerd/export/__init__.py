@@ -1,5 +1,3 @@
-"""What other programs are given of a run: tables, and the formats of trackers.
-
-The one rule: what is exported follows from the journal alone, so that exporting again adds nothing
+"""A run for other programs: tables, and the formats of trackers. Exporting again adds nothing
 twice.
 """

@@ -1,7 +1,4 @@
-"""Tables as files.
-
-The one rule: a file is there whole or not at all.
-"""
+"""Tables as files, each whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ FORMULA = tuple("=+-@")
 
 
 def csv(table: Rows, path: Path) -> None:
-    """Write a table as CSV (RFC 4180), UTF-8; what there is none of is empty, and a text that a
-    spreadsheet would compute begins with an apostrophe. Raises `OSError`.
+    """Write a table as CSV (RFC 4180), UTF-8, missing values empty; a text that a spreadsheet would
+    compute begins with an apostrophe. Raises `OSError`.
     """
     part = _part(path)
     with part.open("w", newline="", encoding="utf-8") as file:
@@ -30,9 +27,7 @@ def csv(table: Rows, path: Path) -> None:
 
 
 def parquet(table: Rows, path: Path) -> None:
-    """Write a table as Parquet; a column of which the values are of several types is text. Raises
-    `OSError`.
-    """
+    """Write a table as Parquet; a column of several types is text. Raises `OSError`."""
     import pyarrow as pa
     from pyarrow import parquet as written
 
@@ -52,9 +47,7 @@ def parquet(table: Rows, path: Path) -> None:
 
 
 def run_of_csv(path: Path) -> str:
-    """Return the run that a table is of; empty if it has no rows, or does not say it. Raises
-    `OSError`.
-    """
+    """Return the run that a table is of; empty if it does not say. Raises `OSError`."""
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         return next(standard.DictReader(file), {}).get("run") or ""
 

@@ -1,8 +1,6 @@
-"""The process that exports a run as it goes on: it reads the journal and brings one tracker up to
-date, until its standard input ends; then once more.
+"""The process that exports a run as it goes on, to one tracker, until its standard input ends.
 
-The one rule: nobody waits for it but at the end of the run, and nothing depends on it. What it
-could not export, `seerd export` adds later.
+Nothing depends on it. What it could not export, `seerd export` adds later.
 """
 
 from __future__ import annotations
@@ -34,10 +32,8 @@ SHARE = 0.05
 
 @contextmanager
 def alone(folder: RunFolder, kind: str, where: str, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the right to export this run there, for the length of the block; yield whether it was to
-    be had. Two that write at once would write twice.
-
-    where  a folder, relative to the working directory, or an address, however it is written
+    """Hold the right to export this run to `where` during the block; yield whether it was to be
+    had.
     """
     place = os.fsencode(place_of(where, Path.cwd()))
     name = hashlib.sha256(place).hexdigest()[:8]
@@ -51,12 +47,7 @@ def alone(folder: RunFolder, kind: str, where: str, *, wait: bool = False) -> It
 
 
 class Following:
-    """A run, and a tracker that is brought up to date with it.
-
-    folder  the run's folder
-    kind    name of the tracker
-    where   its folder or address
-    """
+    """A run, and a tracker at `where` (folder or address) that is brought up to date with it."""
 
     def __init__(self, folder: RunFolder, kind: str, where: str) -> None:
         self._folder = folder
@@ -66,10 +57,7 @@ class Following:
         self._tracker: Tracker | None = None
 
     def bring(self, *, last: bool = False) -> str:
-        """Read on, and export what has come; return what went wrong, empty if nothing.
-
-        After an error it is not known what has come there, so it is looked at anew.
-        """
+        """Read on, and export what has come; return what went wrong, empty if nothing."""
         try:
             if self._run is None:
                 self._run = read_history(self._folder)
@@ -82,7 +70,7 @@ class Following:
             self._tracker = self._tracker or opened(self._kind, self._where)
             bring(self._tracker, self._kind, self._run, last=last)
         except SeerdError as error:
-            self._tracker = None
+            self._tracker = None  # it is not known what has come there
             return str(error)
         return ""
 
@@ -104,8 +92,8 @@ def follow(following: Following, over: threading.Event) -> str:
 
 
 def main() -> None:
-    """Export the run in the folder that the command line names; the first line of standard input
-    says where to, so that no address is seen among processes.
+    """Export the run in the folder that the command line names, to what the first line of standard
+    input names, so that no address is seen among processes.
     """
     folder = RunFolder(Path(sys.argv[1]))
     line = sys.stdin.readline()
@@ -123,7 +111,6 @@ def main() -> None:
 
 
 def _wait_for_the_end(over: threading.Event, end_s: float) -> None:
-    """Wait until the run's process closes the pipe, or is gone; then there is little time."""
     sys.stdin.read()
     over.set()
     time.sleep(end_s)

@@ -1,7 +1,6 @@
-"""A run as tables: its trials, their reports, and what was billed. docs/export.md has the columns.
+"""A run as tables: trials, reports, charges. docs/export.md has the columns.
 
-The one rule: pure functions of what was read from the journal. Times are in seconds since the run
-began, GPU time is in GPU-seconds.
+Times are in seconds since the run began, GPU time is in GPU-seconds.
 """
 
 from __future__ import annotations
@@ -80,9 +79,7 @@ def trials(run: RunHistory) -> Rows:
 
 
 def reports(run: RunHistory) -> Rows:
-    """Return a row for each report that counts, by trial; one that a restart from an older
-    checkpoint took back is not among them.
-    """
+    """Return a row for each report that counts, by trial; not those that a restart took back."""
     state, attempts = run.state, run.timeline.attempts.by_trial()
     metrics = names_of(state)
     fixed = ("trial", "report", "at_s", "gpu_s")
@@ -114,9 +111,7 @@ def charges(run: RunHistory) -> Rows:
 
 
 def _parameters(state: State) -> list[str]:
-    """Return the hyperparameters, in the order of the space (where jobs share the run, of their
-    spaces); recorded curves may have more.
-    """
+    """Return the hyperparameters in the order of the spaces; recorded curves may have more."""
     problems = (state.facts.problem, *(job.problem for job in state.facts.problem.jobs))
     names = {one.name: None for problem in problems for one in problem.space.parameters}
     for trial in state.trials.values():
@@ -125,16 +120,12 @@ def _parameters(state: State) -> list[str]:
 
 
 def _compared(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
-    """Return the last value of a metric by which trials are compared, and, where this trial is, the
-    best and the best that was saved.
-    """
     is_own = state.facts.goal_of(trial.id).metric == name
     own = (best_value(state, trial), best_saved(state, trial)) if is_own else (None, None)
     return last_value(state, trial, name), *own
 
 
 def _spent(state: State, attempts: list[AttemptHistory]) -> tuple[Cell, ...]:
-    """Return when the first attempt was ordered, when the last was gone, its GPU time and price."""
     if not attempts:
         return None, None, 0.0, _usd(state, 0.0)
     gpu_s = held_gpu_s(attempts, state.now)
@@ -142,14 +133,10 @@ def _spent(state: State, attempts: list[AttemptHistory]) -> tuple[Cell, ...]:
 
 
 def _usd(state: State, gpu_s: float) -> float | None:
-    """Return the price of GPU time; None where nothing is rented."""
     return state.ledger.usd(gpu_s) if state.ledger.usd_per_gpu_h else None
 
 
 def _span(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
-    """Return the last, the lowest and the highest value of a metric of which nobody said whether
-    more of it is better.
-    """
     every = (value_of(state, trial, report, name) for report in trial.history)
     values = [value for value in every if value is not None]
     last = last_value(state, trial, name)

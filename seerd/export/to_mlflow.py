@@ -1,8 +1,6 @@
-"""MLflow: a run for the run, and one below it for each trial, with its configuration, its reports,
-and what became of it.
+"""MLflow: a run for the run, and one below it for each trial.
 
-The one rule: MLflow says what is there already. Runs are found by the tags `seerd.run` and
-`seerd.trial`.
+Runs are found again by the tags `seerd.run` and `seerd.trial`.
 """
 
 from __future__ import annotations
@@ -63,7 +61,6 @@ class ToMlflow:
         """Nothing is held back."""
 
     def _find(self, run: RunHistory) -> None:
-        """Find what is there, or make the run."""
         facts = run.state.facts
         self._experiment = self._experiment_of(facts.name)
         of_run = f"tags.`{RUN}` = '{facts.run}'"
@@ -131,7 +128,6 @@ class ToMlflow:
         return str(made.info.run_id)
 
     def _last_steps(self, there: str) -> dict[str, int]:
-        """Return the last step of each metric that is there."""
         names = self._client.get_run(there).data.metrics
         return {
             name: max(one.step for one in self._client.get_metric_history(there, name))
@@ -171,7 +167,6 @@ class ToMlflow:
 
 
 def _key(name: str) -> str:
-    """Return the metric's name as MLflow allows it."""
     return re.sub(r"[^\w\-. /:]", "_", name)
 
 

@@ -1,8 +1,4 @@
-"""A study in a storage of Optuna's, as its dashboard opens it: a trial for each trial, with its
-configuration, its reports as intermediate values, and what became of it.
-
-The one rule: the study says what is there already. Trials are found by the attribute `seerd:trial`.
-"""
+"""A study in a storage of Optuna's; its trials are found again by the attribute `seerd:trial`."""
 
 from __future__ import annotations
 
@@ -25,9 +21,7 @@ MOST_AT_ONCE = 1000
 
 
 class ToOptuna:
-    """One run's study in a storage; where jobs share the run, a study of each of them. Raises
-    `UsageError` if `where` is no URL.
-    """
+    """A run's study in a storage, one for each job. Raises `UsageError` if `where` is no URL."""
 
     def __init__(self, where: str) -> None:
         if "://" not in where:
@@ -51,7 +45,7 @@ class ToOptuna:
 
 
 class _Study:
-    """The study of a run, or of one of the jobs that share it."""
+    """The study of a run, or of one of its jobs."""
 
     def __init__(self, storage: Any, job: str, run: RunHistory) -> None:
         self._storage = storage
@@ -61,7 +55,6 @@ class _Study:
         self._study = self._find(run)
 
     def bring(self, trials: Sequence[Tracked], run: RunHistory) -> None:
-        """Add what is not there yet of these trials. Raises what Optuna raises."""
         news = [one for one in trials if self._told.get(one.name) != _told(one)]
         for trial in news:
             if trial.name in self._there:
@@ -71,7 +64,6 @@ class _Study:
         self._tell_run(run)
 
     def _find(self, run: RunHistory) -> int:
-        """Find the study, or make it; return its id."""
         import optuna
 
         facts, goal = run.state.facts, run.state.facts.goals[self._job]
@@ -89,7 +81,6 @@ class _Study:
         return study
 
     def _add(self, trials: Sequence[Tracked], run: RunHistory) -> None:
-        """Add trials as they are, many at once."""
         problem = run.state.facts.problem
         own = (job.problem for job in problem.jobs if job.id == self._job)
         ranges = {one.name: _distribution(one) for one in next(own, problem).space.parameters}
@@ -132,12 +123,11 @@ class _Study:
 
 
 def _told(trial: Tracked) -> tuple[Any, ...]:
-    """Return what a trial must have more of to be told of again."""
+    """Return what makes a trial worth telling again when it changes."""
     return trial.reports, trial.became
 
 
 def _frozen(trial: Tracked, ranges: Mapping[str, Any], run: RunHistory) -> Any:
-    """Return a trial as Optuna has it; `ranges`: hyperparameter -> its distribution."""
     from optuna.trial import create_trial
 
     state = _state(trial.became)
@@ -159,7 +149,7 @@ def _frozen(trial: Tracked, ranges: Mapping[str, Any], run: RunHistory) -> Any:
 
 
 def _value(trial: Tracked) -> float | None:
-    """Return the best that the trial has reported; Optuna has no value of others."""
+    """Return the best report; Optuna has no value of others."""
     return trial.best if trial.became in ("complete", "pruned") else None
 
 
@@ -193,10 +183,7 @@ def _distribution(parameter: Parameter) -> Any:
 
 
 def add_trials(engine: Any, study: int, trials: Sequence[Any]) -> list[int]:
-    """Add trials to a study in one transaction, and return their ids, in order.
-
-    engine  SQLAlchemy's, of the storage
-    trials  Optuna's `FrozenTrial`s, at least one
+    """Add trials (Optuna's `FrozenTrial`s) in one transaction; return their ids, in order.
 
     Raises what SQLAlchemy raises; then none of them is there.
     """
@@ -232,7 +219,6 @@ def _row_of(models: Any, study: int, one: Any) -> Any:
 
 
 def _beside(models: Any, ids: Sequence[int], trials: Sequence[Any]) -> dict[Any, list[Any]]:
-    """Return what the other tables have of these trials: model -> rows."""
     from optuna.distributions import distribution_to_json
 
     values, reports = models.TrialValueModel, models.TrialIntermediateValueModel

@@ -1,8 +1,6 @@
-"""TensorBoard's event files: a folder for each trial, with a scalar for each metric of each report,
-and the configuration for its table of hyperparameters.
-
-The one rule: the file itself says what is in it. What a process that was killed has left half
-written is cut off before more is written.
+"""TensorBoard's event files: a folder for each trial. What a killed process has left half written
+is
+cut off.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ HEAD, TAIL = 12, 4
 
 
 class ToTensorBoard:
-    """The event files of runs, in a folder with one of its own for each run. Raises `ExportError`
-    if they cannot be written.
-    """
+    """The event files of runs, in a folder for each run. Raises `ExportError`."""
 
     def __init__(self, where: str) -> None:
         self._folder = Path(where)
@@ -66,9 +62,7 @@ class ToTensorBoard:
 
 
 def _opened(path: Path, trial: Tracked) -> int:
-    """Make the file if it is missing, and cut off what is half written; return the number of the
-    last report in it, -1 for none.
-    """
+    """Make the file, or cut off what is half written; return the last report's number, or -1."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 

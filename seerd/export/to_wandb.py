@@ -1,8 +1,8 @@
-"""Weights & Biases: a run of its for each trial, in one group, kept in a folder for `wandb sync`
-unless `WANDB_MODE` says otherwise.
+"""Weights & Biases: a run for each trial, in one group, kept for `wandb sync` unless `WANDB_MODE`
+says
+otherwise.
 
-The one rule: a file in the folder says which reports are there. What W&B gets twice, it keeps once:
-a step that is not larger than the last is dropped.
+A file says which reports are there. W&B drops a step that is not larger than the last.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""A run as trackers of experiments are given it: its trials that were ever started, with their
-reports.
-
-The one rule: a moment is wall clock, seconds since 1970, and the step of a value is the number of
-its report.
+"""A run for trackers: its trials that were ever started, with their reports. Times are wall clock,
+seconds since 1970.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The trackers that a run can be exported to, by name.
-
-The one rule: a tracker is brought up to date, as often as one likes; what it has already is never
-added again.
-"""
+"""The trackers that a run can be exported to, by name."""
 
 from __future__ import annotations
 
@@ -78,7 +74,6 @@ def bring(tracker: Tracker, kind: str, run: RunHistory, *, last: bool = True) ->
 
 
 def _told(kind: str, error: Exception) -> SeerdError:
-    """Say in one line what the library said."""
     if isinstance(error, SeerdError):
         return error
     said = without_password(" ".join(str(error).split())) or type(error).__name__

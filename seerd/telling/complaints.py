@@ -1,6 +1,5 @@
-"""What agents complain of, and what was in the way of trials, in sentences.
-
-The one rule: each says what happened, what was done about it, and what to do.
+"""What agents complain of, and what was in the way of trials, in sentences: what happened, what was
+done about it, what to do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Configurations as text.
-
-The one rule: no run is needed for it, so that `seerd plan` need not import the core.
-"""
+"""Configurations as text, without the core, which `seerd plan` need not import."""
 
 from __future__ import annotations
 
@@ -23,5 +20,5 @@ def value_text(value: Value) -> str:
 
 
 def scalar(value: Any) -> Any:
-    """Return a value for programs that know no lists: a list as JSON."""
+    """Return a value for programs that have no lists: a list as JSON."""
     return text_of(value) if isinstance(value, list | tuple) else value

@@ -1,8 +1,7 @@
-"""What is wrong with a run that has no model, and what to do: the answer that people and scripts
-are given.
+"""Why a run has no model, and what to do: for people and for scripts.
 
-The one rule: what is said follows from what was seen. Where two causes are possible both are named,
-and nobody is told to spend more time or money on a script that cannot report.
+If two causes are possible both are named. Nobody is told to spend more on a script that cannot
+report.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Diagnosis:
 
 
 def diagnose(state: State) -> Diagnosis:
-    """Say why the run has no model. It has none: `incumbent` is None, or nothing was published."""
+    """Return why a run without a model has none."""
     if (why := refused(state)) is not None:
         return Diagnosis(
             "no-instance", f"nothing was trained, since no instance could be had: {why}"
@@ -99,9 +98,7 @@ def failure_groups(state: State) -> list[list[Trial]]:
 
 
 def complaints(state: State) -> list[str]:
-    """Return what agents have complained of and `diagnose` does not say: for a run without a model
-    it does not matter that its checkpoints would have been empty.
-    """
+    """Return what agents complain of and `diagnose` does not mention."""
     texts = complaints_of(state)
     if incumbent(state) is not None:
         return list(texts.values())
@@ -128,7 +125,6 @@ def _not_tried(state: State) -> str:
 
 
 def _of_crashes(state: State, trials: Sequence[Trial]) -> Diagnosis | None:
-    """Judge a run all trials of which have crashed or ended early; None if it is another one."""
     blocked = [trial for trial in trials if trial.fault == "blocked" and not trial.history]
     if not all(trial in blocked or has_failed(trial) for trial in trials):
         return None
@@ -170,7 +166,6 @@ def _not_finite(state: State) -> str:
 
 
 def _violated(state: State) -> str:
-    """Say which constraints nobody met, and how near the nearest report came to each."""
     parts = []
     for one in state.facts.constraints:
         values = [
@@ -206,7 +201,6 @@ def _no_checkpoint(state: State) -> str:
 
 
 def _nothing_saved(state: State) -> str:
-    """Say why nothing of a script that does not import seerd was kept."""
     if not state.facts.saves_to:
         return (
             "trials reported, and nothing that they save is kept, since the spec has no "

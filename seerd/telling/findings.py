@@ -1,7 +1,4 @@
-"""What doctor has found, for people: one line for each check, and below it what to do.
-
-The one rule: it is made of the values that `--json` prints; nothing is decided here.
-"""
+"""What `seerd doctor` has found, for people."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def doctor_view(told: dict[str, Any], spec: str) -> Text:
-    """Draw all that `seerd doctor SPEC` tells."""
+    """Draw the value of `doctor --json`."""
     text = Text()
     for check in told["checks"]:
         head, *more = check["found"].splitlines() or [""]

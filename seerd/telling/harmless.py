@@ -1,8 +1,5 @@
-"""Shows what others have written (metrics' names, configurations, causes of failures) as plain
-text.
-
-The one rule: only seerd controls the terminal. Colours and the screen are rich's; everything in
-them is printable.
+"""Texts of others (names of metrics, configurations, errors) as plain text: only seerd controls the
+terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Do the same in each line; lines stay lines, and tabs become blanks."""
+    """Do the same in each line; lines stay lines, tabs become blanks."""
     return "\n".join(printable(line.expandtabs()) for line in text.split("\n"))
 
 
@@ -38,5 +35,4 @@ class Harmless:
 
 
 def _blanked(text: str) -> str:
-    """Blank what a terminal could obey, since what is drawn has its width already."""
     return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

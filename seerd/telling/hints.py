@@ -1,6 +1,6 @@
-"""What usually is behind the last words of a script that has crashed, and what to do about it.
+"""What to do about a script that has crashed, from its last words.
 
-The one rule: a hint is given only for words that leave no doubt. A wrong one costs more than none.
+There is a hint only for words that leave no doubt: a wrong one costs more than none.
 """
 
 from __future__ import annotations
@@ -171,11 +171,10 @@ OF_SIGNALS = {
 
 
 def hint(why: str, tail: Sequence[str], run: str, names: Sequence[str]) -> str:
-    """Return what to do about a crash; empty if nothing certain is known.
+    """Return what to do about a crash; empty if nothing is certain.
 
     why    how the attempt ended
     tail   its last lines
-    run    the run's name
     names  the hyperparameters of its configuration
     """
     text = "\n".join(tail[-LAST:])

@@ -1,8 +1,4 @@
-"""The jobs that share a run: how each stands, its best model, and what of the bill is its own.
-
-The one rule: pure functions of the state. What no job had is named too, so that the parts of a bill
-add up to what the run has cost.
-"""
+"""The jobs that share a run: how each stands, its best model, and its part of the bill."""
 
 from __future__ import annotations
 
@@ -58,7 +54,7 @@ class ShownJob:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What those had who are named as an owner of jobs."""
+    """What the jobs of one owner had."""
 
     name: str  # their name; empty: jobs for which nobody is named
     jobs: tuple[str, ...]
@@ -67,9 +63,9 @@ class Owner:
 
 
 def jobs_of(state: State, now_s: float | None = None) -> list[ShownJob]:
-    """Return the jobs that share the run, in the order in which they came; none if it is one job.
+    """Return the jobs that share the run, in order; none if it is one job.
 
-    now_s  until when GPU time counts, in seconds since the run began; None: its last event
+    now_s  until when GPU time counts; None: the run's last event
     """
     if not state.facts.jobs:
         return []
@@ -113,7 +109,7 @@ def _stands(state: State, name: str) -> str:
 
 
 def owners_of(jobs: Sequence[ShownJob]) -> list[Owner]:
-    """Sum up jobs by who is named as their owner, in the order in which these are named first."""
+    """Sum up jobs by owner, in order."""
     by_name: dict[str, list[ShownJob]] = defaultdict(list)
     for job in jobs:
         by_name[job.facts.owner].append(job)
@@ -129,10 +125,9 @@ def owners_of(jobs: Sequence[ShownJob]) -> list[Owner]:
 
 
 def bill_of(state: State, now_s: float) -> Bill:
-    """Divide what is billed up to `now_s` (seconds since the run began) among the jobs.
+    """Divide what is billed up to `now_s` among the jobs.
 
-    Where attempts are charged, each job has its own. Where instances are, a job has what its trials
-    held of them.
+    A job has its attempts' charges or, where instances are charged, what its trials held of them.
     """
     book, of_jobs = state.ledger, dict.fromkeys(state.jobs, 0.0)
     if not state.facts.cluster.per_instance:

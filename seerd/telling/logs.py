@@ -1,7 +1,6 @@
-"""Finds and reads the output of trials in a run's folder.
+"""Finds and reads the output of trials in a run's folder, as plain text.
 
-The one rule: only names that exist are used; a trial that a person asks for never becomes part of a
-path. What a trial has written is shown as plain text, however long it is.
+A trial that the user names never becomes part of a path.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ LONGEST_TAIL = 1 << 20
 
 
 def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
-    """List log files of one trial, or of all, by trial, attempt and rank.
-
-    Raises `UsageError` if the trial has none.
-    """
+    """List log files of one trial or of all, by trial, attempt and rank. Raises `UsageError`."""
     trials = [
         path
         for path in folder.instances.glob("*/trials/*")
@@ -47,7 +43,7 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
 
 
 def newest_attempts(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
-    """Return those of these logs that are of the newest attempt of each trial."""
+    """Return the logs of each trial's newest attempt."""
     newest: dict[str, int] = {}
     for trial, attempt in (_origin(path, folder) for path in paths):
         newest[trial] = max(newest.get(trial, 0), attempt)
@@ -56,9 +52,7 @@ def newest_attempts(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
 
 
 def newest_last(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
-    """Sort logs by trial, the one last whose newest log was written to last; the logs of a trial
-    keep their order.
-    """
+    """Sort logs by trial, the one last that was written to last."""
     of = {path: _origin(path, folder)[0] for path in paths}
     written: dict[str, float] = {}
     for path, trial in of.items():
@@ -67,16 +61,13 @@ def newest_last(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
 
 
 def _origin(path: Path, folder: RunFolder) -> tuple[str, int]:
-    """Return the trial of a log, and the number of its attempt."""
+    """Return a log's trial and attempt."""
     _, _, trial, attempt, *_ = path.relative_to(folder.instances).parts
     return trial, int(attempt) if attempt.isdecimal() else 0
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Read a log in pieces of bounded size, without what a terminal could obey.
-
-    The steps of a progress bar become lines.
-    """
+    """Read a log as plain text, in pieces of bounded size; steps of a progress bar become lines."""
     with path.open(encoding="utf-8", errors="replace") as log:
         while piece := log.read(PIECE):
             yield plain(piece)
@@ -96,15 +87,12 @@ def tail(path: Path, most: int) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """Replace what a terminal could obey, but keep lines and tabs."""
+    """Replace control characters but line ends and tabs."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
 class Growing:
-    """A log that is still written to.
-
-    offset  how many of its bytes are known
-    """
+    """A log that is still written to, from the byte `offset` on."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._path = path
@@ -130,9 +118,7 @@ class Growing:
 
 
 def _is_ours(path: Path, folder: RunFolder) -> bool:
-    """Tell whether a path is a log with content, and not a link, pipe or device that a trial has
-    put there.
-    """
+    """Return whether a path is a log with content, and not a link, pipe or device of a trial."""
     with contextlib.suppress(OSError):
         inside = path.resolve().is_relative_to(folder.instances.resolve())
         return inside and not path.is_symlink() and path.is_file() and path.stat().st_size > 0
@@ -140,7 +126,7 @@ def _is_ours(path: Path, folder: RunFolder) -> bool:
 
 
 def _elsewhere(folder: RunFolder) -> bool:
-    """Tell whether trials ran on other machines; such a run's setup names these."""
+    """Return whether trials ran on other machines, which the run's setup names."""
     try:
         setup = json.loads(folder.setup.read_bytes())
     except (OSError, ValueError, RecursionError):

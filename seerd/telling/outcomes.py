@@ -1,8 +1,4 @@
-"""What became of each trial: the answer, and the words for it, that every table, file and page of a
-run renders.
-
-The one rule: it follows from the state alone.
-"""
+"""What became of each trial, and the words for it in every table, file and page."""
 
 from __future__ import annotations
 
@@ -106,7 +102,6 @@ def _never_finite(state: State, trial: Trial) -> bool:
 
 
 def _survived(state: State, trial: Trial) -> TrialOutcome:
-    """Return what became of a trial that could have trained on when the run ended."""
     if trial.stopped in ("closing", "hard"):
         return TrialOutcome("kept", "end")
     if trial.judged is not None:
@@ -121,8 +116,9 @@ def _survived(state: State, trial: Trial) -> TrialOutcome:
 
 
 def fate(state: State, trial: Trial) -> str:
-    """Return in one word what became of a trial: its phase, or, once the run is over, how a trial
-    ended that still waited: not-started, crashed, no-report, not-finite or survived.
+    """Return in one word what became of a trial: its phase, or, of one that still waited when the
+    run
+    ended: not-started, crashed, no-report, not-finite or survived.
     """
     if trial.phase is not TrialPhase.WAITING or not state.finished:
         return str(trial.phase)
@@ -144,9 +140,7 @@ def without_gpu(state: State) -> bool:
 
 
 def outcome_text(state: State, trial: Trial, outcome: TrialOutcome) -> str:
-    """Write what became of a trial as a cell of a table: also which constraints its last report
-    does not meet, but not at which report it was compared.
-    """
+    """Write what became of a trial as a cell of a table, with the constraints that are not met."""
     broken = " and ".join(violations_of(state, trial))
     became = in_words(outcome.word, why_text(trial, outcome).partition(AT_REPORT)[0])
     return f"{became}, not {broken}" if broken else became

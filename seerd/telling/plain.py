@@ -1,7 +1,7 @@
-"""What happened, as one plain line per event, for logs and for the foot of the live view.
+"""What happened, as one plain line per event.
 
-The one rule: what is explained of an entry has the sentence of its explanation. Only what comes too
-often for an explanation (reports, beginnings of training), and how attempts end, has a text here.
+What is explained of an entry has the sentence of its explanation. Only reports, beginnings of
+training and ends of attempts have texts here.
 """
 
 from __future__ import annotations
@@ -61,12 +61,7 @@ may be busy.
 
 
 def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) -> str | None:
-    """Return the line on an event and what was decided; None: there is nothing that people need to
-    know.
-
-    `state` is the one after the event. An agent may report on trials that do not exist: nothing is
-    said of these.
-    """
+    """Return the line on an event and its decisions, if any; `state`: the one after it."""
     if (
         isinstance(event, TrialTraining | TrialReported | TrialExited)
         and event.trial not in state.trials
@@ -79,7 +74,6 @@ def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) 
 
 
 def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str | None:
-    """Return the sentence of an explanation, if it is worth a line of its own."""
     match explanation.kind:
         case "planned":
             return stage_text(state) if _begins(event, state) else None
@@ -163,7 +157,6 @@ def _(event: TrialTraining, state: State) -> str:
 
 
 def _where(trial: Trial, state: State) -> str:
-    """Write where a trial runs; instances are named only if there are several."""
     several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
     parts = [
         f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()
@@ -187,7 +180,6 @@ def _(event: TrialReported, state: State) -> str:
 
 
 def _mark(event: TrialReported, state: State) -> str:
-    """Write what is worth knowing of a report beside its metrics."""
     goal = state.facts.goal_of(event.trial)
     broken = violated_by({**event.others, goal.metric: event.metric}, goal)
     if broken:
@@ -197,10 +189,8 @@ def _mark(event: TrialReported, state: State) -> str:
 
 
 def _beats_all(event: TrialReported, state: State) -> bool:
-    """Tell whether no other report of its job is as good.
-
-    The last report of each trial is compared first, since that mostly decides, and all reports are
-    many.
+    """Return whether no other report of its job is as good. Last reports are compared first, since
+    that mostly decides, and all reports are many.
     """
     if event.metric is None:
         return False
@@ -215,7 +205,6 @@ def _beats_all(event: TrialReported, state: State) -> bool:
 
 
 def _of_its_job(event: TrialReported, state: State) -> Collection[Trial]:
-    """Return the trials that this one is compared with."""
     trials, job = state.trials.values(), job_of(event.trial)
     return [t for t in trials if job_of(t.id) == job] if state.facts.jobs else trials
 
@@ -245,7 +234,6 @@ def _(event: TrialExited, state: State) -> str:
 
 
 def _then(trial: Trial, state: State) -> str:
-    """Write what follows for the trial; empty if that is nothing."""
     block = state.jobs[job_of(trial.id)].block
     if block is not None and trial.fault == "blocked":
         beside = f", and at most {block.most} train{'s' * (block.most == 1)} at a time"

@@ -1,7 +1,6 @@
-"""What scripts are told of a plan, as JSON-ready values. Keys are documented in docs/json.md and
-only ever added to.
+"""A plan as values for JSON. Keys are documented in docs/json.md and only ever added to.
 
-The one rule: no run is needed for it, so that `seerd plan` need not import the core.
+No run is needed for it, so that `seerd plan` need not import the core.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ def plan_json(
     others: Mapping[str, Planned | Impossible],
     configs: Sequence[Config] = (),
 ) -> Json:
-    """Make the object of `plan --json`; `configs`: configurations to show.
-
-    `gpu_min` and `usd` are the ideal use; `forecast` is what will be billed.
+    """Make the object of `plan --json`; `gpu_min`, `usd`: the ideal use, `forecast`: what is
+    billed.
     """
     problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
     return {

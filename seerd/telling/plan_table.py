@@ -1,6 +1,4 @@
-"""A plan for people: what would run, as a table and as a picture of GPUs over time (as in figure 1c
-of the SEER paper).
-"""
+"""A plan for people: a table and a picture of GPUs over time (figure 1c of the SEER paper)."""
 
 from __future__ import annotations
 
@@ -46,7 +44,6 @@ def plan_view(told: Json) -> RenderableType:
 
 
 def _configs(configs: list[Json]) -> Table:
-    """Draw configurations, one line for each; where a parameter is inactive there is a dash."""
     names = list(dict.fromkeys(name for config in configs for name in config))
     table = plain_table("configurations", *(f">{printable(name)}" for name in names))
     for number, config in enumerate(configs, 1):
@@ -56,7 +53,6 @@ def _configs(configs: list[Json]) -> Table:
 
 
 def _bill(told: Json) -> Table:
-    """Draw what is planned beside what will be billed."""
     forecast = told["forecast"]
     table = plain_table("", ">ideal", ">billed p50", ">billed p95", ">limit")
     times = (
@@ -81,7 +77,6 @@ def _bill(told: Json) -> Table:
 
 
 def _others(told: Json) -> Table:
-    """Draw what the same limits give under each other policy."""
     numbers = (">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95")
     table = plain_table("other policies", *numbers)
     for other in told["others"]:
@@ -99,7 +94,6 @@ def _others(told: Json) -> Table:
 
 
 def _reasons(others: list[Json]) -> list[Text]:
-    """Write why policies have no plan with these limits, one line each."""
     return [
         Text(f"{other['policy']}: {other['impossible']}")
         for other in others
@@ -117,7 +111,7 @@ def _stages(stages: list[Json]) -> Table:
 
 
 def picture(stages: list[Json]) -> str:
-    """Draw GPUs over time: one column per slice of time, one row per slice of GPUs."""
+    """Draw GPUs over time: a column for each slice of time, a row for each slice of GPUs."""
     end_s, peak = stages[-1]["end_s"], max(stage["gpus"] for stage in stages)
     rows = min(HEIGHT, peak)
     lines = []
@@ -139,11 +133,7 @@ def picture(stages: list[Json]) -> str:
 
 
 def _cell(stages: list[Json], at_s: float, gpus: float) -> str:
-    """Return the character at this moment and height: the GPUs per trial of the group that runs
-    there.
-
-    It is a dot while instances boot, and a blank where nothing runs.
-    """
+    """Return the last digit of the GPUs per trial there; a dot while instances boot."""
     stage = next(stage for stage in stages if at_s < stage["end_s"])
     if at_s < stage["start_s"]:
         return "." if gpus < stage["gpus"] else " "

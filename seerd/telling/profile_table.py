@@ -1,8 +1,4 @@
-"""A profile for people: throughput by number of GPUs, and how long starting and saving take. It is
-made of the values that `--json` prints.
-
-The one rule: every line tells whether its figures were measured or fitted.
-"""
+"""A profile for people; every line says whether its figures were measured or fitted."""
 
 from __future__ import annotations
 

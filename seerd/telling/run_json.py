@@ -1,8 +1,4 @@
-"""What people and scripts are told of a run, as JSON-ready values. Keys are documented in
-docs/json.md and only ever added to.
-
-The one rule: pure functions of the state; numbers are in the units that their keys name.
-"""
+"""A run as values for JSON. Keys are documented in docs/json.md and only ever added to."""
 
 from __future__ import annotations
 
@@ -71,10 +67,7 @@ def result(state: State, status: str) -> Json:
 
 
 def shared(state: State, now_s: float) -> Json:
-    """Make the keys that say how jobs share the run; none if it is one job.
-
-    now_s  until when GPU time counts, in seconds since the run began
-    """
+    """Make the keys that say how jobs share the run up to `now_s`; none if it is one job."""
     jobs = jobs_of(state, now_s)
     if not jobs:
         return {}
@@ -120,7 +113,7 @@ def _billed(state: State, gpu_s: float) -> Json:
 
 
 def listed(state: State, status: str) -> Json:
-    """Make the row of `list --json`, but when the run began: the result, the metric, all limits."""
+    """Make the row of `list --json`, without when the run began."""
     limits = state.facts.problem.limits
     return {
         **result(state, status),
@@ -166,9 +159,7 @@ def unreadable(run: str, why: str) -> Json:
 
 
 def best(state: State, job: str | None = None) -> Json | None:
-    """Return the model that was handed back or, before the end, the incumbent; None: there is
-    none. `job`: whose; None: the run's one job, or the first that has come.
-    """
+    """Return the model of a job (None: of the first that has one), published or the best saved."""
     found = chosen(state, job)
     return None if found is None else _model(state, found)
 

@@ -1,6 +1,4 @@
-"""A study for people: a table, and a picture of the metric against deadline and against budget (as
-in figure 4 of the SEER paper).
-"""
+"""A study for people: a table, and the metric against the limits (figure 4 of the SEER paper)."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ SHOWN = 0.8
 
 
 def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:
-    """Draw a table for each pair of limits, the best policy first; "over": runs that broke a
-    limit.
-    """
+    """Draw a table for each pair of limits; "over": runs that broke a limit."""
     cells = list(dict.fromkeys(_limits(row) for row in told))
     parts: list[RenderableType] = [Text(note) for note in notes]
     for cell in cells:
@@ -45,7 +41,6 @@ def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> Rendera
 
 
 def _reasons(told: Sequence[Json]) -> Iterator[Text]:
-    """Yield why policies did not run, one paragraph each."""
     for row in told:
         if "impossible" in row:
             yield Text(
@@ -77,7 +72,7 @@ def _table(told: Sequence[Json], mode: str) -> Table:
 
 
 def _style(means: Sequence[float]) -> str:
-    """Choose the format of metrics: the largest has `DIGITS` digits, all have as many decimals."""
+    """Return the format in which the largest has `DIGITS` digits, and all as many decimals."""
     largest = max((abs(mean) for mean in means), default=0.0)
     if not 1e-3 <= largest < 1e6:
         return f".{DIGITS - 1}g"
@@ -115,11 +110,7 @@ def _cells(row: Json, most: float, style: str) -> list[str]:
 
 
 def check_plot(path: Path) -> None:
-    """Check that a plot can be made, before long work is done for it.
-
-    Raises `UsageError` if matplotlib is missing, if the name has no known format, or if there is no
-    such folder.
-    """
+    """Raise `UsageError` if a plot cannot be made, before long work is done for it."""
     formats = _figure()().canvas.get_supported_filetypes()
     if path.suffix.lstrip(".").lower() not in formats:
         raise UsageError(
@@ -139,11 +130,7 @@ def _figure() -> Any:
 
 
 def draw(told: Sequence[Json], metric: str, path: Path) -> None:
-    """Draw the comparison into a file, in the format that the file's name ends with.
-
-    The upper panels show the metric against the deadline, the lower ones against the budget, all on
-    one scale. Raises `UsageError` if the file cannot be written.
-    """
+    """Draw the metric against deadline and budget, all on one scale. Raises `UsageError`."""
     rows = _panels(told)
     columns = max(len(row) for row in rows)
     figure = _figure()(figsize=(4.0 * columns + 2.0, 3.2 * len(rows)), layout="constrained")
@@ -184,7 +171,7 @@ class _Panel:
 
 
 def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
-    """Make a panel for each value of a limit while the other varies; if none varies, against the
+    """Make a panel for each value of a limit while the other varies; if none does, against the
     deadline.
     """
     deadlines, budgets = (
@@ -197,7 +184,7 @@ def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
 
 
 def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
-    """Choose the range of the metric's axis; points far behind the others do not stretch it."""
+    """Return the range of the metric's axis; points far behind the others do not stretch it."""
     found = sorted((row for row in told if row["mean"] is not None), key=lambda row: row["regret"])
     shown = found[: max(2, round(SHOWN * len(found)))]
     if not shown:
@@ -211,9 +198,7 @@ def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
 def _panel(
     axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, float] | None
 ) -> None:
-    """Draw a panel; every policy has the same colour and mark in all panels, even where it has no
-    points.
-    """
+    """Draw a panel; every policy has one colour and mark in all panels."""
     unit = 60 if panel.along == "deadline_s" else 1
     here = [row for row in told if row[panel.fixed] == panel.value]
     for policy, mark in zip(dict.fromkeys(row["policy"] for row in told), cycle(MARKS)):

@@ -1,6 +1,4 @@
-"""A run in a few lines, for when the live view is gone: the best model, what was tried, what it
-took, what to do next.
-"""
+"""A run in a few lines, for when the live view is gone."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
 
 
 def leftover_lines(leftovers: Leftovers | None) -> list[str]:
-    """Write that nothing of the run is left that costs, or what is left; no lines if nothing was
-    rented.
-    """
+    """Write what is left of the run that costs; no lines if nothing was rented."""
     if leftovers is None:
         return []
     if not leftovers.costing:
@@ -77,7 +73,7 @@ def leftover_lines(leftovers: Leftovers | None) -> list[str]:
 
 
 def nothing_left(ending: Sequence[str]) -> str:
-    """Write that nothing is left that costs, with a word on what is still ending."""
+    """Write that nothing is left that costs; `ending` is still shutting down."""
     still = f" ({len(ending)} still shutting down, not billed any more)" if ending else ""
     return f"0 instances, 0 volumes left{still}"
 
@@ -94,7 +90,6 @@ def _head(state: State) -> Text:
 
 
 def _jobs(state: State, jobs: Sequence[ShownJob]) -> Table:
-    """Draw a line for each job that shares the run."""
     owned, bill = any(job.facts.owner for job in jobs), bill_of(state, state.now)
     paid = [">USD"] if state.ledger.usd_per_gpu_h else []
     table = plain_table(
@@ -121,9 +116,7 @@ def _billed(state: State, gpu_s: float, part: float) -> list[str]:
 
 
 def _trials(state: State, most: int | None) -> Table:
-    """Draw a line for each trial, by job, the best first: the one whose model is the result, then
-    by their last reports, then those that were not started.
-    """
+    """Draw each job's trials: the result, then by their last reports, then those never started."""
     became, single = outcomes(state), one_metric(state)
     by_job = [
         sorted(its, key=lambda trial: (became[trial.id].word != "best", not trial.attempt))
@@ -157,7 +150,6 @@ def _trials(state: State, most: int | None) -> Table:
 
 
 def _untried(state: State) -> list[Text]:
-    """Write how much of a grid was tried, if not all of it."""
     problem, begun = state.facts.problem, sum(trial.attempt > 0 for trial in state.trials.values())
     if problem.jobs or problem.params.name not in ("grid", "e-grid"):
         return []
@@ -171,7 +163,7 @@ def _value(value: float | None) -> str:
 
 
 def _failures(state: State) -> list[Text]:
-    """Write each way in which trials have failed once, with the last lines of one of them."""
+    """Write each way in which trials have failed once."""
     groups = failure_groups(state)
     lines = [line for group in groups[:MOST_FAILURES] for line in failure_lines(state, group)]
     if len(groups) > MOST_FAILURES:
@@ -207,7 +199,6 @@ def _best(state: State) -> list[Text]:
 
 
 def _best_configuration(state: State, job: str) -> list[Text]:
-    """Write the configuration with the best report; nothing if there is no report that counts."""
     found = best_report(state, job)
     if found is None:
         return []
@@ -218,7 +209,6 @@ def _best_configuration(state: State, job: str) -> list[Text]:
 
 
 def _models(state: State, jobs: Sequence[ShownJob]) -> list[Text]:
-    """Write the model of each job; why there is none, if no job has one."""
     lines: list[Text] = []
     if not any(job.best for job in jobs):
         for job in jobs:
@@ -235,7 +225,6 @@ def _models(state: State, jobs: Sequence[ShownJob]) -> list[Text]:
 
 
 def _model(state: State, best: Incumbent) -> str:
-    """Write a model: its trial, all metrics of its last report, its configuration."""
     trial, goal = state.trials[best.trial], state.facts.goal_of(best.trial)
     metric = f"{metric_name(state, best)} {best.metric:.6g}"
     wanted = "" if goal.target is None else f" (target {goal.target:.6g})"
@@ -245,7 +234,7 @@ def _model(state: State, best: Incumbent) -> str:
 
 
 def _place(state: State, best: Incumbent) -> list[Text]:
-    """Write where a model is, if it is in its place, and what is better and was not kept."""
+    """Write where a model is, and what was better and not kept."""
     published = state.result.of_jobs.get(job_of(best.trial))
     if published is None:
         return []

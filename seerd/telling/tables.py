@@ -1,6 +1,4 @@
-"""Tables for people: the list of runs, the ledger. They are made of the values that `--json`
-prints.
-"""
+"""Tables of runs, charges, machines and findings, from the values that `--json` prints."""
 
 from __future__ import annotations
 
@@ -91,7 +89,6 @@ def ledger_table(told: Json) -> RenderableType:
 
 
 def _by_job(told: Json) -> Table:
-    """Draw what is billed for each job and for each owner; what is no job's is named."""
     table = plain_table("job", "owner", "jobs", ">GPU-min", ">USD", ">part")
     bill = sum(row["gpu_min"] for row in (*told["jobs"], told["shared"]))
 

@@ -1,7 +1,6 @@
-"""Shows a run while it goes on as plain lines: from the daemon itself, or from another terminal
-through the journal. The live view is in `seerd.telling.live`.
+"""Shows a run as plain lines: from its daemon, or from its journal.
 
-The one rule: showing never changes a run, and a screen that cannot be written to never ends one.
+Showing never changes a run, and an output that cannot be written to never ends one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ POLL_S = 0.5
 
 
 def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
-    """Make a watcher that writes one line for each event that people need to know."""
+    """Return a watcher that writes a line for each event that people need to know."""
     print(f"run {folder.run}", file=out, flush=True)
 
     def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
@@ -46,8 +45,8 @@ def _write(entry: Entry, state: State, out: TextIO) -> None:
 
 
 def watch_run(folder: RunFolder, at_s: float | None = None) -> None:
-    """Write a run's lines from its journal, until it is over or no process runs it. With `at_s`,
-    seconds since the run began, only until then, and only what is there.
+    """Write a run's lines from its journal until it is over or no process runs it; or, with `at_s`,
+    what is there until so many seconds after it began.
 
     Raises `JournalError`, and `BrokenPipeError` if nobody reads the lines any more.
     """

@@ -1,7 +1,7 @@
 """How numbers, names and missing values are written in sentences.
 
-The one rule: a template names what is known as `{key:how}`. Text in `[...]` is written only if
-there is what it names; otherwise what follows a `|` in it is written.
+A template names facts as `{key:how}`. Text in `[...]` is written only if its facts are there; else
+what follows a `|` in it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ CHOICE = re.compile(r"\[([^|\]]*)\|?([^\]]*)\]")
 
 
 def fill(template: str, facts: dict[str, Any]) -> str:
-    """Write a template with what is known. Raises `KeyError` if it names what is not in `facts`."""
+    """Write a template with facts. Raises `KeyError` if one is not in `facts`."""
 
     def there(key: str) -> bool:
         return bool(facts[key]) or isinstance(facts[key], float)

@@ -1,7 +1,4 @@
-"""Says what a command is waiting for: on a terminal until it is done, elsewhere in one line.
-
-The one rule: only on stderr, and only when it takes long: stdout is the same with and without it.
-"""
+"""Says on stderr what a command is waiting for, if that takes long."""
 
 from __future__ import annotations
 
@@ -18,10 +15,9 @@ AFTER_S = 1.0
 
 @contextlib.contextmanager
 def working(what: str, after_s: float | None = None) -> Iterator[None]:
-    """Write to stderr what is done, from `after_s` seconds on.
+    """Write to stderr what is done, after `after_s` seconds; on a terminal until the block ends.
 
-    On a terminal that is shown until the block ends. No process may be forked in the block, since a
-    thread writes.
+    No process may be forked in the block, since a thread writes.
     """
     terminal, done = sys.stderr.isatty(), threading.Event()
     wait_s = (AFTER_S if terminal else SLOW_S) if after_s is None else after_s

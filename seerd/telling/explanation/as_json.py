@@ -1,8 +1,5 @@
-"""A run's explanation, a trial's life and a moment as values for JSON. Keys are documented in
+"""A run, a trial's life and a moment, explained, as values for JSON. Keys are documented in
 docs/json.md and only ever added to.
-
-The one rule: these are pure functions of what was read. Explanations are given as they are, with
-the sentence that people read beside them.
 """
 
 from __future__ import annotations
@@ -71,10 +68,7 @@ def _metric(goal: Objective) -> Json:
 
 
 def timeline_json(timeline: Timeline, state: State, status: str) -> Json:
-    """Return what `replay --json` prints, without what the replay itself has found.
-
-    status  how the run ended or stands
-    """
+    """Return what `replay --json` prints; `status`: how the run ended or stands."""
     divided = zip(timeline.chapters, costs(timeline, state, state.now), strict=True)
     return {
         **result(state, status),
@@ -118,7 +112,7 @@ def _cost(cost: Cost, state: State) -> Json:
 
 
 def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
-    """Return what `replay --trial --json` prints, without what the replay itself has found."""
+    """Return what `replay --trial --json` prints."""
     told = timeline.of_trial(trial.id)
     fate, why = _fate(trial, told, timeline, state)
     outcome = outcomes(state)[trial.id]
@@ -149,13 +143,12 @@ def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
 
 
 def is_handed_back(state: State, trial: Trial) -> bool:
-    """Tell whether the trial's model is the result of the run, or of its job."""
+    """Return whether the trial's model is the result of the run, or of its job."""
     published = state.result.of_jobs.get(job_of(trial.id))
     return published is not None and published.incumbent.trial == trial.id
 
 
 def _span(state: State, trial: Trial, name: str) -> Json | None:
-    """Return the first, last, lowest and highest finite value of a metric; None if it has none."""
     every = (value_of(state, trial, report, name) for report in trial.history)
     values = [value for value in every if value is not None]
     if not values:
@@ -196,9 +189,7 @@ def _report(report: Report) -> Json:
 
 
 def fates(timeline: Timeline, state: State) -> dict[str, tuple[str, str]]:
-    """Return in one word what became of each trial, and in one sentence why; docs/json.md has the
-    words.
-    """
+    """Return in a word of docs/json.md what became of each trial, and in a sentence why."""
     told = timeline.by_trial()
     return {
         trial.id: _fate(trial, told.get(trial.id, ()), timeline, state)
@@ -209,7 +200,6 @@ def fates(timeline: Timeline, state: State) -> dict[str, tuple[str, str]]:
 def _fate(
     trial: Trial, told: Iterable[Explanation], timeline: Timeline, state: State
 ) -> tuple[str, str]:
-    """What ended the trial is the last of its explanations, `told`, that could have."""
     newest = {one.kind: one for one in told}
     judged, stopped = newest.get("judged"), newest.get("stopped")
     attempt = timeline.attempts.newest.get(trial.id)
@@ -249,10 +239,8 @@ def _present(trial: Trial, stopped: Explanation | None) -> tuple[str, str]:
 
 
 def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
-    """Return what `replay --at --json` prints, without what the replay itself has found.
-
-    at_s   the moment, in seconds since the run began
-    state  the state after the last event before that moment
+    """Return what `replay --at --json` prints; `state`: that of `at_s`, seconds since the run
+    began.
     """
     stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
     waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
@@ -309,10 +297,7 @@ def _running(trial: Trial) -> Json:
 
 
 def _money(at_s: float, state: State) -> Json:
-    """Return what is spent and what is left of the budget, in GPU-minutes and USD.
-
-    What is committed is what would be spent if everything were given back at `at_s`.
-    """
+    """Return GPU-minutes and USD; committed: if everything were given back at `at_s`."""
     book, budget = state.ledger, budget_gpu_s(state)
     spent, committed = book.spent_gpu_s(at_s), book.committed_gpu_s(at_s, release_s(state))
     return {
@@ -327,7 +312,7 @@ def _money(at_s: float, state: State) -> Json:
 
 
 def _next(state: State) -> list[Json]:
-    """Return what is due, soonest first. Once the run is closed, the limits are due no more."""
+    """Return what is due, soonest first."""
     plan, fleet = state.plan, state.fleet
     due: list[tuple[float | None, str]] = []
     if state.phase is RunPhase.CLOSING:

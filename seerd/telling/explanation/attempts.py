@@ -1,8 +1,7 @@
-"""Attempts of trials: where each was and for how long, what it reported, and how it ended.
+"""Attempts of trials: where each was and for how long, what it reported, how it ended.
 
-The one rule: an attempt holds its GPUs on an instance for as long as the ledger charges it for
-them. Where an instance is charged as a whole, that is from the order to start until its processes
-there are gone.
+An attempt holds GPUs for as long as the ledger charges it; where instances are charged as a whole,
+from its order until its processes are gone.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ HEARD = (TrialTraining, TrialReported, *CHARGED)
 
 @dataclass(slots=True)
 class AttemptHistory:
-    """What is known of one attempt."""
+    """One attempt, as far as it was recorded."""
 
     started: Explanation  # the order to start it
     held: list[Charge]  # since when and until when it held GPUs, by instance, node 0 first
@@ -42,10 +41,7 @@ class AttemptHistory:
 
     @property
     def ended_s(self) -> float | None:
-        """When it was gone from all its instances, in seconds since the run began.
-
-        None if it is not.
-        """
+        """When it was gone from all its instances; None: it is not."""
         return None if self.ended is None else max(held.until_s or 0.0 for held in self.held)
 
     @property
@@ -101,7 +97,7 @@ class Attempts:
         self.all.append(self.open[trial])
 
     def hear(self, event: AnyEvent, state: State) -> None:
-        """Note what an attempt tells of itself. What came too late or twice does not count."""
+        """Note what an attempt reports of itself; what came too late or twice does not count."""
         if not isinstance(event, HEARD):
             return
         if isinstance(event, CHARGED):
@@ -121,7 +117,6 @@ class Attempts:
             made.append(history[-1])
 
     def _as_charged(self, event: TrialStarted | RunResumed, state: State) -> None:
-        """Take over since when the ledger charges for attempts, which these events correct."""
         names = [event.trial] if isinstance(event, TrialStarted) else list(self.open)
         for attempt in [self.open[name] for name in names if name in self.open]:
             for place, held in enumerate(attempt.held):
@@ -135,9 +130,8 @@ class Attempts:
         return tuple(t for t, h in held if h.instance == instance and h.until_s is None)
 
     def leave(self, event: AnyEvent, state: State) -> list[AttemptHistory]:
-        """Free the GPUs of processes that an event has ended.
-
-        Return the attempts that have no process left. `state` is the one after the event.
+        """Free the GPUs of processes that an event has ended; return the attempts that have none
+        left.
         """
         some = self.open.keys() & {event.trial} if isinstance(event, TrialExited) else self.open
         gone = []
@@ -157,9 +151,7 @@ class Attempts:
 
 
 def _last_charge(key: str, state: State) -> Charge | None:
-    """Return what the ledger has charged for an attempt on an instance, which just ended there;
-    None where instances are charged as a whole.
-    """
+    """Return the ledger's last charge; None where instances are charged as a whole."""
     if state.facts.cluster.per_instance:
         return None
     return next((one for one in reversed(state.ledger.closed) if one.what == key), None)

@@ -1,11 +1,7 @@
-"""What each chapter of a run cost: the ledger's charges, divided where one chapter ends and the
-next begins.
+"""What each chapter of a run cost: the ledger's charges, cut where the next chapter begins.
 
-The one rule: every charge is divided without a remainder, in exact arithmetic, so that the chapters
-add up to the ledger's total.
-
-A charge may be billed for longer than it lasted (EC2 bills at least 60 seconds). The rest is then
-counted in the chapter in which the charge ended.
+Arithmetic is exact, so that chapters add up to the ledger's total. What EC2 bills beyond the end of
+a charge (60 seconds at least) counts in the chapter in which it ended.
 """
 
 from __future__ import annotations
@@ -94,7 +90,7 @@ def _billed(charge: Charge, starts: Sequence[float], now_s: float) -> Parts:
 
 
 def _cut(since_s: float, until_s: float, starts: Sequence[float]) -> Parts:
-    """Cut an interval where chapters begin; what was before the first one counts as part of it."""
+    """Cut an interval where chapters begin; what was before the first one is part of it."""
     first, last = _chapter_of(since_s, starts), _chapter_of(until_s, starts)
     for chapter in range(first, last + 1):
         begin = Fraction(since_s if chapter == first else starts[chapter])

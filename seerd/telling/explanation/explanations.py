@@ -1,9 +1,7 @@
-"""What happened in a run, each with its reason. An explanation is what was recorded, with the
-numbers that a person wants to see beside it.
+"""What happened in a run, each with its reason, as data that `seerd replay --json` prints.
 
-The one rule: an explanation is data, in the units that its keys name; `seerd replay --json` prints
-it as it is. The keys of each kind are in docs/json.md. What a recorded reason means is documented
-where it is recorded, in `seerd.core.commands` and `seerd.core.verdicts`.
+The keys of each kind are in docs/json.md; recorded reasons in `seerd.core.commands` and
+`seerd.core.verdicts`.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ class JobModel(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One thing that happened, or was decided."""
+    """One thing that happened or was decided."""
 
     kind: Kind  # what it is
     event: int  # number of the event with which it was recorded

@@ -1,8 +1,7 @@
-"""A run's explanation, a trial's life and a moment, as pages for a terminal.
+"""A run, a trial's life and a moment, explained, as pages for a terminal.
 
-The one rule: nothing is said here that `--json` does not say too. No line is wider than the
-terminal, and nothing is cut without saying by how much. Things of one kind that happened together
-are one line. What a table already says is not repeated, but nothing that went wrong is left out.
+Things of one kind that happened together are one line, and nothing is cut without saying by how
+much.
 """
 
 from __future__ import annotations
@@ -75,11 +74,7 @@ def wrapped(text: str, style: str = "") -> Table:
 
 
 def grid(rows: Rows) -> Table:
-    """Show when things happened, and what they were.
-
-    The text keeps to its column however narrow the terminal is. Of more than `MOST_LINES` rows only
-    the first and the last are shown.
-    """
+    """Show what happened when; of more than `MOST_LINES` rows only the first and the last."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(justify="right", no_wrap=True, min_width=9)
     table.add_column()
@@ -93,7 +88,6 @@ def grid(rows: Rows) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    """Make an empty table. Columns whose name begins with `>` are for numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         name, number = column.removeprefix(">"), column.startswith(">")
@@ -145,7 +139,6 @@ def _chapter(chapter: Chapter, state: State) -> Parts:
 
 
 def _compared(judged: Sequence[Explanation], state: State) -> Parts:
-    """Show how trials of one job were compared."""
     if len(judged) > MOST_JUDGED:
         yield grid([("", line) for line in _cuts(judged, state)])
     elif judged:
@@ -167,7 +160,6 @@ def _title(chapter: Chapter, state: State) -> str:
 
 
 def _judged(judged: Sequence[Explanation], name: str) -> Table:
-    """Show each of the trials that were compared, in a table. `name` is the name of the metric."""
     several = len({one.bracket for one in judged}) > 1
     columns = ("  trial", "", f">{name}", ">reports", "place", "GPUs")
     table = _table(*columns, *["bracket"] * several)
@@ -184,17 +176,15 @@ def _judged(judged: Sequence[Explanation], name: str) -> Table:
 
 
 def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
-    """Return whether numbers of GPUs have changed because the best trials get the most."""
     on = [one for one in _ordered(judged, state) if one.verdict == "goes-on" and one.gpus]
     gpus = [one.gpus for one in on]
     return any(map(moved, on)) and len(set(gpus)) > 1 and gpus == sorted(gpus, reverse=True)
 
 
 def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
-    """Say of many trials how many went on, by bracket, and which just did or did not.
-
-    If trials were compared as they came, they are told by number of reports too, each as it was
-    told last.
+    """Say by bracket how many of many trials went on; by number of reports too if they were
+    compared
+    as they came.
     """
     as_they_came = len({one.event for one in judged}) > 1
     rounds: dict[tuple[int, int], dict[str, Explanation]] = {}
@@ -218,7 +208,6 @@ def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
 
 
 def _ordered(judged: Iterable[Explanation], state: State) -> list[Explanation]:
-    """Order the trials of one job with a finite metric, best first."""
     finite = [one for one in judged if one.metric is not None]
     mode = state.facts.goal_of(finite[0].trial).mode if finite else state.facts.mode
     return sorted(finite, key=lambda one: standing(one.trial, one.metric, mode))
@@ -242,9 +231,8 @@ def lines_of(
 
 
 def _shown(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
-    """Return whether an explanation has a line of its own.
-
-    taken  (event, trial) of what the line of an instance already tells
+    """Return whether an explanation has a line of its own; `taken`: (event, trial) of others'
+    lines.
     """
     one, told = explanation, (explanation.event, explanation.facts.get("trial")) in taken
     if one.kind == "planned":
@@ -257,7 +245,6 @@ def _shown(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
 
 
 def _attempts(explanations: Sequence[Explanation]) -> str:
-    """Count the attempts that were started and stopped, by cause."""
     started = [one.attempt for one in explanations if one.kind == "started"]
     first = started.count(1)
     stops = Counter(one.why for one in explanations if one.kind == "stopped")
@@ -323,7 +310,6 @@ def trial_history(told: Json) -> list[RenderableType]:
 
 
 def _others(told: Json) -> Rows:
-    """Write how each other metric went, and what it must keep to and does not."""
     said = "{first:value} to {last:value}, from {lowest:value} to {highest:value}"
     spans = told["other_metrics"].items()
     rows = [(name, fill(said, span)) for name, span in spans if span is not None]
@@ -390,7 +376,6 @@ def _money(told: Json, state: State) -> Parts:
 
 
 def _models(told: Json) -> Iterator[tuple[str, str, Json]]:
-    """Yield the best models: whose (empty if the run is one job), the metric's name, the model."""
     rows = [("", told["metric"]["name"], told["best"])]
     if "jobs" in told:
         rows = [(row["job"], row["metric"], row["best"]) for row in told["jobs"]]

@@ -1,9 +1,7 @@
-"""What an entry of the journal says, as explanations: who came, went and ended, and what was
-decided, with the reason that was recorded.
+"""What an entry of the journal means, as explanations with the reason that was recorded.
 
-The one rule: nothing is concluded here. The numbers that stand beside a reason are read from the
-state after the event. Of the state before, only what the event is about is looked at, so that
-explaining costs the same with one trial as with ten thousand.
+Of the state before an entry only what the event is about is looked at, so that explaining costs the
+same with ten thousand trials.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ THENS: dict[TrialPhase, Then] = {
 
 @dataclass(slots=True)
 class KnownBefore:
-    """What was told before, and is needed to tell what follows."""
+    """What earlier entries have shown, needed to explain what follows."""
 
     attempts: Attempts = field(default_factory=Attempts)  # all attempts so far
     # id of a launch -> when it was asked for, in seconds since the run began
@@ -103,23 +101,18 @@ class Step:
     def tell(
         self, kind: Kind, source: object = None, keys: str = "", /, **beside: Any
     ) -> Explanation:
-        """Make an explanation: of the `keys` of `source`, separated by spaces, and of `beside`."""
+        """Make an explanation of the `keys` of `source`, separated by spaces, and of `beside`."""
         recorded = {key: getattr(source, key) for key in keys.split()}
         return Explanation(kind, self.state.clock.seq, self.state.now, {**recorded, **beside})
 
 
 def says(event: AnyEvent, decided: Sequence[AnyDecision]) -> bool:
-    """Return whether there may be something to tell of an entry. Of most there is nothing, and
-    whoever reads a long run is spared looking.
-    """
+    """Return whether there may be something to explain in an entry, which is mostly not so."""
     return not isinstance(event, SILENT) or not all(isinstance(one, UNTOLD) for one in decided)
 
 
 def explanations_of(step: Step) -> Explanations:
-    """Yield what an entry says: first what happened, then what was decided.
-
-    `step.state` must be the state after the entry. `step.known` is kept up to date.
-    """
+    """Yield what happened, then what was decided. `step.state`: the state after the entry."""
     yield from _happened(step)
     for one in step.decided:
         yield from _decided(one, step)
@@ -127,9 +120,7 @@ def explanations_of(step: Step) -> Explanations:
 
 
 def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: State) -> Explanations:
-    """Yield what an entry says, as far as the state after it shows that: nothing of how attempts
-    end, and of what the policy has compared not what was wanted before.
-    """
+    """Yield what the state after an entry shows of it: not how attempts end."""
     if not says(event, decided):
         return
     known, fleet = KnownBefore(planned=True), state.fleet
@@ -148,7 +139,7 @@ def wanted(state: State) -> tuple[Sized, ...]:
 
 
 def minutes(seconds: float) -> float:
-    """Return minutes, or GPU-minutes, as they are told."""
+    """Return minutes, or GPU-minutes, rounded."""
     return round(seconds / 60, 4)
 
 
@@ -220,7 +211,6 @@ def _noticed(event: events.InstanceNoticed, step: Step) -> Explanations:
 
 
 def _ends(step: Step) -> Explanations:
-    """Tell of instances and attempts that are gone."""
     event, attempts = step.event, step.known.attempts
     lost = [one.instance for one in step.decided if isinstance(one, verdicts.Gone)]
     for name in [event.instance] if isinstance(event, events.InstanceLost) and step.there else lost:
@@ -276,7 +266,7 @@ def _then(attempt: AttemptHistory, trial: Trial) -> Then:
 
 
 def _decided(one: AnyDecision, step: Step) -> Explanations:
-    """Tell of one decision. Instances that come or go together are told of in `_instances`."""
+    """Explain a decision. Instances that come or go together are in `_instances`."""
     event, known = step.event, step.known
     match one:
         case verdicts.Adopted() if isinstance(event, events.PolicyAnswered):
@@ -322,7 +312,6 @@ def _limits_and_jobs(one: AnyDecision, step: Step) -> Explanations:
 
 
 def _granted(step: Step) -> Explanations:
-    """Yield what was asked for and is granted."""
     match event := step.event:
         case events.ExtendAsked():
             limits, replanned = event.problem.limits, event.outline is not None
@@ -351,7 +340,6 @@ def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explana
 
 
 def _judgements(plan: PlanChange, step: Step) -> Explanations:
-    """Tell of every trial that the plan has compared, and of those that are out without that."""
     compared = [one.compared() for one in plan.compared]
     cuts = {_with(one): one for one in compared if one.place == one.best}
     for one in compared:
@@ -363,7 +351,6 @@ def _judgements(plan: PlanChange, step: Step) -> Explanations:
 
 
 def _with(one: Compared) -> tuple[str, int, int]:
-    """Return what those have in common who were compared with each other."""
     return job_of(one.trial), one.bracket, one.of
 
 
@@ -419,9 +406,7 @@ def _stopped(command: commands.StopTrial, step: Step) -> Explanation:
 
 
 def _instances(step: Step) -> Explanations:
-    """Tell of instances asked for together, of those given back for the same reason, and of what is
-    held back.
-    """
+    """Explain instances that are asked for or given back together, and what is held back."""
     if not any(isinstance(one, ABOUT_INSTANCES) for one in step.decided):
         return
     state = step.state
@@ -456,7 +441,6 @@ def _closing(verdict: verdicts.Closing, step: Step) -> Explanation:
 
 
 def _chosen(command: commands.Publish, step: Step) -> Explanation:
-    """Tell of the model that is handed back, beside what else there was."""
     state, mode = step.state, step.state.facts.goal_of(command.trial).mode
     own = (t for t in state.trials.values() if job_of(t.id) == job_of(command.trial))
     best = ((trial.id, best_checkpoint(state, trial)) for trial in own)
@@ -493,7 +477,6 @@ def _over(command: commands.Finish, step: Step) -> Explanation:
 
 
 def _models(state: State) -> Iterator[JobModel]:
-    """Yield the models of the jobs that share the run, in the order of the jobs."""
     of_jobs = state.result.of_jobs
     for name, one in ((name, of_jobs[name]) for name in state.jobs if name in of_jobs):
         best = one.incumbent

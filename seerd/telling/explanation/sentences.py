@@ -1,7 +1,4 @@
-"""What happened, and why, in sentences for people who have never read this code.
-
-The one rule: a sentence says only what its explanation says, with the numbers that were compared.
-"""
+"""What happened, and why, in sentences that say only what the explanation says."""
 
 from __future__ import annotations
 
@@ -231,7 +228,6 @@ def waits_for_room(judged: Explanation) -> bool:
 
 
 def _judged(explanation: Explanation) -> dict[str, str]:
-    """Choose what to say of the trials that go on, and of the last of them to those behind it."""
     late = explanation.place is None or explanation.place > explanation.best
     cut = "{cut} with {cut_metric:value}" if late and explanation.cut_metric is not None else ""
     cuts = "; nobody goes on yet" if explanation.verdict != "complete" else ""
@@ -252,14 +248,12 @@ def _judged(explanation: Explanation) -> dict[str, str]:
 
 
 def _over(explanation: Explanation) -> dict[str, str]:
-    """Choose what to say of the model, or of those of the jobs that share the run."""
     if "models" in explanation.facts:
         return {"model": "[the models: {models:models}|without a model]"}
     return {"model": "[the model is in {path}|without a model]"}
 
 
 def _ended(explanation: Explanation) -> dict[str, str]:
-    """Choose what to say of what was saved, and of what the end meant for the trial."""
     newest = "the beginning" if explanation.kept is None else "its checkpoint of report {kept}"
     after = f"; it goes on from {newest}" if explanation.then == "restarts" else ""
     if explanation.how in ("crashed", "refused"):

@@ -1,8 +1,4 @@
-"""A run in chapters, read entry by entry: one for each stage, and one for the end.
-
-The one rule: a stage begins when the plan says so, and the end begins when the run is closed. What
-happens belongs to the chapter of its moment.
-"""
+"""A run in chapters: one for each stage, from when the plan says so, and one for the end."""
 
 from __future__ import annotations
 
@@ -66,11 +62,11 @@ class Timeline:
         return (explanation for chapter in self.chapters for explanation in chapter.explanations)
 
     def of_trial(self, trial: str) -> list[Explanation]:
-        """Return what has happened to a trial. Plans do not count, since they are about all."""
+        """Return what has happened to a trial."""
         return self.by_trial().get(trial, [])
 
     def by_trial(self) -> dict[str, list[Explanation]]:
-        """Return what has happened to every trial of which something is told, as `of_trial`."""
+        """Return what has happened to every trial; plans are about all."""
         found: dict[str, list[Explanation]] = {}
         for one in self.explanations:
             if one.kind != "planned" and (trial := one.facts.get("trial")) is not None:
@@ -78,7 +74,7 @@ class Timeline:
         return found
 
     def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
-        """Lead the state on by one entry of the journal, and note what happened."""
+        """Read one entry of the journal: move the state on, and note what happened."""
         step = Step.before(event, decided, self.known, state) if says(event, decided) else None
         self.go(state, event, decided)
         self.attempts.hear(event, state)
@@ -115,12 +111,10 @@ class Timeline:
         self._count()
 
     def _count(self) -> None:
-        """Count how many times what the last chapter is has begun."""
         last, same = self.chapters[-1], [(one.stage, one.end) for one in self.chapters]
         last.times = same.count((last.stage, last.end))
 
     def _plan(self, chapter: Chapter, state: State) -> None:
-        """Note which stage the last chapter is."""
         chapter.stage, chapter.groups = state.plan.stage, wanted(state)
         self._count()
         if chapter.times == 1:

@@ -1,8 +1,4 @@
-"""What the live view knows of a run at one moment.
-
-The one rule: a snapshot. It holds no part of the state that changes, so a frame can be drawn from
-it as long as the person wants to look at it.
-"""
+"""What the live view knows of a run at one moment, without any part of the state that changes."""
 
 from __future__ import annotations
 
@@ -249,7 +245,6 @@ def _doing(state: State, now_s: float) -> str:
 
 
 def _gauges(state: State, now_s: float) -> list[Gauge]:
-    """Return deadline, GPU time, and money if it costs any."""
     limits, book = state.facts.problem.limits, state.ledger
     spent = book.spent_gpu_s(now_s)
     committed = book.committed_gpu_s(now_s, release_s(state)) if book.open else spent

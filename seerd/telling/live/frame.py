@@ -1,8 +1,4 @@
-"""The whole screen.
-
-The one rule: a pure function of the board, the look, the trial's life and the size. It never has
-more rows or columns than fit, and can be read without colours.
-"""
+"""The whole screen: a pure function of the board, the look, the trial's life and the size."""
 
 from __future__ import annotations
 
@@ -40,8 +36,8 @@ def frame(
 ) -> Screenful:
     """Draw the screen of `size` (columns, rows).
 
-    life  gives what is known of a trial beside its reports
-    note  what is to be said in place of the keys; may be empty
+    life  returns what is known of a trial beside its reports
+    note  replaces the line of keys; may be empty
     """
     width, height = size
     room, down = max(1, height - 1), 0
@@ -68,7 +64,7 @@ def _trial(
 
 
 def _run(board: Board, look: LiveLook, width: int, room: int) -> tuple[list[Text], int]:
-    """Give trials the rows that the rest leaves, and the latest events those that trials leave."""
+    """Give trials the rows that the rest leaves, and the latest events what trials leave."""
     roomy = room + 1 >= ROOMY
     gap = [Text()] if roomy else []
     top = head(board, look, width, roomy=roomy)
@@ -101,7 +97,7 @@ def _foot(look: LiveLook, width: int, note: str) -> Text:
 
 
 def _keys(look: LiveLook) -> list[tuple[str, str]]:
-    """Return the keys that the last line names, the most useful ones first."""
+    """Return the keys that the last line names, the most useful first."""
     first = [("p", "PAUSED, GO ON")] if look.paused else []
     first += [("Esc", "all trials")] if look.filter and look.page == "run" else []
     leave = [("?", "keys"), ("q", "stop" if look.owner else "leave")]

@@ -25,7 +25,6 @@ def head(board: Board, look: LiveLook, width: int, *, roomy: bool) -> list[Text]
 
 
 def _jobs(board: Board, most: int) -> list[Text]:
-    """Write how each of the first jobs stands, with its best model."""
     lines = [_job(job) for job in board.jobs[:most]]
     left = len(board.jobs) - len(lines)
     return lines + [Text(f"{'':<{LABEL}}and {left} more: seerd show {board.run}")] * (left > 0)
@@ -50,7 +49,6 @@ def _title(board: Board, look: LiveLook) -> Text:
 
 
 def _gauges(board: Board, width: int) -> list[Text]:
-    """Draw the limits and the stages, all on one scale."""
     present = _stage_told(board)
     told = [gauge.told + gauge.more * (width >= 100) for gauge in board.gauges]
     room = max(8, width - LABEL - 2 - max(map(len, (present, *told))))
@@ -78,7 +76,7 @@ def _stage_told(board: Board) -> str:
 
 
 def _timeline(board: Board, room: int) -> Text:
-    """Draw the stages below the bars: heavy lines for the past, light ones for what is to come."""
+    """Draw the stages: heavy lines for the past, light ones for what is to come."""
     past = round(room * board.now_s / board.deadline_s)
     line = Text(f"{'stages':<{LABEL}}")
     begin = 0
@@ -94,9 +92,7 @@ def _timeline(board: Board, room: int) -> Text:
 
 
 def _groups(board: Board) -> Text:
-    """Write which trials run in the present stage and in later ones, as trials x GPUs; of a run
-    that has ended, which did in its last stage.
-    """
+    """Write which trials run in the present stage and in later ones, as trials x GPUs."""
 
     def told(stage: Stage) -> str:
         return " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)

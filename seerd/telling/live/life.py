@@ -1,8 +1,6 @@
-"""What is told of one trial: its history, as `seerd replay --trial` tells it, and the end of its
-log.
+"""One trial's history and the end of its log, for its page.
 
-The one rule: a run that goes on is not kept waiting for it. Its journal is read by a process of its
-own, which is this module.
+The journal is read by a process of its own (this module), so that the run need not wait.
 """
 
 from __future__ import annotations
@@ -43,9 +41,7 @@ class Lives:
         return self._reading is not None
 
     def of(self, trial: str) -> TrialLife:
-        """Return what is known by now; it is read again now and then while it is asked for, until
-        it once cannot be read.
-        """
+        """Return what is known now; it is read again now and then, until that fails once."""
         self._look()
         due = time.monotonic() - self._read_at.get(trial, -AGAIN_S) >= AGAIN_S
         if self._reading is None and due and trial not in self._failed:

@@ -1,7 +1,4 @@
-"""What the person has chosen to see, and what each key changes of it.
-
-The one rule: pure. A key changes the look, and what goes beyond looking is said as an `Act`.
-"""
+"""What the user has chosen to see, and what each key changes of it."""
 
 from __future__ import annotations
 
@@ -64,17 +61,13 @@ def at_cursor(rows: list[TrialRow], look: LiveLook) -> int:
 
 
 def top_of(place: int, look: LiveLook, rows: int, height: int) -> int:
-    """Return how many rows are above the first that is shown, so that the marked one is among
-    `height` of them.
-    """
+    """Return how many rows are above the first shown, so that the marked one is among `height`."""
     top = min(max(look.top, place - height + 1), place)
     return max(0, min(top, rows - height))
 
 
 def press(look: LiveLook, key: str, board: Board, height: int) -> tuple[LiveLook, Act]:
-    """Return the look after a key, and what else it asks for. `height`: how many rows of the table,
-    or lines of a page, are on the screen.
-    """
+    """Return the look after a key, and what else it asks for; `height`: rows on the screen."""
     if look.asking:
         return replace(look, asking=False), "stop" if key in ("y", "Y") else ""
     if look.typing:
@@ -166,9 +159,7 @@ def _has(row: TrialRow, words: list[str]) -> bool:
 
 
 def _key(board: Board, look: LiveLook) -> Callable[[TrialRow], tuple[object, ...]]:
-    """Return what rows are sorted by: the best, the most and the longest first; what has nothing is
-    last.
-    """
+    """Return the sort key: the best, the most and the longest first, missing values last."""
     metric = look.metric_of(board)
     match look.sort:
         case "last" if metric == board.metrics[0]:

@@ -1,8 +1,6 @@
-"""What the live view keeps of what it hears, since a state does not say it of itself: the latest
-events in words, and how many reports come.
+"""What the live view keeps of events, since a state does not: lines, and how many reports come.
 
-The one rule: hearing a report costs next to nothing, whatever the run's size: there may be a
-thousand a second.
+There may be a thousand reports a second, so that one must cost next to nothing.
 """
 
 from __future__ import annotations
@@ -94,7 +92,6 @@ class Recent:
 
 
 def _best_before(event: TrialReported, state: State) -> float:
-    """Return what the best earlier report of this job is worth; minus infinity if there is none."""
     sign, job = sign_of(state.facts.goal_of(event.trial)), job_of(event.trial)
     reports = (
         sign * report.metric
@@ -107,7 +104,6 @@ def _best_before(event: TrialReported, state: State) -> float:
 
 
 def _best(event: TrialReported, state: State) -> str:
-    """Write the line of a report that is the best so far, whatever has come since."""
     name, job = state.facts.goal_of(event.trial).metric, job_of(event.trial)
     told = f"report {event.reports}: {printable(name)} {event.metric:.6g}"
     whose = f" of {job}" if job else ""
@@ -125,8 +121,9 @@ STEP = 0.2
 
 
 def weighty(state: State) -> tuple[str, ...]:
-    """Return the names of all hyperparameters: those first that explain most of how trials stand,
-    then others that vary, then those that do not; else in the order of the space.
+    """Return all hyperparameters: first those that explain most of how trials stand, then others
+    that
+    vary; else in the order of the space.
     """
     spaces = [job.problem.space for job in state.facts.problem.jobs]
     known = (one.name for space in (state.facts.problem.space, *spaces) for one in space.parameters)
@@ -150,8 +147,9 @@ def _weights(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[b
 
 
 def share(values: Sequence[Hashable]) -> float:
-    """Return the share (0 to 1) of the variance of places that is between groups of like values,
-    less what chance gives. `values`: best place first.
+    """Return the share (0 to 1) of the variance of places between groups of like values, less
+    chance.
+    `values`: best place first.
     """
     places = range(len(values))
     groups = _groups(values)
@@ -164,7 +162,7 @@ def share(values: Sequence[Hashable]) -> float:
 
 
 def _groups(values: Sequence[Hashable]) -> list[list[int]]:
-    """Divide the places by value: numbers of many values into a few groups of equal size."""
+    """Divide the places by value; many numbers into a few groups of equal size."""
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) == len(values) and len(set(numbers)) > GROUPS:
         by_value = sorted(range(len(values)), key=numbers.__getitem__)

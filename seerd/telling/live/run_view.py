@@ -1,8 +1,4 @@
-"""The live view of the run of this process, `seerd run` in a terminal.
-
-The one rule: showing never changes a run, and a screen that cannot be written to never ends one.
-What would take long is done by another process.
-"""
+"""The live view of this process's run, `seerd run` in a terminal."""
 
 from __future__ import annotations
 
@@ -56,7 +52,7 @@ class RunView:
             os.kill(os.getpid(), signal.SIGINT)
 
     def _listen(self) -> None:
-        """Have the run's loop tell of keys as they are pressed, from the first time on."""
+        """Have the run's loop report keys as they are pressed."""
         if self._listening or self._viewer.terminal.input is None:
             return
         self._listening = True

@@ -25,7 +25,7 @@ ORDER = list(WORDS)
 
 
 def strip(board: Board, width: int, rows: int) -> list[Text]:
-    """Draw a line that counts, and in at most `rows` in all one for each instance that is there."""
+    """Draw a line that counts the instances, and one for each, in at most `rows` lines."""
     there = [one for one in board.machines if one.phase is not InstancePhase.REQUESTED]
     lines = [_counted(board)]
     told = [line for one in there for line in _told(one, width)]
@@ -53,7 +53,6 @@ def _counted(board: Board) -> Text:
 
 
 def _told(machine: ShownInstance, width: int) -> Iterator[str]:
-    """Write one instance in lines: its name, its phase, and who has which GPU."""
     phase = "" if machine.phase is InstancePhase.READY else f" ({WORDS[machine.phase]})"
     line = f"{machine.id}{phase}: "
     first = True
@@ -76,7 +75,6 @@ def _lent(machine: ShownInstance) -> Iterator[str]:
 
 
 def _busy(machine: ShownInstance, gpus: Sequence[int]) -> str:
-    """Write for how much of the time these GPUs computed of late; nothing if that is not known."""
     known = [share for share in machine.busy[gpus[0] : gpus[-1] + 1] if share is not None]
     return f" {sum(known) / len(known):.0%}" if known else ""
 

@@ -1,8 +1,4 @@
-"""The table of trials.
-
-The one rule: what matters most has its place also where there is little room: trial, state, metric,
-the hyperparameters that tell trials apart, and why.
-"""
+"""The table of trials. What matters most has its place also where there is little room."""
 
 from __future__ import annotations
 
@@ -76,7 +72,6 @@ def table(board: Board, look: LiveLook, width: int, height: int) -> list[Text]:
 def _caption(
     board: Board, look: LiveLook, rows: Sequence[TrialRow], top: int, shown: int, width: int
 ) -> Text:
-    """Say which trials these are, what they are sorted by, and what the others do."""
     name = look.metric_of(board)
     wanted = WANTED.get(board.mode or "", "each job's best first")
     of = f"of {len(rows)}" + (f" (of {len(board.rows)} in all)" if look.filter else "")
@@ -97,7 +92,7 @@ def _caption(
 def _fitting(
     board: Board, look: LiveLook, part: Sequence[TrialRow], width: int
 ) -> tuple[list[Column], list[int]]:
-    """Choose as many columns as fit, the weightiest first, and their widths."""
+    """Choose as many columns as fit, those that matter most first, and their widths."""
     fixed = _fixed(board, look, width)
     why = Column("why", "", lambda row: row.why, most=MOST_WHY)
     if width < 100:
@@ -165,7 +160,7 @@ def _width(column: Column, part: Sequence[TrialRow], look: LiveLook) -> int:
 
 
 def _headed(column: Column, look: LiveLook, size: int) -> Column:
-    """Mark the column that trials are sorted by, and cut its head where it is too long."""
+    """Mark the column that trials are sorted by, and cut its head."""
     arrow = ("▲" if look.reverse else "▼") if column.key and column.key == look.sort else ""
     head = column.head[: size - len(arrow)] + arrow
     return Column(head, column.key, column.cell, column.right, column.most)
@@ -193,10 +188,7 @@ def _curve(row: TrialRow, metric: str, width: int) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """Draw values as bars in `width` characters, from the lowest to the highest.
-
-    There is a gap where a value is not finite.
-    """
+    """Draw values as bars in `width` characters; a gap where a value is not finite."""
     picked = sampled(values, width)
     finite = [value for value in picked if value is not None and math.isfinite(value)]
     if not finite:

@@ -1,10 +1,8 @@
 """The terminal of the live view: a screen of its own, and keys as they are pressed.
 
-The one rule: a terminal is left as it was found, whatever ends the process but SIGKILL; a process
-in the background never touches it, and one that cannot write does not wait.
-
-A library with keys (textual) takes 0.25 to 0.5 s longer to import than rich and 17 MiB more, in
-every run's daemon; what is needed of it is this page.
+It is left as it was found, whatever ends the process but SIGKILL. A process in the background never
+touches it, and one that cannot write does not wait. (textual takes 0.25 to 0.5 s longer to import
+than rich, and 17 MiB more in every run's daemon.)
 """
 
 from __future__ import annotations
@@ -35,9 +33,7 @@ of one key.
 
 
 class Terminal:
-    """The terminal of standard output, and of standard input if that is one, while the context
-    lasts.
-    """
+    """The terminal of standard output and standard input, while the context lasts."""
 
     def __init__(self) -> None:
         self._out = _number(sys.stdout)
@@ -87,7 +83,7 @@ class Terminal:
         return bool(self._pending)
 
     def attend(self) -> bool:
-        """Open the screen if this process is in the foreground; tell whether it is open."""
+        """Open the screen if this process is in the foreground; return whether it is open."""
         front = _in_front(self._out)
         if front and not self._open:
             self._open_it()
@@ -151,7 +147,7 @@ class Terminal:
             select.select([] if self._in is None else [self._in], [], [], seconds)
 
     def close(self) -> None:
-        """Give the terminal back as it was. May be called from a handler of a signal."""
+        """Restore the terminal. May be called from a signal handler."""
         if not self._open or not _in_front(self._out):
             return
         self._open = False
@@ -173,7 +169,7 @@ class Terminal:
         self._write(OPEN)
 
     def _write(self, data: bytes) -> bool:
-        """Write what the terminal takes soon; tell whether that was all."""
+        """Write what the terminal takes soon; return whether that was all."""
         turns = self._turns
         with contextlib.suppress(OSError, ValueError):
             while data and turns == self._turns and select.select([], [self._out], [], WAIT_S)[1]:
@@ -181,26 +177,25 @@ class Terminal:
         return not data
 
     def _stopped(self, number: int, _frame: FrameType | None) -> None:
-        """Give the terminal back for Ctrl-Z, stop, and take it again."""
+        """Restore the terminal for Ctrl-Z, stop, and take it again."""
         self.close()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         signal.signal(number, self._stopped)
 
     def _continued(self, _number: int, _frame: FrameType | None) -> None:
-        """Take the terminal again: whoever had it meanwhile has changed it."""
+        """Take the terminal again, which others have changed meanwhile."""
         self._open = False
         self.draw(self._wanted)
 
     def _ended(self, number: int, _frame: FrameType | None) -> None:
-        """Give the terminal back, and end as this signal ends a process."""
+        """Restore the terminal, and end as this signal ends a process."""
         self.close()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
 
 def _number(stream: object) -> int:
-    """Return the descriptor of a stream; -1 if it has none."""
     try:
         return int(stream.fileno())  # type: ignore[attr-defined]
     except (OSError, ValueError, AttributeError):
@@ -208,7 +203,7 @@ def _number(stream: object) -> int:
 
 
 def _in_front(terminal: int) -> bool:
-    """Tell whether this process may use the terminal: one in the background would be stopped
+    """Return whether this process may use the terminal: in the background it would be stopped
     (termios(3), SIGTTIN and SIGTTOU). One that is not of this session is used by nobody else.
     """
     try:
@@ -256,7 +251,7 @@ def rest(text: str) -> list[str]:
 
 
 def _length(text: str) -> int | None:
-    """Return how long the sequence is at the start of `text`; None: it may not be whole."""
+    """Return the length of the sequence at the start of `text`; None: it may not be whole."""
     if len(text) == 1:
         return None
     if text[1] == "O":

@@ -1,7 +1,4 @@
-"""The page of one trial: its curve, where it was and why, and the end of its log.
-
-The one rule: what is said of its history is what `seerd replay --trial` says.
-"""
+"""The page of one trial: its curve, its history as `seerd replay --trial` has it, its log's end."""
 
 from __future__ import annotations
 

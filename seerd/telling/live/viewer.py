@@ -1,8 +1,4 @@
-"""What the live views of this process's run and of a journal have in common: keys change the look,
-and boards are drawn as often as that is cheap.
-
-The one rule: drawing takes at most a twentieth of the time; a key is answered at once.
-"""
+"""What the live views of a process's run and of a journal share: keys, and when to draw."""
 
 from __future__ import annotations
 
@@ -27,9 +23,7 @@ SHARE = 20
 
 
 class Viewer:
-    """Shows boards on the whole terminal while its context lasts. `look` is what the person has
-    chosen to see.
-    """
+    """Shows boards on the whole terminal while its context lasts."""
 
     def __init__(self, look: LiveLook, life: Callable[[str], TrialLife]) -> None:
         self.look = look
@@ -61,9 +55,7 @@ class Viewer:
         return time.monotonic() - self._drawn_at >= self._every_s
 
     def acts(self) -> list[Act]:
-        """Change the look by the keys that were pressed, and draw it; return what else they ask
-        for.
-        """
+        """Change the look by the keys pressed, and draw it; return what else they ask for."""
         found: list[Act] = []
         keys = self.terminal.pressed()
         if self.board is None:
@@ -76,7 +68,7 @@ class Viewer:
         return found
 
     def show(self, take: Callable[[], Board], note: str = "") -> None:
-        """Take a board and draw it. `note`: said in place of the keys."""
+        """Take a board and draw it; `note` replaces the line of keys."""
         began = time.thread_time()  # what others take meanwhile is no reason to draw less
         self.board = take()
         self._draw(self.board, note)

@@ -1,7 +1,4 @@
-"""The live view of a run that is read from its journal, `seerd watch` in a terminal.
-
-The one rule: what is shown is the run as it stood at one moment; the present is one of them.
-"""
+"""The live view of a run from its journal, `seerd watch` in a terminal, at any moment."""
 
 from __future__ import annotations
 
@@ -33,10 +30,10 @@ NICE_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)
 
 
 def watch_live(folder: RunFolder, at_s: float | None) -> None:
-    """Show a run from its journal on this terminal, until the person leaves the view.
+    """Show a run from its journal until the user leaves the view. Raises `JournalError`.
 
     Without keys, until the run is over or no process runs it. `at_s`: the moment to begin with, in
-    seconds since the run began; None: the present. Raises `JournalError`.
+    seconds since the run began; None: the present.
     """
     with Journal.open(folder.journal, read_only=True) as journal:
         shown = JournalView(folder, journal)
@@ -57,7 +54,7 @@ class JournalView:
         self._alive = False
 
     def turn(self, viewer: Viewer) -> bool:
-        """Read on, draw and hear keys once; return False when the view is left."""
+        """Read on, draw and read keys once; return False when the view is left."""
         self._alive = self._folder.owner() is not None
         at_s = known(viewer.look.at_s, self._end_s())
         viewer.look = replace(viewer.look, at_s=at_s)
@@ -78,14 +75,11 @@ class JournalView:
         return True
 
     def life(self, trial: str) -> TrialLife:
-        """Return what is told of a trial; its log only in the present, for it says nothing of
-        when.
-        """
+        """Return what is known of a trial; its log, which has no times, only in the present."""
         log = log_tail(self._folder, trial) if self._at_s is None else None
         return TrialLife(self._player.life(trial), log)
 
     def _end_s(self) -> float:
-        """Return the present, in seconds since the run began; at most the end of the run."""
         over = self._player.state.finished or not self._alive
         return self._journal.last_s if over else self._clock.now()
 
@@ -105,7 +99,7 @@ class JournalView:
 
 
 def known(at_s: float | None, end_s: float) -> float | None:
-    """Return the moment that is shown; None: the present, if it is not before that, `end_s`."""
+    """Return the moment that is shown; None: the present, which is at `end_s`."""
     return None if at_s is None or at_s >= end_s else at_s
 
 
@@ -138,9 +132,9 @@ class Player:
         self._begin()
 
     def advance(self, at_s: float | None, for_s: float = PIECE_S) -> bool:
-        """Read towards a moment, in seconds since the run began; None: to the end of the journal.
+        """Read towards a moment (None: the end of the journal); return whether it is reached.
 
-        Return whether it is there. Raises `JournalError`.
+        Raises `JournalError`.
         """
         if at_s is not None and at_s < self.state.now:
             self._begin()
@@ -158,9 +152,7 @@ class Player:
         return True
 
     def life(self, trial: str) -> Json | None:
-        """Return what `seerd replay --trial --json` says at this moment; None: there is no such
-        trial yet.
-        """
+        """Return what `replay --trial --json` prints at this moment; None: no such trial yet."""
         found = next((one for one in self.state.trials.values() if same_trial(one.id, trial)), None)
         return None if found is None else trial_json(found, self.timeline, self.state)
 

@@ -1,7 +1,4 @@
-"""What to try next, from how a run went.
-
-The one rule: each piece of advice says what it was seen from, so that a person can judge it.
-"""
+"""What to try next, from how a run went; each piece says what it was seen from."""
 
 from __future__ import annotations
 
@@ -26,9 +23,7 @@ def advice(
     found: Sequence[Importance],
     shares: Sequence[BilledPart],
 ) -> list[str]:
-    """Return pieces of advice on the trials of one job; none if nothing was seen that calls for
-    one.
-    """
+    """Return pieces of advice on the trials of one job, the best first."""
     best = [one for one in order if one.metric is not None][:FEW]
     if not best:
         return []
@@ -76,7 +71,7 @@ def _without_effect(found: Sequence[Importance]) -> Iterator[str]:
 
 
 def costly(shares: Sequence[BilledPart]) -> Iterator[str]:
-    """Yield what much of the bill was for beside training."""
+    """Yield parts of the bill that are large and not training."""
     total = sum(one.gpu_s for one in shares)
     for one in shares:
         if one.what != "training" and total and one.gpu_s / total > MUCH:

@@ -1,7 +1,4 @@
-"""The page that puts several runs beside each other.
-
-The one rule: what cannot be compared is said, not hidden: limits and policies stand in the table.
-"""
+"""The page that compares several runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Draws Vega-Lite as SVG, PNG and PDF, with vl-convert: no browser and no network.
-
-The one rule: nothing is fetched; all data is in the picture's own text, and printable.
-"""
+"""Draws Vega-Lite as SVG, PNG and PDF with vl-convert, without browser and network."""
 
 from __future__ import annotations
 
@@ -36,9 +33,7 @@ def svg(spec: dict[str, Any]) -> str:
 
 
 def write(spec: dict[str, Any], path: Path) -> None:
-    """Write a picture as `.png`, `.pdf` or `.svg`, black on white. Raises `OSError`, and
-    `UsageError` for any other ending.
-    """
+    """Write a picture as .png, .pdf or .svg, black on white. Raises `OSError`, `UsageError`."""
     if path.suffix not in ENDINGS:
         raise UsageError(f"{path}: a picture ends in {', '.join(ENDINGS)}")
     convert, black = _converter(), _each_text(on_paper(spec), _drawable)
@@ -77,7 +72,6 @@ def _each_text(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _converter() -> Any:
-    """Return the package. Raises `UsageError` if it is not installed."""
     try:
         import vl_convert
     except ImportError as error:

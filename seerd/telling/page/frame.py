@@ -1,8 +1,6 @@
-"""What all pictures of a report share, in Vega-Lite (vega.github.io/vega-lite): colours, axes,
-layers.
+"""What all pictures of a report share in Vega-Lite (vega.github.io/vega-lite).
 
-The one rule: a picture can be read without colour. The best trials have a colour, a dash and their
-name beside it; whatever else is drawn is grey.
+Pictures can be read without colour: the best trials also have a dash and their name.
 """
 
 from __future__ import annotations
@@ -151,9 +149,7 @@ def values_axis(field: str, title: str | None, values: Sequence[float]) -> Spec:
 
 
 def focus(values: Sequence[float]) -> list[float]:
-    """Return what to show of these values: all but the worst outliers of curves that begin badly or
-    explode.
-    """
+    """Return the range without the worst outliers of curves that begin badly or explode."""
     ordered = sorted(value for value in values if math.isfinite(value))
     if not ordered:
         return [0.0, 1.0]
@@ -165,7 +161,7 @@ def focus(values: Sequence[float]) -> list[float]:
 
 
 def beyond(values: Sequence[float]) -> str:
-    """Say behind a caption how many values `values_axis` draws at its edge; empty: none."""
+    """Write how many values `values_axis` draws at its edge; empty: none."""
     low, high = focus(values)
     out = sum(not low <= value <= high for value in values)
     if not out:

@@ -1,11 +1,9 @@
 """How much each hyperparameter matters for the metric, and how sure that is.
 
-The one rule: it is measured on trials that the forest has not seen, so that what it learnt by heart
-does not count; a share that is not larger than its deviation cannot be told from chance.
-
-It is a permutation importance (Breiman, "Random forests", 2001): by how much a prediction of a
-trial's place becomes worse with another trial's value. Half of that is what the hyperparameter
-explains, alone or with others (the total effect of Jansen, 1999, which is 1 at most).
+A permutation importance (Breiman, "Random forests", 2001) on held-out trials: half of how much
+worse
+a trial's place is predicted with another trial's value (the total effect of Jansen, 1999). A share
+that is not larger than its deviation cannot be told from chance.
 """
 
 from __future__ import annotations
@@ -53,8 +51,7 @@ def caption(found: Sequence[Importance]) -> str:
 def importances(order: Sequence[Ranked], parameters: Sequence[Parameter]) -> list[Importance]:
     """Measure each hyperparameter, the most important first; nothing if there are too few trials.
 
-    Trials are told by the place that they took, so that one that exploded counts no more than any
-    other bad one.
+    Places are predicted, so that a trial that exploded counts no more than any other bad one.
     """
     known = [one for one in order if one.metric is not None]
     if len(known) < FEWEST or not parameters:
@@ -79,8 +76,8 @@ def importances(order: Sequence[Ranked], parameters: Sequence[Parameter]) -> lis
 
 
 def _held_out(rows: Any, places: Any) -> tuple[Any, Any]:
-    """Return which share of the variance a forest cannot foretell for trials that it has not seen,
-    as an array [fold], and what each column explains there, as an array [fold, column].
+    """Return the share of the variance that a forest does not predict for held-out trials, as an
+    array [fold], and what each column explains there, as an array [fold, column].
     """
     import numpy as np
 

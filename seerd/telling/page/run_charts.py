@@ -1,7 +1,4 @@
-"""The pictures of how a run went: GPUs over time, learning curves, money.
-
-The one rule: times are counted from the run's beginning, and where stages began is drawn in.
-"""
+"""The pictures of how a run went, from its beginning: GPUs over time, learning curves, money."""
 
 from __future__ import annotations
 
@@ -79,8 +76,8 @@ def _bar_row(frame: Frame, bar: tables.Bar) -> Spec:
 
 
 def curves(frame: Frame, points: Sequence[CurvePoint], by: str, name: str) -> Spec:
-    """Draw a metric by `at_s`, `report` or `gpu_s`; the best trials with their names, a triangle
-    where a trial was promoted, a cross where one was eliminated, a ring where one waits.
+    """Draw a metric by `at_s`, `report` or `gpu_s`; a triangle where a trial was promoted, a cross
+    where one was eliminated, a ring where one waits.
     """
     factor, title = _unit(frame, points, by)
     rows = [
@@ -124,7 +121,6 @@ def curves(frame: Frame, points: Sequence[CurvePoint], by: str, name: str) -> Sp
 
 
 def _unit(frame: Frame, points: Sequence[CurvePoint], by: str) -> tuple[float, str]:
-    """Return by what to divide what curves are drawn by, and what it is called then."""
     if by == "at_s":
         return frame.time.of, f"time [{frame.time.name}]"
     if by == "report":

@@ -1,7 +1,4 @@
-"""The page of a report: what is said, around the pictures.
-
-The one rule: the page is whole in itself. Its pictures are SVG, its only script sorts a table.
-"""
+"""The page of a report, whole in itself: pictures are SVG, its only script sorts a table."""
 
 from __future__ import annotations
 
@@ -64,10 +61,7 @@ class Picture:
 
 
 class JobReport:
-    """What is said of the trials of one job: of the run's one, or of one of those that share it.
-
-    job  its id, empty if the run is one job
-    """
+    """The part of a report about the trials of one job, whose id is empty if the run is one job."""
 
     def __init__(self, told: ReadRun, job: str) -> None:
         self.job = job
@@ -86,7 +80,7 @@ class JobReport:
         ]
 
     def verdict(self) -> str:
-        """Write which trial won, and why; or why there is no model."""
+        """Write which trial won and why, or why there is no model."""
         chosen = best(self._state, self.job)
         if chosen is None and self.job:
             return f"<p><strong>{escape(self.job)}: no model</strong></p>"
@@ -111,10 +105,7 @@ class JobReport:
         )
 
     def advice(self, shares: Sequence[BilledPart]) -> list[str]:
-        """Return what to try; where jobs share the run each piece begins with the job's id.
-
-        shares  where what was billed for its trials went
-        """
+        """Return what to try; `shares`: where what was billed for its trials went."""
         found = advice(self._state, self._order, self._parameters, self._found, shares)
         return [f"{self.job}: {text}" if self.job else text for text in found]
 
@@ -234,7 +225,6 @@ class JobReport:
         return self.job in self._state.result.of_jobs
 
     def _reported(self) -> list[str]:
-        """Return the metrics beside its own that its trials have reported."""
         if not self.job:
             return list(self._state.signs.names)
         others = (its for one in self._order for its in one.trial.others.values())
@@ -242,7 +232,6 @@ class JobReport:
         return [name for name in self._state.signs.names if name in found]
 
     def _named(self, name: str) -> str:
-        """Return a name that no other job has."""
         return f"{self.job}-{name}" if self.job else name
 
     def _title(self, title: str) -> str:
@@ -372,9 +361,7 @@ class RunReport:
 
 
 def jobs_table(state: State) -> str:
-    """Draw how the jobs that share the run stand, and what of the bill is theirs; nothing if it is
-    one job.
-    """
+    """Draw how the jobs that share the run stand; nothing if it is one job."""
     jobs = jobs_of(state)
     if not jobs:
         return ""

@@ -1,7 +1,4 @@
-"""The pictures of a search space: configurations, what matters, and each hyperparameter alone.
-
-The one rule: a hyperparameter is drawn as it is distributed, so a logarithmic one by its logarithm.
-"""
+"""The pictures of a search space, each hyperparameter drawn as it is distributed."""
 
 from __future__ import annotations
 
@@ -31,9 +28,7 @@ MOST_CONFIGURATIONS, MOST_DOTS = 120, 150
 
 
 def parallel(frame: Frame, parameters: Sequence[Parameter]) -> Spec:
-    """Draw each configuration as a line through its values; the ends of each scale, or its values,
-    are written beside it.
-    """
+    """Draw each configuration as a line through its values; scales have their ends or values."""
     rows = [
         {
             "trial": one.trial.id,

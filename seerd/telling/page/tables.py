@@ -1,7 +1,5 @@
-"""What a report shows, as tables: GPUs over time, curves, spending, configurations.
-
-The one rule: pure functions of what was read from the journal. Times are in seconds since the run
-began, GPU time is in GPU-seconds.
+"""What a report shows, as tables. Times are in seconds since the run began, GPU time is in
+GPU-seconds.
 """
 
 from __future__ import annotations
@@ -73,10 +71,8 @@ class BilledPart:
 
 
 def ranked(state: State, job: str | None = None) -> list[Ranked]:
-    """Return all trials, the best first; the one that is handed back is the best of all.
-
-    job  only those of one of the jobs that share the run; None: of each job the best, then of each
-         the second, and so on
+    """Return all trials, the best first, of this job; None: of each job the best, then each second
+    ...
     """
     if job is not None:
         return _ranked(state, job)
@@ -110,7 +106,7 @@ def rows_of_instances(state: State) -> dict[str, int]:
 
 
 def bars(timeline: Timeline, state: State) -> list[Bar]:
-    """Return who has held which GPUs. What is too short to be seen is drawn together."""
+    """Return who held which GPUs; what is too short to be seen is drawn together."""
     rows = rows_of_instances(state)
     found = [bar for attempt in timeline.attempts.all for bar in _bars(attempt, rows, state.now)]
     least_s = state.now * FINEST
@@ -173,8 +169,7 @@ def shown(order: Sequence[Ranked], most: int = MOST_LINES) -> list[Ranked]:
 def curves(order: Sequence[Ranked], timeline: Timeline, metric: str | None) -> list[CurvePoint]:
     """Return reports of these trials: of another metric, or of the run's own (None).
 
-    If there are too many, each curve has its first and its last, some between, and those after
-    which its trial was promoted.
+    If there are too many, each curve has its ends, some between, and those that promoted its trial.
     """
     attempts, promoted = timeline.attempts.by_trial(), promotions(timeline)
     histories = [(one.trial, list(_values(one.trial, metric))) for one in order]
@@ -190,9 +185,7 @@ def curves(order: Sequence[Ranked], timeline: Timeline, metric: str | None) -> l
 
 
 def promotions(timeline: Timeline) -> dict[str, set[int]]:
-    """Return after which reports a trial was promoted, by trial: it went on when others that it was
-    compared with did not, or it got more GPUs than before.
-    """
+    """Return by trial the reports after which it went on when others did not, or got more GPUs."""
     found: dict[str, set[int]] = {}
     for one in timeline.explanations:
         if one.kind == "judged" and one.verdict == "goes-on" and one.place and one.best < one.of:
@@ -242,9 +235,7 @@ def best_so_far(state: State) -> list[tuple[float, float, float]]:
 
 
 def spending_at(state: State, times_s: Sequence[float]) -> list[float]:
-    """Return the GPU-seconds that were billed by each of these times; what a shortest time adds
-    counts when the charge begins.
-    """
+    """Return the GPU-seconds billed by each of these times; billed minimums count at once."""
     charges = list(state.ledger.charges())
     if not charges or not times_s:
         return [0.0] * len(times_s)
@@ -266,9 +257,7 @@ def spending_at(state: State, times_s: Sequence[float]) -> list[float]:
 
 
 def shares(timeline: Timeline, state: State) -> list[BilledPart]:
-    """Divide what was billed: training, starting, leaving; and for rented instances their boot,
-    the time without a trial, and what a shortest billed time adds.
-    """
+    """Divide the bill: training, starting, leaving; also boot, idle, minimum if rented."""
     rented, ready = state.facts.cluster.per_instance, _ready_s(state)
     charges = list(state.ledger.charges())
     spans = {
@@ -310,7 +299,6 @@ def _until_s(charge: Charge, now_s: float) -> float:
 
 
 def _ready_s(state: State) -> dict[str, float]:
-    """Return when each instance took orders; of one that did not, never."""
     return {
         one.id: math.inf if one.ready_at is None else one.ready_at
         for one in state.fleet.instances.values()
@@ -321,10 +309,7 @@ def _ready_s(state: State) -> dict[str, float]:
 
 
 def varied(state: State, job: str = "") -> list[Parameter]:
-    """Return the parameters of which more than one value was tried.
-
-    job  of one of the jobs that share the run; empty: of the run's one job
-    """
+    """Return a job's parameters of which more than one value was tried."""
     shared = (one.problem.space for one in state.facts.problem.jobs if one.id == job)
     space = next(shared, state.facts.problem.space)
     trials = [one for one in state.trials.values() if job_of(one.id) == job]
