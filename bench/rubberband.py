@@ -24,14 +24,24 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
+from bench.exhaustive import exhaustive
 from seerd.planner.allocations import AllocationTerms, expected, options
 from seerd.planner.forecast import forecast_stages
-from seerd.planner.greedy import Task, exhaustive, figures, greedy, static, tables
 from seerd.planner.model import BillingKind, ClusterFacts
 from seerd.planner.profile import Z95, CloudProfile, JobProfile, Latency, Profile
-from seerd.planner.rubberband import cheapest, fastest, forecast_of, improved, sha_stages
+from seerd.planner.rubberband import (
+    Task,
+    cheapest,
+    fastest,
+    figures,
+    forecast_of,
+    greedy,
+    improved,
+    static,
+    tables,
+)
 from seerd.planner.scaling import BUNDLED, Scaling
-from seerd.planner.stages import WorkStage
+from seerd.planner.stages import WorkStage, halving_rungs, work_stages
 
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=12.24 / 4)
 MINUTE_S = 60.0
@@ -39,8 +49,8 @@ CASES = 300
 MOST_CHOICES = 4000
 RESNET50 = BUNDLED["resnet50"]
 LEVELLING = Scaling((*RESNET50.points, (16, 8.2), (32, 9.6), (64, 10.0)))
-MEDIUM = sha_stages(64, 4, 508, 2)
-LARGE = sha_stages(512, 4, 4096, 2)
+MEDIUM = work_stages(halving_rungs(64, 4, 508, 2))
+LARGE = work_stages(halving_rungs(512, 4, 4096, 2))
 
 
 def main() -> None:
@@ -66,7 +76,7 @@ def sure(seconds: float) -> Latency:
 
 def table_2(gpus: int) -> dict[str, object]:
     """One epoch takes so long that this many GPUs all the time take 19:24."""
-    stages = tuple(replace(stage, p_max=8) for stage in sha_stages(32, 1, 50, 3))
+    stages = tuple(replace(stage, p_max=8) for stage in work_stages(halving_rungs(32, 1, 50, 3)))
     unit = Profile(JobProfile(sure(1.0), BUNDLED["resnet101"]), CloudProfile(boot=sure(15.0)))
     epochs = (
         forecast_stages([replace(s, gpus=gpus) for s in stages], P3_8XLARGE, unit).time_s.mean - 15
@@ -141,7 +151,9 @@ def small_case(generator: random.Random, *, minimise_time: bool) -> Task:
     """Two to four stages, and a limit between what few and many GPUs take."""
     trials, count = generator.choice((8, 9, 12, 16, 27)), generator.randint(2, 4)
     eta = generator.choice((2, 3))
-    stages = sha_stages(trials, generator.randint(1, 3), 4 * eta ** (count - 1), eta)[:count]
+    stages = work_stages(
+        halving_rungs(trials, generator.randint(1, 3), 4 * eta ** (count - 1), eta)
+    )[:count]
     cloud = CloudProfile(*(sure(generator.choice((0.0, 10.0, 60.0))) for _ in range(3)))
     report = generator.uniform(5, 200)
     job = JobProfile(
@@ -261,7 +273,7 @@ def figure_11() -> dict[str, object]:
     for billing in billings:
         for trials in (16, 32, 64, 128, 256, 512):
             made = compared(
-                sha_stages(trials, 4, 508, 2),
+                work_stages(halving_rungs(trials, 4, 508, 2)),
                 replace(P3_8XLARGE, billing=billing),
                 Profile(JobProfile(sure(4.0), LEVELLING)),
                 20,

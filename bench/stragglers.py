@@ -31,8 +31,14 @@ sys.path.insert(0, str(ROOT))
 from bench.testbed.policy_world import Asked, World, problem  # noqa: E402
 from seerd.planner.asha import ASHA, asha  # noqa: E402
 from seerd.planner.memory import Memory  # noqa: E402
-from seerd.planner.model import Allocation, NewTrial, Plan, Problem, View  # noqa: E402
-from seerd.planner.protocol import Policy  # noqa: E402
+from seerd.planner.model import (  # noqa: E402
+    Allocation,
+    NewTrial,
+    Plan,
+    Policy,
+    Problem,
+    View,
+)
 from seerd.planner.ranking import rank  # noqa: E402
 from seerd.planner.rungs import rung_reports  # noqa: E402
 

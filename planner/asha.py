@@ -2,10 +2,8 @@
 section 3.3; defaults of sections 4, 5.1, 5.2).
 
 The one rule: free GPUs go to the trial that can go on from the highest rung, and to a new
-configuration only if no trial can go on.
-
-Trials that cannot go on are paused, not ended: a rung that grows may let them go on later. Whether
-the best model is taken from the last rung or from reports on the way to it is decided by the core.
+configuration only if no trial can go on. Trials that cannot go on are paused: a rung that grows may
+let them go on later.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ from seerd.planner.model import (
     NewTrial,
     Outline,
     Plan,
+    Policy,
     PolicyParams,
     Problem,
     Stage,
     View,
 )
-from seerd.planner.protocol import Policy
 from seerd.planner.rungs import (
     PAUSED,
     Arrival,
@@ -49,47 +47,33 @@ from seerd.planner.rungs import (
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import Names, names, names_after
 
-VERSION = 1
-"""The version of what the policies with rungs remember."""
+VERSION = 1  # of what the policies with rungs remember
 
-BRACKETS = 3
-"""The three brackets that stop trials most aggressively: s = 0, 1, 2."""
+BRACKETS = 3  # the brackets that stop trials most aggressively: s = 0, 1, 2
 
+# least work of each GPU of a larger trial, relative to one GPU alone (section 5.2)
 EFFICIENCY = 0.75
-"""A trial gets more GPUs only as long as each of them does at least this share of the work that one
-GPU alone would do (section 5.2).
-"""
 
+# least seconds that a trial trains: it bounds how many there can be, and the digits of ids
 TRAINS_S = 1.0
-"""The least seconds for which a trial trains, start included. It bounds how many trials a run can
-ask for; ids get as many digits as that number needs, so that they sort.
-"""
 
-AT = "at "
-"""What the key of a trial's place begins with; the trial's id follows."""
+AT = "at "  # begins the key of a trial's place; the trial's id follows
 
+# if so many trials, and a cluster full of them, failed before any rung, no new ones start
 HOPELESS = 8
-"""If at least this many trials, and at least a whole cluster full of them, have failed before any
-came to a rung, the script is taken to be broken, and no new trials start.
-"""
 
 
 class Source(Protocol):
-    """Where configurations come from.
-
-    Its answers must not depend on the order in which it was told of trials.
-    """
+    """Where configurations come from; answers do not depend on the order of its news."""
 
     def draw(self, number: int, mode: Mode) -> Config:
-        """Return the configuration of draw number `number`, counted from 0."""
+        """Return the configuration of draw number `number`, from 0."""
 
     def drew(self, trial: str, config: Config) -> None:
         """Note that a trial has this configuration."""
 
-    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
-        """Note which trials have come to a rung with what metric, and which have failed
-        (`lost`).
-        """
+    def learn(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
+        """Learn which trials have come to a rung with what metric, and which have failed."""
 
 
 class AtRandom:
@@ -105,22 +89,22 @@ class AtRandom:
     def drew(self, trial: str, config: Config) -> None:
         """Ignore the trial."""
 
-    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
+    def learn(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
         """Ignore the results."""
 
 
 def brackets_of(params: PolicyParams, most: int = BRACKETS) -> tuple[tuple[int, ...], ...]:
-    """Compute the rungs of brackets s = 0, 1, ..., at most `most` of them.
+    """Return the rungs of brackets s = 0, 1, ..., at most `most` of them.
 
-    The two brackets that stop trials least are left out, unless there is no other.
+    The two that stop trials least are left out, unless there is no other.
     """
     rungs = len(rung_reports(params))
     return tuple(rung_reports(params, s) for s in range(min(most, max(1, rungs - 2))))
 
 
 def shares(brackets: Sequence[Sequence[int]], eta: float) -> tuple[Fraction, ...]:
-    """Compute which share of the configurations each bracket gets, so that all brackets get the
-    same resources (section 5.1).
+    """Return each bracket's share of the configurations, so that all get the same resources
+    (section 5.1).
 
     A configuration of a bracket with k rungs takes k / eta^(k-1) of a whole training on average.
     """
@@ -135,7 +119,7 @@ def next_bracket(drawn: Sequence[int], wanted: Sequence[Fraction]) -> int:
 
 
 def dealt(trials: int, wanted: Sequence[Fraction]) -> list[int]:
-    """Count how many of `trials` trials each bracket gets."""
+    """Return how many of `trials` trials each bracket gets."""
     drawn = [0] * len(wanted)
     for _ in range(trials):
         drawn[next_bracket(drawn, wanted)] += 1
@@ -143,10 +127,7 @@ def dealt(trials: int, wanted: Sequence[Fraction]) -> list[int]:
 
 
 def places(gpus: int, size: int, gpus_per_instance: int) -> int:
-    """Count how many trials of `size` GPUs fit.
-
-    A trial is split between instances only if it is larger than one; then it takes whole instances.
-    """
+    """Return how many trials of `size` GPUs fit; only one larger than an instance is split."""
     if size > gpus_per_instance:
         return max(gpus // gpus_per_instance // -(-size // gpus_per_instance), int(gpus >= size))
     whole, rest = divmod(gpus, gpus_per_instance)
@@ -154,10 +135,9 @@ def places(gpus: int, size: int, gpus_per_instance: int) -> int:
 
 
 def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """List how many GPUs a trial may have: `p_min`, doubled again and again.
+    """List how many GPUs a trial may have: `p_min`, doubled up to `p_max` while efficient.
 
-    Doubling ends at `p_max`, or when it is no longer efficient (`EFFICIENCY`). Beyond one instance,
-    only whole instances count.
+    Beyond one instance, only whole instances count.
     """
     params, per_instance = problem.params, problem.gpus_per_instance
     most = gpus if params.p_max is None else min(gpus, params.p_max)
@@ -188,10 +168,7 @@ class SearchSetting:
         return self.cluster
 
     def outline(self) -> Outline | Impossible:
-        """Outline one stage on the whole cluster.
-
-        If the number of trials is not given, the trials that start at once are counted.
-        """
+        """Outline one stage on the whole cluster."""
         if isinstance(self.cluster, Impossible):
             return self.cluster
         return fixed_outline(self.problem, self.cluster, self.brackets, self.places, self.sizes)
@@ -202,9 +179,7 @@ def setting(
     brackets: tuple[tuple[int, ...], ...],
     allowed: Callable[[Problem, int], tuple[int, ...]],
 ) -> SearchSetting:
-    """Derive what follows from a problem alone; `allowed` gives the sizes of trials on so many
-    GPUs.
-    """
+    """Derive the setting; `allowed` gives the sizes of trials on so many GPUs."""
     cluster, params = fixed_cluster(problem), problem.params
     gpus = 0 if isinstance(cluster, Impossible) else cluster.gpus
     beside = places(gpus, params.p_min, problem.gpus_per_instance)
@@ -223,8 +198,8 @@ def setting(
 class Search:
     """Algorithm 2 for any number of brackets: which trials train next, on whatever GPUs.
 
-    It remembers the version, how many configurations were drawn for each bracket, the place of each
-    trial, and how trials are named where that does not follow from the problem.
+    It remembers how many configurations were drawn for each bracket, the place of each trial, and
+    how trials are named where that does not follow from the problem.
     """
 
     def __init__(self, setting: SearchSetting, source: Source) -> None:
@@ -235,7 +210,7 @@ class Search:
         self._most = setting.problem.params.trials
         self._source = source
         self._lost = 0
-        self._heard = False
+        self._any_arrived = False
         self._changes: dict[str, Json] = {"version": VERSION}
 
     @property
@@ -250,10 +225,8 @@ class Search:
 
     @property
     def hopeless(self) -> bool:
-        """Whether so many trials have failed before any report that the script itself must be
-        broken.
-        """
-        return not self._heard and self._lost >= max(HOPELESS, self._setting.places)
+        """Whether so many trials failed before any report that the script must be broken."""
+        return not self._any_arrived and self._lost >= max(HOPELESS, self._setting.places)
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
         """Restore what was remembered. Raises `ValueError` if no search can have remembered it."""
@@ -264,7 +237,7 @@ class Search:
             prefix, offset, width = items(values["names"], 3)
             self._names = Names(text(prefix), integer(offset, -sum(self._drawn)), integer(width, 1))
         elif view.trials:
-            # The width follows from the limits, which may have been extended since.
+            # the width follows from the limits, which may have been extended since
             self._names = names(len(next(iter(view.trials))) - 1)
         remembered = [(key, value) for key, value in values.items() if key.startswith(AT)]
         at = {key.removeprefix(AT): read_place(value, brackets) for key, value in remembered}
@@ -272,40 +245,36 @@ class Search:
         self._stand(at, view)
 
     def take_up(self, view: View) -> None:
-        """Go on without a memory: every live trial is paused at the last rung that it has
-        reached.
-        """
+        """Go on without a memory: live trials are paused at the last rung that they reached."""
         live = [trial for trial in view.trials.values() if trial.status == "live"]
         rungs = self._setting.brackets[0]
         at = {trial.id: RungPlace(0, bisect_right(rungs, trial.reports), PAUSED) for trial in live}
         count = len(view.trials)
         self._drawn = dealt(count, self._setting.shares)
         self._names = names_after(max(view.trials), count, self._setting.expected)
-        made = self._names
-        self._changes["names"] = [made.prefix, made.offset, made.width]
+        names_ = self._names
+        self._changes["names"] = [names_.prefix, names_.offset, names_.width]
         self._changes["drawn"] = [*self._drawn]
         self._changes |= {AT + name: place.remembered for name, place in at.items()}
         self._stand(at, view)
 
     def settle(self, view: View) -> Sequence[Arrival]:
-        """Note which trials have come to a rung, and which have failed. Return the arrivals."""
+        """Note which trials have come to a rung or failed. Return the arrivals."""
         self._ladders.settle(view)
-        return self._tell()
+        return self._take_news()
 
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Let those of `arrivals` go on that are among the best 1/eta of their rung; no others."""
         while arrivals:
             self._ladders.carry_on(view, arrivals)
-            arrivals = self._tell()
+            arrivals = self._take_news()
 
     def fill(self, view: View) -> tuple[NewTrial, ...]:
-        """Fill every free place: with trials that can go on, else with new ones. Return the new
-        ones.
-        """
+        """Fill free places with trials that can go on, else with new ones. Return the new ones."""
         new: list[NewTrial] = []
         while len(self.running) < self._setting.places:
             if self._ladders.promote(view) or self._ladders.enter_idle(view):
-                self._tell()
+                self._take_news()
             elif not (self.exhausted or self.hopeless):
                 new.append(self._draw(view.mode))
             else:
@@ -313,22 +282,17 @@ class Search:
         return tuple(new)
 
     def go_on_with_the_best(self, view: View) -> bool:
-        """Let the best waiting trial of the highest rung go on, whatever its rank.
-
-        Return False if none can.
-        """
+        """Let the best waiting trial of the highest rung go on. Return False if none waits."""
         went = self._ladders.promote_best(view)
-        self._tell()
+        self._take_news()
         return went
 
     def take_compared(self, view: View) -> tuple[Compared, ...]:
-        """Return how the trials stand that have come to a rung, or gone on from one, since the last
-        plan.
-        """
+        """Return how trials stand that have come to a rung, or gone on, since the last plan."""
         return self._ladders.take_compared(view.mode)
 
     def take_changes(self) -> dict[str, Json]:
-        """Return what has changed in the memory since this was last called."""
+        """Return what has changed in the memory since the last call."""
         for name, place in self._ladders.places.items():
             self._changes[AT + name] = place.remembered
         self._ladders.places.clear()
@@ -339,7 +303,7 @@ class Search:
         for trial in view.trials.values():
             self._source.drew(trial.id, trial.config)
         self._ladders.restore(at, view)
-        self._tell()
+        self._take_news()
 
     def _draw(self, mode: Mode) -> NewTrial:
         bracket = next_bracket(self._drawn, self._setting.shares)
@@ -351,12 +315,12 @@ class Search:
         self._source.drew(name, config)
         return NewTrial(name, config)
 
-    def _tell(self) -> Sequence[Arrival]:
+    def _take_news(self) -> Sequence[Arrival]:
         arrivals, lost = self._ladders.take_news()
-        self._heard = self._heard or bool(arrivals)
+        self._any_arrived = self._any_arrived or bool(arrivals)
         self._lost += len(lost)
         if arrivals or lost:
-            self._source.told(arrivals, lost)
+            self._source.learn(arrivals, lost)
         return arrivals
 
 
@@ -370,54 +334,10 @@ class Index(Protocol):
         """Go on without a memory, from a view that has trials."""
 
     def take_changes(self) -> dict[str, Json]:
-        """Return what has changed in the memory since this was last called."""
+        """Return what has changed in the memory since the last call."""
 
 
 IndexT = TypeVar("IndexT", bound=Index)
-
-
-def recalled(make: Callable[[], IndexT], memory: Memory, view: View) -> tuple[IndexT, bool]:
-    """Make the index from a memory, or from the view alone if the memory is not known.
-
-    Also return whether the memory was known.
-    """
-
-    def restored(values: Mapping[str, Json]) -> IndexT:
-        index = make()
-        index.restore(values, view)
-        return index
-
-    known = recall(memory, VERSION, restored)
-    if known is not None:
-        return known, True
-    index = make()
-    if view.trials:
-        index.take_up(view)
-    return index, False
-
-
-def asked(
-    cache: IndexCache[IndexT],
-    make: Callable[[SearchSetting], IndexT],
-    decide: Callable[[SearchSetting, IndexT, View], Plan],
-) -> Callable[[SearchSetting, Memory, View], tuple[Plan, Memory]]:
-    """Make a policy's `plan`: `make` makes its index, `decide` answers from index and view."""
-
-    def plan(setting: SearchSetting, memory: Memory, view: View) -> tuple[Plan, Memory]:
-        if setting.sure_cluster.over(view.now_s):
-            return Plan(done=True), memory.after({})
-        index, note = cache.take(setting.problem, memory), ""
-        forgotten: dict[str, Json] = {}
-        if index is None:
-            index, remembers = recalled(lambda: make(setting), memory, view)
-            forgotten = {} if remembers else dict.fromkeys(memory.values)
-            note = "" if remembers or not view.trials else FORGOTTEN
-        answer = decide(setting, index, view)
-        after = memory.after(forgotten | index.take_changes())
-        cache.keep(setting.problem, after, index)
-        return (replace(answer, note=note) if note else answer), after
-
-    return plan
 
 
 def policy(
@@ -425,12 +345,33 @@ def policy(
     make: Callable[[SearchSetting], IndexT],
     decide: Callable[[SearchSetting, IndexT, View], Plan],
 ) -> Policy:
-    """Make a policy that works with an index, which is cached beside the policy's memory."""
-    known, plan = per_problem(setting_of), asked(IndexCache(), make, decide)
-    return Policy(
-        outline=lambda problem: known(problem).outline(),
-        plan=lambda problem, memory, view: plan(known(problem), memory, view),
-    )
+    """Make a policy that works with an index, which is cached with the policy's memory."""
+    setting_for, cache = per_problem(setting_of), IndexCache[IndexT]()
+
+    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+        setting = setting_for(problem)
+        if setting.sure_cluster.over(view.now_s):
+            return Plan(done=True), memory.after({})
+        index, note = cache.take(problem, memory), ""
+        forgotten: dict[str, Json] = {}
+
+        def restored(values: Mapping[str, Json]) -> IndexT:
+            index = make(setting)
+            index.restore(values, view)
+            return index
+
+        index = index or recall(memory, VERSION, restored)
+        if index is None:
+            index, forgotten = make(setting), dict.fromkeys(memory.values)
+            if view.trials:
+                index.take_up(view)
+                note = FORGOTTEN
+        answer = decide(setting, index, view)
+        after = memory.after(forgotten | index.take_changes())
+        cache.keep(problem, after, index)
+        return (replace(answer, note=note) if note else answer), after
+
+    return Policy(lambda problem: setting_for(problem).outline(), plan)
 
 
 def asha(source: Callable[[Problem], Source] = AtRandom, most_brackets: int = BRACKETS) -> Policy:
@@ -460,14 +401,12 @@ def _decide(setting: SearchSetting, search: Search, view: View) -> Plan:
 
 
 def _size(setting: SearchSetting, search: Search, trials: int) -> int:
-    """Choose the GPUs per trial: `p_min`, and once all configurations are drawn, the most that all
-    running trials can have.
-    """
-    allowed, gpus = setting.sizes, setting.sure_cluster.gpus
+    """Return the GPUs per trial: `p_min`; once no more are drawn, the most that all can have."""
+    least, gpus = setting.sizes[0], setting.sure_cluster.gpus
     if not search.exhausted:
-        return allowed[0]
-    per_instance = setting.problem.gpus_per_instance
-    return max(p for p in allowed if p == allowed[0] or places(gpus, p, per_instance) >= trials)
+        return least
+    size = setting.problem.gpus_per_instance
+    return max(p for p in setting.sizes if p == least or places(gpus, p, size) >= trials)
 
 
 def fixed_outline(
@@ -479,7 +418,7 @@ def fixed_outline(
 ) -> Outline:
     """Outline one stage from the cluster's start to its end, and the brackets' shares of it.
 
-    `allowed`: the numbers of GPUs that trials may grow to.
+    allowed  the numbers of GPUs that trials may grow to
     """
     params = problem.params
     trials = most_places if params.trials is None else params.trials
@@ -495,4 +434,3 @@ def fixed_outline(
 
 
 ASHA = asha()
-"""ASHA with the paper's brackets, and configurations drawn at random."""

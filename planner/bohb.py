@@ -1,18 +1,13 @@
 """`bohb`: ASHA whose configurations come from TPE, a model of earlier ones as in BOHB (Falkner et
 al., ICML '18), on a fixed cluster. BOHB itself stops trials by Hyperband's brackets (section 3.2).
 
-The one rule: ASHA's rungs and brackets decide which trials go on; only the source of configurations
-is different.
+The one rule: a draw follows from its number and from the reports. The model is made anew for each
+draw, from the latest results in the order of their trials, with a seed of its own.
 
-The models are Optuna's multivariate tree-structured Parzen estimators, one for each number of
-reports at which trials are compared. With d parameters a model needs d + 3 results. A configuration
-comes from the model with the most reports that has them; one in three is drawn at random, so that
-the model cannot shut out what it has not seen. Optuna is asked on the unit cube;
-`seerd.planner.parameter` turns a share of a distribution into a value. Where parameters are active
-only on conditions, there is one estimator for each group of those that occur together.
-
-A draw follows from its number and from the reports: the model is made anew for each draw, from the
-latest results in the order of their trials, with a seed of its own.
+The models are Optuna's multivariate tree-structured Parzen estimators on the unit cube, one for
+each number of reports at which trials are compared. With d parameters a model needs d + 3 results;
+the one with the most reports that has them is used. Where parameters are active only on conditions,
+there is one estimator for each group of those that occur together.
 """
 
 from __future__ import annotations
@@ -20,42 +15,36 @@ from __future__ import annotations
 import random
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 from seerd.planner.asha import asha
 from seerd.planner.draws import draws
-from seerd.planner.model import Impossible, Mode, NeedsPackageError, Outline, Problem
-from seerd.planner.protocol import Policy
+from seerd.planner.model import Impossible, Mode, NeedsPackageError, Outline, Policy, Problem
+from seerd.planner.parameter import Config, Key, Parameter, Value, key_of
 from seerd.planner.rungs import Arrival
-from seerd.planner.space import Config, Parameter, Space, Value
+from seerd.planner.space import Space
 
-AT_RANDOM = 1 / 3
-"""The share of configurations that are drawn at random: rho of the paper."""
+AT_RANDOM = 1 / 3  # the share of configurations that are drawn at random: rho of the paper
 
-QUANTILE = 0.15
-"""The share of the results that count as good: q of the paper."""
+QUANTILE = 0.15  # the share of the results that count as good: q of the paper
 
+# most results, the latest ones, that a model is made from, which takes time for each
 MODELLED = 1000
-"""The most results, the latest ones, that a model is made from: making it takes time for each."""
 
-ASKED = 20
-"""How many points are asked for until one meets the constraints."""
+ASKED = 20  # how many points are asked for until one meets the constraints
 
 Point = Mapping[str, float]
-"""A configuration as the model knows it: for each range the share (0 to 1) at which the value lies,
-for each choice its index. Parameters that are inactive are absent.
-"""
+"""For each range the share (0 to 1) at which the value lies, for each choice its index."""
 
 
 def nearest(config: Config, rows: Sequence[Config], space: Space) -> Config:
-    """Find the row most like a configuration; among equals the first.
+    """Return the row most like a configuration; among equals the first.
 
-    The distance is Euclidean: ranges count by their share (log scale if `log`), choices that differ
-    as 1, and so does a parameter that only one of them has.
+    The distance is Euclidean: ranges count by their share, choices that differ as 1, and so does a
+    parameter that only one of them has.
     """
     return min(
         rows,
@@ -87,54 +76,9 @@ def _config(point: Point, space: Space) -> Config:
     }
 
 
-def _optuna() -> Any:
-    import optuna
-
-    return optuna
-
-
-def _require_optuna() -> None:
-    """Raise `NeedsPackageError` if Optuna is missing.
-
-    It is not imported for that: the import takes longer than all of `seerd plan` may.
-    """
-    if find_spec("optuna") is None:
-        raise NeedsPackageError("the policy bohb needs Optuna", "bohb")
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Silence Optuna's log and its warnings about new features, and restore both afterwards."""
-    logging = _optuna().logging
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(before)
-
-
-def _good(parameters: int, results: int) -> int:
-    """Compute how many results count as good: N_b,l of the paper, equation 3.
-
-    They are at least d + 1: on a high rung there are few results, all of them good, and a model of
-    the single best would lead away from the others.
-    """
-    return min(results, max(parameters + 1, int(QUANTILE * results)))
-
-
-def _distribution(parameter: Parameter) -> Any:
-    distributions = _optuna().distributions
-    if parameter.choices:
-        return distributions.CategoricalDistribution(range(len(parameter.choices)))
-    return distributions.FloatDistribution(0.0, 1.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is known of configurations after one number of reports."""
+    """Configurations and their results after one number of reports."""
 
     # points and their metrics; one without a metric is worse than all others
     results: Sequence[tuple[Point, float | None]]
@@ -146,23 +90,61 @@ def suggest(space: Space, observed: Observed, mode: Mode, seed: int) -> Point | 
 
     Return None if none of `ASKED` points meets the constraints.
     """
-    states = _optuna().trial.TrialState
-    distributions = {parameter.name: _distribution(parameter) for parameter in space.parameters}
+    import optuna
 
-    def told(point: Point, **result: Any) -> Any:
+    distributions: dict[str, Any] = {
+        p.name: optuna.distributions.CategoricalDistribution(range(len(p.choices)))
+        if p.choices
+        else optuna.distributions.FloatDistribution(0.0, 1.0)
+        for p in space.parameters
+    }
+
+    def trial(point: Point, state: optuna.trial.TrialState, value: float | None = None) -> Any:
         of_point = {name: distributions[name] for name in point}
-        return _optuna().trial.create_trial(params=dict(point), distributions=of_point, **result)
+        return optuna.trial.create_trial(
+            params=dict(point), distributions=of_point, state=state, value=value
+        )
 
-    worst = float("-inf") if mode == "max" else float("inf")
-    with _quietly():
-        study = _study(space, observed, mode, seed)
-        for point, metric in observed.results:
-            value = worst if metric is None else metric
-            study.add_trial(told(point, state=states.COMPLETE, value=value))
-        for point in observed.pending:
-            study.add_trial(told(point, state=states.RUNNING))
-        asked = (_asked(study.ask(), space) for _ in range(ASKED))
-        return next((p for p in asked if space.allows(_config(p, space))), None)
+    states, worst = optuna.trial.TrialState, float("-inf") if mode == "max" else float("inf")
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of new features
+            study = _study(optuna, space, observed, mode, seed)
+            for point, metric in observed.results:
+                value = worst if metric is None else metric
+                study.add_trial(trial(point, states.COMPLETE, value))
+            for point in observed.pending:
+                study.add_trial(trial(point, states.RUNNING))
+            asked = (_asked(study.ask(), space) for _ in range(ASKED))
+            return next((p for p in asked if space.allows(_config(p, space))), None)
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _study(optuna: Any, space: Space, observed: Observed, mode: Mode, seed: int) -> Any:
+    results = sum(metric is not None for _, metric in observed.results)
+    good = _good(len(space.parameters), results)
+    sampler = optuna.samplers.TPESampler(
+        n_startup_trials=1,
+        multivariate=True,
+        group=any(parameter.when for parameter in space.parameters),
+        constant_liar=True,
+        gamma=lambda results: min(results, good),
+        seed=seed,
+    )
+    direction = "maximize" if mode == "max" else "minimize"
+    return optuna.create_study(sampler=sampler, direction=direction)
+
+
+def _good(parameters: int, results: int) -> int:
+    """Return how many results count as good: N_b,l of the paper, equation 3.
+
+    They are at least d + 1: on a high rung there are few results, all of them good, and a model of
+    the single best would lead away from the others.
+    """
+    return min(results, max(parameters + 1, int(QUANTILE * results)))
 
 
 def _asked(trial: Any, space: Space) -> Point:
@@ -180,26 +162,11 @@ def _asked(trial: Any, space: Space) -> Point:
     return point
 
 
-def _study(space: Space, observed: Observed, mode: Mode, seed: int) -> Any:
-    finite = sum(metric is not None for _, metric in observed.results)
-    good = _good(len(space.parameters), finite)
-    sampler = _optuna().samplers.TPESampler(
-        n_startup_trials=1,
-        multivariate=True,
-        group=any(parameter.when for parameter in space.parameters),
-        constant_liar=True,
-        gamma=lambda results: min(results, good),
-        seed=seed,
-    )
-    direction = "maximize" if mode == "max" else "minimize"
-    return _optuna().create_study(sampler=sampler, direction=direction)
-
-
 class FromModel:
     """The source of configurations: a model of the results, or chance.
 
     A trial is pending until its first result; one that fails before counts as worse than all
-    others. Results are kept by trial; the model is made anew for each draw that needs one.
+    others.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -231,16 +198,13 @@ class FromModel:
         return nearest(config, rows, self._space) if self._space.parameters else rng.choice(rows)
 
     def drew(self, trial: str, config: Config) -> None:
-        """Note that a trial is pending.
-
-        A trial whose configuration is not in this space is unknown to the model.
-        """
+        """Note that a trial is pending; the model knows nothing of one outside of the space."""
         self._table.tried(config)
         if _fits(config, self._space):
             self._points[trial] = _point(config, self._space)
             self._pending.add(trial)
 
-    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
+    def learn(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
         """Note results, by the number of reports after which they were made, in all brackets."""
         for arrival in arrivals:
             trial = arrival.job.trial
@@ -251,9 +215,7 @@ class FromModel:
         self._pending.difference_update(lost)
 
     def modelled_at(self) -> int | None:
-        """Return the most reports after which there are enough finite results for a model; None:
-        nowhere.
-        """
+        """Return the most reports with enough finite results for a model, or None."""
         enough = len(self._space.parameters) + 3
         epochs = [
             reports
@@ -263,9 +225,7 @@ class FromModel:
         return max(epochs, default=None)
 
     def known(self, reports: int) -> Observed:
-        """Collect results and pending points at this number of reports, in the order of the trials'
-        ids.
-        """
+        """Return results and pending points at this number of reports, by the trials' ids."""
         results = dict.fromkeys(self._failed) | self._results[reports]
         latest = sorted(results)[-MODELLED:]
         return Observed(
@@ -278,40 +238,40 @@ class Table:
     """The rows of a table of configurations: each is tried once before any is tried twice."""
 
     def __init__(self, rows: Sequence[Config]) -> None:
-        self._rows = [(row, _key(row)) for row in rows]
-        self._there = Counter(key for _, key in self._rows)
+        self._rows = [(row, key_of(row)) for row in rows]
+        self._counts = Counter(key for _, key in self._rows)
         self._tried: Counter[Key] = Counter()
 
     def tried(self, config: Config) -> None:
         """Note that one more trial has this configuration."""
         if self._rows:
-            self._tried[_key(config)] += 1
+            self._tried[key_of(config)] += 1
 
     def untried(self) -> list[Config]:
         """List the rows that fewest trials have had; empty if there is no table."""
-        rounds = min((self._tried[key] // n for key, n in self._there.items()), default=0)
-        left = {key for key, n in self._there.items() if self._tried[key] < n * (rounds + 1)}
+        rounds = min((self._tried[key] // n for key, n in self._counts.items()), default=0)
+        left = {key for key, n in self._counts.items() if self._tried[key] < n * (rounds + 1)}
         return [row for row, key in self._rows if key in left]
 
 
-Key = tuple[tuple[str, Value], ...]
-
-
-def _key(config: Config) -> Key:
-    """Return a key that is the same for equal configurations."""
-    return tuple(sorted(config.items()))
-
-
 def _fits(config: Config, space: Space) -> bool:
-    """Tell whether a configuration belongs to this space."""
-    return all(
-        _may_be(p, config[p.name]) if p.name in config else not p.active(config)
-        for p in space.parameters
-    )
+    """Return whether a configuration belongs to this space."""
+    for parameter in space.parameters:
+        if parameter.name not in config:
+            fits = not parameter.active(config)
+        elif parameter.choices:
+            fits = config[parameter.name] in parameter.choices
+        else:
+            fits = isinstance(config[parameter.name], int | float)
+        if not fits:
+            return False
+    return True
 
 
-def _may_be(parameter: Parameter, value: Value) -> bool:
-    return value in parameter.choices if parameter.choices else isinstance(value, int | float)
+def _require_optuna() -> None:
+    """Raise `NeedsPackageError` if Optuna is missing, without an import that takes long."""
+    if find_spec("optuna") is None:
+        raise NeedsPackageError("the policy bohb needs Optuna", "bohb")
 
 
 _BY_RUNGS = asha(FromModel)
@@ -324,4 +284,3 @@ def _outline(problem: Problem) -> Outline | Impossible:
 
 
 BOHB = Policy(_outline, _BY_RUNGS.plan)
-"""ASHA with the model as its source. Raises `NeedsPackageError` if Optuna is missing."""

@@ -14,8 +14,7 @@ from seerd.planner.model import Sharing
 from seerd.planner.serving import Freeze, Offer, greedy, round_robin, watched
 from seerd.planner.sharing import Claim, fair_shares
 
-FLOOR = 0.5
-"""The part of its fair share that every job keeps, whatever it offers."""
+FLOOR = 0.5  # the part of its fair share that every job keeps, whatever it offers
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Dividing:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What came of it."""
+    """The result of a division."""
 
     given: dict[str, int]  # job -> GPUs
     freeze: Freeze  # what tells whether greedy is frozen, for the next division
@@ -43,9 +42,12 @@ class Division:
 
 
 def divided(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
-    """Divide GPUs between jobs."""
+    """Divide GPUs between jobs. Where fair shares leave a job without a step, jobs take turns."""
     if by.sharing == "fair":
-        return Division(_fair(gpus, claims, by), by.freeze, by.last)
+        shares = fair_shares(gpus, claims)
+        starving = any(shares[c.job] < c.least <= min(c.cap, gpus) for c in claims)
+        shares = _over_time(gpus, claims, by) if starving else shares
+        return Division(shares, by.freeze, by.last)
     if by.sharing == "round-robin":
         return _in_turn(gpus, claims, by)
     freeze = watched(by.freeze, [_offer(prospect, 0, by) for prospect in by.jobs])
@@ -55,22 +57,10 @@ def divided(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
     return _to_who_offers_most(gpus, claims, by)
 
 
-def _fair(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, int]:
-    """Divide by weight; where that leaves a job without a step, jobs take turns."""
-    shares = fair_shares(gpus, claims)
-    starving = any(shares[one.job] < one.least <= min(one.cap, gpus) for one in claims)
-    return _over_time(gpus, claims, by) if starving else shares
-
-
 def _over_time(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, int]:
-    """Give one step after the other to the job that, with what it has been given, will have had
-    least for its weight; of several the one of more weight.
-    """
-    shares, weights = (
-        dict.fromkeys((one.job for one in claims), 0),
-        {c.job: c.weight for c in claims},
-    )
-    while able := [one.job for one in _able(gpus, claims, shares) if one.open]:
+    """Give step after step to the job that will have had least for its weight."""
+    shares, weights = {c.job: 0 for c in claims}, {c.job: c.weight for c in claims}
+    while able := [offer.job for offer in _able(gpus, claims, shares) if offer.open]:
 
         def had(job: str) -> tuple[float, float]:
             gpu_s = by.spent.get(job, 0.0) + shares[job] * by.ahead_s
@@ -84,7 +74,7 @@ def _over_time(gpus: int, claims: Sequence[Claim], by: Dividing) -> dict[str, in
 
 
 def _in_turn(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
-    """Give one step after the other in turn, beginning after the job that had the last one."""
+    """Give step after step in turn, beginning after the job that had the last one."""
     shares, last = dict.fromkeys((claim.job for claim in claims), 0), by.last
     while (job := round_robin(_able(gpus, claims, shares), last)) is not None:
         shares[job] += _least(claims, job)
@@ -93,11 +83,12 @@ def _in_turn(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
 
 
 def _to_who_offers_most(gpus: int, claims: Sequence[Claim], by: Dividing) -> Division:
-    """Give one step after the other to the job that offers most, beside a floor for all."""
-    shares, last = _floor(gpus, claims), by.last
+    """Give step after step to the job that offers most, beside a floor for all."""
+    fair, last = fair_shares(gpus, claims), by.last
+    shares = {c.job: int(fair[c.job] * FLOOR / c.least) * c.least for c in claims}
     while True:
-        able = {one.job for one in _able(gpus, claims, shares) if one.open}
-        offers_left = [_offer(one, shares[one.job], by) for one in by.jobs if one.job in able]
+        able = {offer.job for offer in _able(gpus, claims, shares) if offer.open}
+        offers_left = [_offer(job, shares[job.job], by) for job in by.jobs if job.job in able]
         job = greedy(offers_left, lambda offers: _first(offers, shares))
         if job is None:
             return Division(shares, by.freeze, last)
@@ -106,7 +97,7 @@ def _to_who_offers_most(gpus: int, claims: Sequence[Claim], by: Dividing) -> Div
 
 
 def _offer(job: Prospect, gpus: int, by: Dividing) -> Offer:
-    """Say what one GPU more than these offers until the run ends: how much of the job's regret
+    """Return what one GPU more than these offers until the run ends: how much of the job's regret
     would go, or for worst-first how much there would be without it.
     """
     regret = job.regret_after(gpus * by.left_s)
@@ -115,24 +106,16 @@ def _offer(job: Prospect, gpus: int, by: Dividing) -> Offer:
     return Offer(job.job, best + gain, best, gain, gain)
 
 
-def _floor(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
-    """Give every job the whole steps in a part of its fair share."""
-    fair = fair_shares(gpus, claims)
-    return {claim.job: int(fair[claim.job] * FLOOR / claim.least) * claim.least for claim in claims}
-
-
 def _first(offers: Sequence[Offer], shares: Mapping[str, int]) -> str | None:
-    """Choose the largest gap; of equal ones, who has least yet."""
+    """Choose the largest gap; among equals, the job that has least yet."""
     best = max(offers, key=lambda offer: (offer.gap, -shares[offer.job]), default=None)
     return None if best is None else best.job
 
 
 def _able(gpus: int, claims: Sequence[Claim], shares: Mapping[str, int]) -> list[Offer]:
-    """Say which jobs can have one more step."""
+    """Return which jobs can have one more step."""
     left = gpus - sum(shares.values())
-    return [
-        Offer(one.job, open=one.least <= min(left, one.cap - shares[one.job])) for one in claims
-    ]
+    return [Offer(c.job, open=c.least <= min(left, c.cap - shares[c.job])) for c in claims]
 
 
 def _least(claims: Sequence[Claim], job: str) -> int:

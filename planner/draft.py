@@ -1,7 +1,7 @@
 """One question to SEER+, and what has been decided of the answer so far.
 
-The one rule: it says how trials stand and which GPUs are free, and how finalists share them; who
-trains is decided in `seerd.planner.seer_plus`.
+The one rule: it knows how trials stand, which GPUs are free, and how finalists share them; which
+trials train is decided in `seerd.planner.seer_plus`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from seerd.planner.ranking import Standing, standing_at
 from seerd.planner.turns import Diary
 from seerd.planner.windows import Windows
 
-PATIENCE = 5
-"""Reports after which a trial may be found to have stopped improving."""
-WORTH = 1.1
-"""A trial gets more GPUs if with them it gets at least this many times as far."""
+PATIENCE = 5  # reports after which a trial may be found to have stopped improving
+WORTH = 1.1  # least times as far as before that a trial must get with more GPUs, to be given them
 
 
 @dataclass(slots=True)
@@ -53,7 +51,7 @@ class Draft:
 
     @property
     def free(self) -> int:
-        """GPUs that nobody has."""
+        """GPUs that no trial has."""
         return self.cluster.gpus - sum(a.gpus for a in self.allocations.values())
 
     def runnable(self) -> Iterator[TrialView]:
@@ -64,16 +62,16 @@ class Draft:
                 yield trial
 
     def standing(self, trial: TrialView, level: int) -> Standing:
-        """Compute how a trial stands at the rung of a level, from 1; level 0: by what it has."""
+        """Return how a trial stands at the rung of a level, from 1; level 0: by what it has."""
         reports = self.windows.rungs[level - 1] if level else trial.reports
         return standing_at(trial, reports, self.view.mode)
 
     def settled(self, trial: TrialView) -> bool:
-        """Tell whether a trial has stopped improving."""
+        """Return whether a trial has stopped improving."""
         return settled(trial, self.view.mode)
 
     def best_first(self, trial: TrialView) -> tuple[int, Standing]:
-        """Order trials: those that have come to a higher rung first, then by how they stand."""
+        """Order trials by the rung that they have come to, the highest first, then by standing."""
         level = self.windows.level(trial)
         return -level, self.standing(trial, level)
 
@@ -107,7 +105,7 @@ class Draft:
             self.allocate(trial, size, None)
 
     def _worth(self, trial: TrialView, most: int) -> int:
-        """Choose the GPUs with which a trial gets furthest, a restart included."""
+        """Return the GPUs with which a trial gets furthest, a restart included."""
         speed, left_s = self.problem.scaling.speed, self.windows.end_s - self.view.now_s
         turn, start_s = self.diary.turns.get(trial.id), self.diary.start_s
         allowed = [gpus for gpus in sizes(self.problem, self.cluster.gpus) if gpus <= most]
@@ -119,7 +117,7 @@ class Draft:
         return best
 
     def allocate(self, trial: TrialView, gpus: int, until: int | None) -> None:
-        """Let a trial train; nobody trains beyond `max_reports`."""
+        """Let a trial train, but not beyond `max_reports`."""
         most = self.problem.params.max_reports
         if most is not None:
             until = most if until is None else min(most, until)
@@ -127,12 +125,12 @@ class Draft:
 
 
 def diverged(trial: TrialView) -> bool:
-    """Tell whether a trial's last report is not finite."""
+    """Return whether a trial's last report is not finite."""
     return trial.reports > 0 and trial.metric is None
 
 
 def settled(trial: Tried, mode: Mode) -> bool:
-    """Tell whether a trial has stopped improving: after `PATIENCE` reports or more, none of the
+    """Return whether a trial has stopped improving: after `PATIENCE` reports or more, none of the
     later half is better than the best of the earlier half.
     """
     count = trial.history[-1].reports if trial.history else 0

@@ -1,28 +1,26 @@
-"""A Gaussian process over a finite set of candidates: what their results are expected to be, given
-those that are known (Li et al., Ease.ml, VLDB '18, Algorithm 1, lines 6 and 7).
-
-The one rule: a posterior is a value; observing gives another one, and nothing is drawn.
+"""A Gaussian process over a finite set of candidates, as `gp-ucb` learns (Li et al., Ease.ml, VLDB
+'18, Algorithm 1, lines 6 and 7). That of `surrogate` also spans rungs, and is fitted in one piece,
+where this one grows by a row with each result.
 
 Observing appends one row to the Cholesky factor of the observed candidates' covariance, carried on
-to all candidates. For K candidates of which t were observed that is O(t K), and no matrix is ever
-inverted. The variance that is left is kept from falling below zero, and a candidate whose result is
-all but certain tells nothing of the others.
+to all candidates: O(t K) for K candidates of which t were observed, and no matrix is inverted.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seerd.planner.parameter import Config
+
 Floats = NDArray[np.float64]
 
-JITTER = 1e-10
-"""The least noise, as a share of the largest prior variance."""
-CERTAIN = 1e-8
-"""A candidate with less than this share of it left tells nothing."""
+JITTER = 1e-10  # the least noise, as a share of the largest prior variance
+CERTAIN = 1e-8  # a candidate with less than this share of it left tells nothing of the others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,11 +34,11 @@ class Prior:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posterior:
-    """What is believed after some results."""
+    """What is believed after some results: a value, of which observing gives another one."""
 
-    prior: Prior  # what was believed before
+    prior: Prior
     mean: Floats  # expected worth of each candidate, shape [K]
-    variance: Floats  # of that worth, shape [K]
+    variance: Floats  # of that worth, shape [K], not below 0
     rows: Floats  # rows of the Cholesky factor, one for each result, shape [t, K]
     # sum of the squares of how far results were from what was expected, in standard deviations:
     # about t where the prior is right
@@ -51,16 +49,6 @@ class Posterior:
     def deviation(self) -> Floats:
         """Standard deviation of each candidate's worth, shape [K]."""
         return np.sqrt(self.variance)
-
-    def deviation_doubting(self, worth: float) -> Floats:
-        """Standard deviation where the prior's scale is doubted, and learned from the misfit, shape
-        [K] (Shah, Wilson and Ghahramani, Student-t Processes as Alternatives to Gaussian Processes,
-        AISTATS '14, lemma 3).
-
-        worth  how many results the prior's scale is worth
-        """
-        doubt = (worth + self.misfit) / (worth + len(self.rows))
-        return np.asarray(self.deviation * np.sqrt(doubt))
 
     def observed(self, candidate: int, result: float) -> Posterior:
         """Return what is believed after one more result of this candidate, by index."""
@@ -88,3 +76,28 @@ def before_results(prior: Prior) -> Posterior:
     size = len(prior.mean)
     variance = np.maximum(np.diag(prior.covariance), 0.0)
     return Posterior(prior, np.array(prior.mean, dtype=float), variance, np.zeros((0, size)))
+
+
+def from_configurations(configs: Sequence[Config], scale: float, noise: float = 0.0) -> Prior:
+    """Guess a prior with mean 0 and variance 1: candidates are the more alike, the more of their
+    values they share.
+
+    The paper leaves this to standard kernels on a vector for each model. Numbers are compared by
+    their rank among all candidates; other values, and missing ones, are the same or not.
+
+    scale  length scale, as a share of the distance of two that share no value
+    """
+    names = sorted({name for config in configs for name in config})
+    apart = sum((_apart([c.get(name) for c in configs]) for name in names), np.zeros(()))
+    apart = np.broadcast_to(apart, (len(configs), len(configs))) / max(1, len(names))
+    return Prior(np.zeros(len(configs)), np.asarray(np.exp(-(apart / scale**2) / 2)), noise)
+
+
+def _apart(values: Sequence[object]) -> Floats:
+    """Square the distance of every two values of one parameter, from 0 to 1, shape [K, K]."""
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]
+    if all(numbers):
+        levels, places = np.unique(np.array(values, dtype=float), return_inverse=True)
+        shares = places / max(1, len(levels) - 1)
+        return np.asarray((shares[:, None] - shares[None, :]) ** 2)
+    return np.array([[float(value != other) for other in values] for value in values])

@@ -1,14 +1,9 @@
-"""GP-UCB: candidates of a finite set, each trained to the end, chosen by cost-aware upper bounds
-(Li et al., Ease.ml, VLDB '18, section 3.2).
+"""GP-UCB: candidates of a finite set, each trained once and to the end, chosen by cost-aware upper
+bounds (Li et al., Ease.ml, VLDB '18, section 3.2).
 
-The one rule: a candidate is trained once, and nobody is stopped early.
-
-The candidates are the person's guesses and the points of the grid, five values of a range. What
-configurations have in common says how alike their results are, and their costs, which are seconds
-per report as they were seen. The paper trains one model at a time; where several run side by side,
-those on the way count as if they came to what is expected of them (Desautels, Krause and Burdick,
-Parallelizing Exploration-Exploitation Tradeoffs with Gaussian Process Bandit Optimization, ICML
-'12, GP-BUCB).
+Candidates are the user's guesses and the points of the grid; costs are seconds per report as they
+were seen. The paper trains one model at a time; here those under way count as if they came to what
+is expected of them (Desautels, Krause and Burdick, ICML '12, GP-BUCB).
 """
 
 from __future__ import annotations
@@ -19,33 +14,49 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seerd.planner.asha import asha
+from seerd.planner.baselines import grid_points
 from seerd.planner.caching import per_problem
 from seerd.planner.draws import added_for, draws
-from seerd.planner.finite_gp import Floats, Posterior, before_results
-from seerd.planner.grid import grid_points
-from seerd.planner.likeness import from_configurations
+from seerd.planner.finite_gp import Floats, Posterior, before_results, from_configurations
 from seerd.planner.memory import Memory
-from seerd.planner.model import Impossible, Mode, Outline, Plan, Problem, View
-from seerd.planner.protocol import Policy
+from seerd.planner.model import Impossible, Mode, Outline, Plan, Policy, Problem, View
+from seerd.planner.parameter import Config, Key, key_of
 from seerd.planner.ranking import metric_at
 from seerd.planner.rungs import MAX_REPORTS, Arrival
-from seerd.planner.space import Config, Value
 from seerd.planner.surrogate import one_thread
-from seerd.planner.ucb import beta, chosen, upper_bounds
 
-MOST = 300
-"""The most points of the grid that are candidates: of more, so many drawn at random."""
-NOISE = 0.01
-"""Variance of a result around what a candidate is worth, beside that of all results."""
-
+DELTA = 0.1  # the regret bounds of the paper hold with a probability of 1 - DELTA
+MOST = 300  # most points of the grid that are candidates: of more, so many drawn at random
+NOISE = 0.01  # variance of a result around a candidate's worth, as a share of that of all results
 SCALES = (0.5, 1.0, 2.0, 4.0)
-"""Length scales between configurations, of which the one counts that makes what was seen most
-likely.
-"""
+"""Length scales between configurations; the one under which the results are likeliest counts."""
 
-Key = tuple[tuple[str, Value], ...]
+
+def beta(step: int, candidates: int, *, jobs: int = 1, dearest: float = 1.0) -> float:
+    """Compute beta_t = 2 c* log(pi^2 n K* t^2 / (6 delta)) (theorems 2 and 3; with one job theorem
+    1).
+
+    step        t, from 1: the job's own
+    candidates  K*, the most that any job has
+    jobs        n
+    dearest     c*, the largest cost of any candidate of any job; 1 where costs do not count
+    """
+    return 2 * dearest * math.log(math.pi**2 * jobs * candidates * step**2 / (6 * DELTA))
+
+
+def upper_bounds(posterior: Posterior, beta_t: float, costs: Floats) -> Floats:
+    """Compute mu + sqrt(beta_t / c) sigma for each candidate, shape [K] (section 3.2)."""
+    return np.asarray(posterior.mean + np.sqrt(beta_t / costs) * posterior.deviation)
+
+
+def chosen(worth: Floats, untried: NDArray[np.bool_]) -> int | None:
+    """Return the untried candidate that is worth most, the first of equals, or None."""
+    if not untried.any():
+        return None
+    return int(np.argmax(np.where(untried, worth, -np.inf)))
 
 
 class FromCandidates:
@@ -57,17 +68,16 @@ class FromCandidates:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._candidates = candidates(problem)
-        self._place = {_key(config): at for at, config in enumerate(self._candidates)}
-        priors = (from_configurations(self._candidates, scale) for scale in SCALES)
-        self._priors = [replace(prior, noise=NOISE) for prior in priors]
+        self._place = {key_of(config): at for at, config in enumerate(self._candidates)}
+        self._priors = [from_configurations(self._candidates, scale, NOISE) for scale in SCALES]
         self._at: dict[str, int] = {}
         self._results: dict[str, float | None] = {}
         self._seconds: dict[str, float] = {}
 
     def draw(self, number: int, mode: Mode) -> Config:
-        """Choose the next candidate; guesses and what the person has added come first.
+        """Choose the next candidate; guesses and what the user has added come first.
 
-        Where all have a trial, it is a random draw.
+        Once all have a trial, draw at random.
         """
         untried = np.ones(len(self._candidates), dtype=bool)
         untried[list(self._at.values())] = False
@@ -82,10 +92,10 @@ class FromCandidates:
 
     def drew(self, trial: str, config: Config) -> None:
         """Note that a candidate has a trial."""
-        if (at := self._place.get(_key(config))) is not None:
+        if (at := self._place.get(key_of(config))) is not None:
             self._at[trial] = at
 
-    def told(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
+    def learn(self, arrivals: Sequence[Arrival], lost: Sequence[str]) -> None:
         """Note results and what they cost, and which trials have failed."""
         for arrival in arrivals:
             self._results[arrival.job.trial] = arrival.metric
@@ -94,7 +104,7 @@ class FromCandidates:
         self._results |= dict.fromkeys(lost)
 
     def _belief(self, mode: Mode) -> Posterior:
-        """Make what is believed, in standard deviations of the results; larger is better."""
+        """Return the posterior in standard deviations of the results; larger is better."""
         results = [(self._at[t], self._results[t]) for t in sorted(self._at) if t in self._results]
         results += self._earlier()
         sign = 1 if mode == "max" else -1
@@ -108,12 +118,12 @@ class FromCandidates:
         return posterior
 
     def _earlier(self) -> list[tuple[int, float | None]]:
-        """List the results of earlier runs for what is a candidate here too."""
+        """Return earlier runs' results of candidates."""
         reports = _reports(self._problem)
         return [
             (self._place[key], metric_at(trial, reports))
             for trial in self._problem.params.earlier
-            if (key := _key(trial.config)) in self._place
+            if (key := key_of(trial.config)) in self._place
         ]
 
     def _width(self, step: int) -> tuple[float, Floats]:
@@ -129,8 +139,8 @@ class FromCandidates:
         return beta(step, size, dearest=float(costs.max())), costs
 
     def _likeliest(self, values: Sequence[tuple[int, float]]) -> tuple[Posterior, float, float]:
-        """Return what is believed after these values, in standard deviations of them, their mean
-        and their standard deviation.
+        """Return the posterior of these values in standard deviations of them, their mean, and
+        their standard deviation.
         """
         seen = np.array([value for _, value in values])
         middle = float(seen.mean()) if len(seen) else 0.0
@@ -146,16 +156,15 @@ class FromCandidates:
 
 @per_problem
 def candidates(problem: Problem) -> tuple[Config, ...]:
-    """List the candidates, in an order that follows from the seed. Raises what `grid_points`
-    raises.
-    """
+    """List the candidates in an order that follows from the seed. Raises as `grid_points` does."""
     points = grid_points(problem)
     drawn = draws(problem)
     guesses = [drawn[number] for number in range(len(problem.params.start))]
     named = [*guesses, *(config for _, config in problem.added)]
     rng = random.Random(problem.params.seed)
     shuffled = rng.sample(points, min(MOST, len(points)))
-    return tuple({_key(config): config for config in [*named, *shuffled]}.values())
+    by_key: dict[Key, Config] = {key_of(config): config for config in [*named, *shuffled]}
+    return tuple(by_key.values())
 
 
 @per_problem
@@ -170,10 +179,6 @@ def _to_the_end(problem: Problem) -> Problem:
 
 def _reports(problem: Problem) -> int:
     return problem.params.max_reports or MAX_REPORTS
-
-
-def _key(config: Config) -> Key:
-    return tuple(sorted(config.items()))
 
 
 _ALL = asha(FromCandidates, 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 from seerd.planner.caching import IndexCache, per_problem
 from seerd.planner.draws import draws
@@ -35,23 +36,19 @@ from seerd.planner.model import (
     NewTrial,
     Outline,
     Plan,
+    Policy,
     PolicyParams,
     Problem,
     Stage,
     View,
 )
-from seerd.planner.protocol import Policy
 from seerd.planner.ranking import Standing, metric_at, standing, standing_at
 from seerd.planner.rungs import MAX_REPORTS, RUNGS
 from seerd.planner.stages import halving_rungs, share
 from seerd.planner.trial_ids import highest, in_order, trial_name
 
-VERSION = 1
-"""The version of what is remembered."""
-ALIVE = ("live", "finished")
-"""Trials with these statuses may have a place in the next rung, even if they have nothing left to
-train.
-"""
+VERSION = 1  # of what is remembered
+ALIVE = ("live", "finished")  # may have a place in the next rung, even with nothing left to train
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +61,16 @@ class HalvingRung:
 
 
 def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
-    """Compute the rungs of SHA(n, r, R, eta), each as (trials, reports in all)."""
+    """Return the rungs of SHA(n, r, R, eta), each as (trials, reports in all).
+
+    Without `trials`, so many begin that one is left to be trained to the end.
+    """
     most, eta = params.max_reports or MAX_REPORTS, Fraction(params.eta)
     least = params.min_reports or max(1, round(most / params.eta ** (RUNGS - 1)))
-    return halving_rungs(params.trials or _trials(most, least, eta), least, most, params.eta)
-
-
-def _trials(most: int, least: int, eta: Fraction) -> int:
-    """Choose how many trials to start with, so that one is left to be trained to the end."""
     trials = Fraction(1)
     while trials * eta * least <= most:
         trials *= eta
-    return int(trials)
+    return halving_rungs(params.trials or int(trials), least, most, params.eta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +84,7 @@ class Course:
     bracket: Callable[[int], list[HalvingRung] | None]
 
     def share(self, rung: HalvingRung) -> tuple[int, int]:
-        """Compute (trials side by side, GPUs of each) on the GPUs of a rung."""
+        """Return (trials side by side, GPUs of each) on the GPUs of a rung."""
         params, size = self.problem.params, self.problem.gpus_per_instance
         gpus = max(params.p_min, share(rung.trials, rung.gpus, size, params.p_max))
         return max(1, min(rung.trials, rung.gpus // gpus)), gpus
@@ -124,7 +119,14 @@ def halving(course_of: Callable[[Problem], Course]) -> Policy:
     course, cache = per_problem(course_of), IndexCache[Climb]()
 
     def outline(problem: Problem) -> Outline | Impossible:
-        return _outline(course(problem))
+        made = course(problem)
+        if isinstance(made.cluster, Impossible):
+            return made.cluster
+        stages = tuple(_stages(made, made.cluster))
+        gpu_s, gpus = sum(stage.gpu_s for stage in stages), made.share(made.first[0])[1]
+        bracket = Bracket(gpus, made.first[0].trials, gpu_s)
+        first_round_s = stages[0].end_s - stages[0].start_s
+        return Outline((bracket,), stages, first_round_s, adjusted=problem.adjusted)
 
     def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
         made = course(problem)
@@ -142,8 +144,8 @@ def halving(course_of: Callable[[Problem], Course]) -> Policy:
     return Policy(outline, plan)
 
 
+# the whole numbers that are remembered, and the least value of each
 COUNTS = {"bracket": -1, "rung": -1, "asked": 0, "begun": 0}
-"""The whole numbers that are remembered, and the least value of each."""
 
 
 def _read(values: Values) -> Climb:
@@ -151,11 +153,6 @@ def _read(values: Values) -> Climb:
     members = texts(values.get("members"))
     running = [name for name in members[: counts["begun"]] if name not in values]
     return Climb(**counts, members=members, running=running)
-
-
-def _written(climb: Climb) -> Values:
-    counts = {key: getattr(climb, key) for key in COUNTS}
-    return {"version": VERSION, **counts, "members": climb.members}
 
 
 class _Turn:
@@ -174,7 +171,7 @@ class _Turn:
         self._note = ""
 
     def answer(self, cluster: FixedCluster) -> Plan:
-        """Return the plan: which trials run now, which are new and which are out."""
+        """Return the plan."""
         stage = self._stage()
         running = [] if cluster.over(self._view.now_s) else self._advance()
         plan = self._wanted(running, cluster) if running else Plan(stage=stage, done=True)
@@ -183,14 +180,16 @@ class _Turn:
 
     def remembered(self) -> Memory:
         """Return the memory after this question."""
-        climb = differing(self._memory, _written(self.climb))
-        return self._memory.after({**climb, **self._through})
+        counts = {key: getattr(self.climb, key) for key in COUNTS}
+        climb: dict[str, Any] = {"version": VERSION, **counts, "members": self.climb.members}
+        return self._memory.after({**differing(self._memory, climb), **self._through})
 
     def take_up(self) -> None:
-        """Go on from a view alone: the ids tell the bracket, the fewest reports of a live trial the
+        """Go on from a view alone: ids tell the bracket, the fewest reports of a live trial the
         rung.
 
-        If more trials are live than the rung has places for, the rest are out.
+        If more trials are live than the rung has places for, those that stood worse at the rung
+        before are out.
         """
         ids = in_order(self._view.trials)
         number, before = _last_bracket(self._course, len(ids))
@@ -199,23 +198,23 @@ class _Turn:
         reports = min((self._view.trials[name].reports for name in live), default=0)
         rung = sum(reports >= other.until for other in self._rungs[:-1])
         climb = Climb(number, rung, max(len(ids), highest(ids)), 0, live)
-        self.climb = climb if rung == 0 else self._best(climb)
-
-    def _best(self, climb: Climb) -> Climb:
-        """Keep as many as the rung has places for, by how they stood at the rung before."""
-        self.climb = replace(climb, rung=climb.rung - 1)
-        ordered, places = self._ordered(), self._rungs[climb.rung].trials
-        if len(ordered) > places:
-            self._compare(ordered, places)
-            self._out += ordered[places:]
-        return replace(climb, members=ordered[:places])
+        self.climb = climb if rung == 0 else replace(climb, rung=rung - 1)
+        if rung > 0:
+            ordered, places = self._ordered(), self._rungs[rung].trials
+            if len(ordered) > places:
+                self._compare(ordered, places)
+                self._out += ordered[places:]
+            self.climb = replace(climb, members=ordered[:places])
 
     def _wanted(self, running: list[str], cluster: FixedCluster) -> Plan:
         rung = self._rungs[self.climb.rung]
         gpus = self._course.share(rung)[1]
         wanted = tuple(Allocation(name, gpus, 0, rung.until) for name in running)
-        gpus = self._next_gpus()
-        return Plan(wanted, stage=self._stage(), ask_at_s=cluster.ask_at_s, hold_gpus=gpus)
+        hold_gpus = 0
+        if self.climb.rung + 1 < len(self._rungs):
+            places, gpus = self._course.share(self._rungs[self.climb.rung + 1])
+            hold_gpus = places * gpus
+        return Plan(wanted, stage=self._stage(), ask_at_s=cluster.ask_at_s, hold_gpus=hold_gpus)
 
     def _bracket(self, number: int) -> list[HalvingRung]:
         return (self._course.bracket(number) if number >= 0 else None) or []
@@ -223,17 +222,8 @@ class _Turn:
     def _stage(self) -> int:
         return max(0, min(self.climb.rung, len(self._course.first) - 1))
 
-    def _next_gpus(self) -> int:
-        """Count the GPUs of the next rung, so that instances which are there already are kept for
-        it.
-        """
-        if self.climb.rung + 1 == len(self._rungs):
-            return 0
-        beside, gpus = self._course.share(self._rungs[self.climb.rung + 1])
-        return beside * gpus
-
     def _advance(self) -> list[str]:
-        """List who is running; if nobody is, begin the next rung, or the next bracket."""
+        """List the running members; if there are none, begin the next rung or bracket."""
         running = self._collect()
         while not running and not self.climb.over:
             ordered, rung = self._ordered(), self.climb.rung + 1
@@ -242,17 +232,18 @@ class _Turn:
             self._compare(ordered, places)
             self._forget()
             if places:
-                self._go_on(alive[:places], ordered)
+                self.climb = replace(
+                    self.climb, rung=rung, begun=0, members=alive[:places], running=[]
+                )
+                stay = frozenset(alive[:places])
+                self._out += [name for name in ordered if name not in stay]
             else:
                 self._next_bracket()
             running = self._collect()
         return running
 
     def _collect(self) -> list[str]:
-        """List the running members; the next ones begin in place of those that are through.
-
-        Those that begin may be through already.
-        """
+        """List the running members; the next ones begin in place of those that are through."""
         climb = self.climb
         if climb.rung < 0:
             return []
@@ -267,12 +258,8 @@ class _Turn:
         self.climb = replace(climb, begun=begun, running=running)
         return running
 
-    def _came(self, name: str) -> Json:
-        """Tell whether a member has reached the rung; None: it is not through with it."""
-        return self._through[name] if name in self._through else self._memory.values.get(name)
-
     def _passes(self, name: str, until: int) -> bool:
-        """Tell whether a trial is through with its rung, and remember how."""
+        """Return whether a trial is through with its rung, and remember how."""
         trial = self._view.trials.get(name)
         if trial is None or (trial.reports < until and trial.status == "live"):
             return False
@@ -290,12 +277,13 @@ class _Turn:
     def _standing(self, name: str, until: int) -> Standing:
         """Rank a member; once it has reached the rung, a later failure does not count."""
         trial, mode = self._view.trials[name], self._view.mode
-        if self._came(name) and trial.history:
+        reached = self._through.get(name, self._memory.values.get(name))
+        if reached and trial.history:
             return standing(name, metric_at(trial, until), mode)
         return standing_at(trial, until, mode)
 
     def _compare(self, ordered: list[str], best: int) -> None:
-        """Note for people how the trials of the rung that has ended stand."""
+        """Note how the trials of the rung that has ended stand."""
         final = self.climb.rung + 1 == len(self._rungs)
         for place, name in enumerate(ordered, 1):
             trial, until = self._view.trials[name], self._rungs[self.climb.rung].until
@@ -312,14 +300,6 @@ class _Turn:
             if name in self._memory.values:
                 self._through[name] = None
 
-    def _go_on(self, kept: list[str], ordered: list[str]) -> None:
-        """Make `kept` the members of the next rung; the others are out."""
-        self.climb = replace(
-            self.climb, rung=self.climb.rung + 1, begun=0, members=kept, running=[]
-        )
-        stay = frozenset(kept)
-        self._out += [name for name in ordered if name not in stay]
-
     def _next_bracket(self) -> None:
         number, asked = self.climb.bracket + 1, self.climb.asked
         self._rungs = self._bracket(number)
@@ -333,9 +313,7 @@ class _Turn:
 
 
 def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
-    """Find (number, trials before it) of the bracket that the last of `trials` trials belongs
-    to.
-    """
+    """Find (number, trials before it) of the bracket of the last of `trials` trials."""
     number, before = 0, 0
     rungs, after = course.first, course.bracket(1)
     while after is not None and before + rungs[0].trials < trials:
@@ -345,21 +323,10 @@ def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
     return number, before
 
 
-def _outline(course: Course) -> Outline | Impossible:
-    """Outline the first bracket's rungs as stages.
-
-    Each lasts as long as `stage_s` says, or else in proportion to the work of its reports.
-    """
-    if isinstance(course.cluster, Impossible):
-        return course.cluster
-    stages = tuple(_stages(course, course.cluster))
-    gpu_s, gpus = sum(stage.gpu_s for stage in stages), course.share(course.first[0])[1]
-    bracket = Bracket(gpus, course.first[0].trials, gpu_s)
-    first_round_s = stages[0].end_s - stages[0].start_s
-    return Outline((bracket,), stages, first_round_s, adjusted=course.problem.adjusted)
-
-
 def _stages(course: Course, cluster: FixedCluster) -> Iterator[Stage]:
+    """Yield the first bracket's rungs as stages, as long as `stage_s` says, or else in proportion
+    to the work of their reports.
+    """
     start = cluster.start_s
     lengths = course.problem.params.stage_s or _parts_s(course, cluster)
     for rung, lasts_s in zip(course.first, lengths, strict=True):
@@ -379,23 +346,17 @@ def _parts_s(course: Course, cluster: FixedCluster) -> list[float]:
 
 
 def _sha(problem: Problem) -> Course:
-    """Compute the course of SHA: one bracket.
-
-    Raises `ValueError` if `stage_gpus` does not have as many entries as there are rungs.
-    """
-    cluster = fixed_cluster(problem)
+    """Return SHA's one bracket. Raises `ValueError` unless each rung has its `stage_gpus`."""
+    cluster, given = fixed_cluster(problem), problem.params.stage_gpus
     rungs = sha_rungs(problem.params)
     same = cluster.gpus if isinstance(cluster, FixedCluster) else problem.params.p_min
-    gpus = problem.params.stage_gpus or (same,) * len(rungs)
+    gpus = given or (same,) * len(rungs)
     if len(gpus) != len(rungs):
         raise ValueError(f"{len(gpus)} stages have GPUs, and there are {len(rungs)}")
-    bracket = [
-        HalvingRung(trials, until, g) for (trials, until), g in zip(rungs, gpus, strict=True)
-    ]
-    if problem.params.stage_gpus is not None:
-        cluster = FixedCluster(
-            max(gpus), problem.start_s, problem.start_s + problem.planned.deadline_s
-        )
+    bracket = [HalvingRung(n, until, g) for (n, until), g in zip(rungs, gpus, strict=True)]
+    if given is not None:
+        start_s = problem.start_s
+        cluster = FixedCluster(max(gpus), start_s, start_s + problem.planned.deadline_s)
     return Course(problem, cluster, bracket, lambda number: bracket if number == 0 else None)
 
 

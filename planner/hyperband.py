@@ -1,8 +1,10 @@
-"""Hyperband (Li et al., JMLR 2018, Algorithm 1): brackets of successive halving, from the one that
-stops trials earliest to one that never does.
+"""Hyperband (Li et al., JMLR 2018, Algorithm 1) and E-Hyperband (Dunlap et al., SEER, section 6.3).
 
-The one rule: the brackets run one after the other on a cluster of one size, again and again until
-the time is over.
+Hyperband's brackets run one after the other on a cluster of one size, again and again until the
+time is over. E-Hyperband's run at the same time, on a cluster that shrinks: a unit of resource is
+`t_min` on `p_min` GPUs, and R is the largest for which all brackets fit the deadline and the
+budget. Section 6.4 sets `p_max` for E-Hyperband and does not say what it does; here the trials that
+are left share the GPUs of those that their bracket has dropped, up to `p_max` each.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
+from seerd.planner.fixed_cluster import FixedCluster, at_least, fixed_cluster, whole_instances
 from seerd.planner.halving import Course, HalvingRung, halving
-from seerd.planner.model import Problem
+from seerd.planner.model import Impossible, Problem
 from seerd.planner.rungs import MAX_REPORTS
+from seerd.planner.wall_clock import Round, Track, by_wall_clock
 
 
 def most_brackets(resource: Fraction, eta: Fraction) -> int:
-    """Compute s_max = floor(log_eta R), exact at powers of eta."""
+    """Return s_max = floor(log_eta R), exact at powers of eta."""
     most = 0
     while eta ** (most + 1) <= resource:
         most += 1
@@ -27,7 +30,7 @@ def most_brackets(resource: Fraction, eta: Fraction) -> int:
 def rungs_of(
     most: int, bracket: int, resource: Fraction, eta: Fraction
 ) -> list[tuple[int, Fraction]]:
-    """Compute the rungs of bracket s, each as (trials, resource of each trial in all).
+    """Return the rungs of bracket s, each as (trials, resource of each trial in all).
 
     It starts with n = ceil((s_max + 1) / (s + 1) * eta^s) trials and r = R / eta^s.
     """
@@ -36,7 +39,7 @@ def rungs_of(
 
 
 def course(problem: Problem) -> Course:
-    """Compute the brackets; R is in units of `min_reports`."""
+    """Return Hyperband's brackets; R is in units of `min_reports`."""
     cluster, params = fixed_cluster(problem), problem.params
     gpus = cluster.gpus if isinstance(cluster, FixedCluster) else params.p_min
     eta, least = Fraction(params.eta), params.min_reports or 1
@@ -50,4 +53,73 @@ def course(problem: Problem) -> Course:
     return Course(problem, cluster, bracket(0), bracket)
 
 
+def _tracks(problem: Problem) -> list[Track] | Impossible:
+    params = problem.params
+    largest = _largest(problem)
+    if largest is None:
+        least_s = params.t_min_s
+        reason = f"one trial of {params.p_min} GPUs for {least_s:g}s (p_min, t_min) does not fit"
+        return Impossible(reason, problem.start_s + least_s, at_least(least_s * params.p_min))
+    most, resource = largest
+    return [_track(problem, most, resource, bracket) for bracket in range(most, -1, -1)]
+
+
+def _track(problem: Problem, most: int, resource: Fraction, bracket: int) -> Track:
+    unit_s, start_s = Fraction(problem.params.t_min_s), problem.start_s
+    rungs = rungs_of(most, bracket, resource, Fraction(problem.params.eta))
+    rounds, begin_s = [], start_s
+    for rung, (trials, until) in enumerate(rungs):
+        end_s = start_s + float(until * unit_s)
+        rounds.append(Round(begin_s, end_s, trials, _gpus(problem, rung)))
+        begin_s = end_s
+    return Track(tuple(rounds))
+
+
+def _gpus(problem: Problem, rung: int) -> int:
+    """Return the GPUs of each trial on a rung, from 0: eta times as many on each, up to `p_max`."""
+    params = problem.params
+    if params.p_max is None:
+        return params.p_min
+    shared = min(params.p_max, int(params.p_min * Fraction(params.eta) ** rung))
+    return max(params.p_min, whole_instances(shared, problem.gpus_per_instance))
+
+
+def _largest(problem: Problem) -> tuple[int, Fraction] | None:
+    """Find (s_max, R): the most brackets that fit, and the largest resource for them, or None.
+
+    Between eta^s_max and eta^(s_max + 1) the cost is proportional to R. If one bracket more would
+    cost too much, the budget that is left is not used, as published, except where whole instances
+    are paid or `max_gpus` are too few for that many brackets: there trials train longer with it.
+    """
+    limits, params = problem.planned, problem.params
+    eta, unit_s = Fraction(params.eta), Fraction(params.t_min_s)
+    by_time = Fraction(limits.deadline_s) / unit_s
+    if by_time < 1:
+        return None
+    crowded = False
+    for most in range(most_brackets(by_time, eta), -1, -1):
+        tracks = [rungs_of(most, bracket, Fraction(1), eta) for bracket in range(most + 1)]
+        peak = sum(rungs[0][0] for rungs in tracks) * params.p_min
+        if limits.max_gpus is not None and peak > limits.max_gpus:
+            crowded = True
+            continue
+        units = sum(_units(problem, rungs) for rungs in tracks)
+        resource = min(by_time, Fraction(limits.budget_gpu_s) / (unit_s * units))
+        if not (crowded or problem.whole):
+            resource = min(eta ** (most + 1), resource)
+        if resource >= eta**most:
+            return most, resource
+    return None
+
+
+def _units(problem: Problem, rungs: list[tuple[int, Fraction]]) -> Fraction:
+    """Add up the GPUs times units of time that a bracket takes."""
+    total, before = Fraction(0), Fraction(0)
+    for rung, (trials, until) in enumerate(rungs):
+        total += trials * _gpus(problem, rung) * (until - before)
+        before = until
+    return total
+
+
 HYPERBAND = halving(course)
+E_HYPERBAND = by_wall_clock(_tracks)

@@ -5,18 +5,14 @@ The one rule: once the time left is too short for a trial that starts now, no tr
 resumes, and freed GPUs go to those that run.
 
 Rungs and pausing are ASHA's, in one bracket. The paper knows its training loop and measures it;
-here the same figures are estimated from the times of the reports of the latest runs:
+here the same figures are estimated from the reports of the latest runs:
 
-seconds per report   between two reports of one run of a trial, times the speed of the GPUs it had;
-                     the median
-startup              from being given GPUs to the first report, less the median time of one report
-                     on so many; the 90th percentile
+report   seconds between two reports of a run, times the speed of its GPUs; the median
+startup  from being given GPUs to the first report, less one report; the 90th percentile
 
-Remembered is only when runs began and on how many GPUs; the rest is in the reports. If a restart
-from an older checkpoint has taken reports back, those that the view has now may count instead.
-
-When no trial may start and the last running trial has come to a rung, the best of the paused trials
-goes on: the GPUs are there until the end.
+Only when runs began and on how many GPUs is remembered; the rest is in the reports. When no trial
+may start and the last running trial has come to a rung, the best paused trial goes on: the GPUs are
+there until the end.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ import heapq
 import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import takewhile
 
 from seerd.planner.asha import AtRandom, Search, SearchSetting, policy, setting
@@ -35,19 +31,14 @@ from seerd.planner.ranking import rank
 from seerd.planner.rungs import rung_reports
 from seerd.planner.scaling import Scaling
 
-WORTH = 1.1
-"""A trial is given more GPUs if with them it gets at least this many times as far."""
+WORTH = 1.1  # least times as far as before that a trial must get with more GPUs, to be given them
 
-RESULTS_BETWEEN = 5
-"""A trial is given more GPUs at most once in this many reports."""
+RESULTS_BETWEEN = 5  # a trial is given more GPUs at most once in this many reports
 
-REMEMBERED = 1000
-"""How many of the latest runs that have made a report are used to estimate how long things take."""
+REMEMBERED = 1000  # how many of the latest runs with a report are used for estimates
 
+# begin keys of the memory: a run's, before its slot; a trial's seconds, before its id
 RUN, TRAINED = "run ", "trained "
-"""What keys of the memory begin with: that of a run, before its slot's number, and that of how long
-a trial has run, before its id.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +56,11 @@ class TrialRun:
     @property
     def remembered(self) -> Json:
         """The run as JSON."""
-        return [
-            self.number,
-            self.trial,
-            self.gpus,
-            self.since_s,
-            self.before_s,
-            self.grows_at,
-            self.ended_at,
-        ]
+        return [*astuple(self)]
 
 
 def read_run(remembered: Json) -> TrialRun:
-    """Read a run from JSON. Raises `ValueError` if it is no run."""
+    """Read a run from JSON. Raises `ValueError` if it is none."""
     number, trial, gpus, since_s, before_s, grows_at, ended_at = items(remembered, 7)
     return TrialRun(
         integer(number, 1),
@@ -100,7 +83,7 @@ class MeasuredPace:
 
 @dataclass(slots=True)
 class Seen:
-    """What the reports of one run have told so far."""
+    """What the reports of one run have shown so far."""
 
     gpus: int  # GPUs of the run
     last: Report | None = None  # its latest report
@@ -121,22 +104,23 @@ class Stopwatch:
         self._firsts_s: dict[int, list[float]] = {}
 
     def observe(self, run: TrialRun, trial: TrialView) -> None:
-        """Note the reports that a run has made since it was last looked at.
+        """Note the reports that a run has made since the last look.
 
         A report whose number is not larger than the last one's (the trial restarted by itself)
-        tells no pace.
+        shows no pace.
         """
         seen = self._seen.get(run.number)
         if seen is None:
             seen = self._seen[run.number] = Seen(run.gpus)
         seen_s = run.since_s if seen.last is None else seen.last.at_s
-        for report in reversed(_since(trial, seen_s)):
+        latest_first = takewhile(lambda report: report.at_s > seen_s, reversed(trial.history))
+        for report in reversed([*latest_first]):
             if run.ended_at is not None and report.reports > run.ended_at:
                 break
             self._note(run, seen, report)
 
     def counts(self, run: TrialRun) -> bool:
-        """Tell whether a run is used to estimate how long things take."""
+        """Return whether a run is used to estimate how long things take."""
         seen = self._seen.get(run.number)
         return seen is not None and seen.counts
 
@@ -145,7 +129,12 @@ class Stopwatch:
         gone = []
         while len(self._counting) > REMEMBERED:
             gone.append(heapq.heappop(self._counting))
-            self._leave_out(self._seen[gone[-1]])
+            seen = self._seen[gone[-1]]
+            for report_s in seen.reports_s:
+                del self._reports_s[bisect_left(self._reports_s, report_s)]
+            firsts_s = self._firsts_s[seen.gpus]
+            del firsts_s[bisect_left(firsts_s, seen.first_s)]
+            seen.counts, seen.reports_s = False, []
         return gone
 
     def forget(self, run: TrialRun) -> None:
@@ -163,49 +152,26 @@ class Stopwatch:
             insort(self._reports_s, seen.reports_s[-1])
         seen.last = report
 
-    def _leave_out(self, seen: Seen) -> None:
-        for report_s in seen.reports_s:
-            del self._reports_s[bisect_left(self._reports_s, report_s)]
-        firsts_s = self._firsts_s[seen.gpus]
-        del firsts_s[bisect_left(firsts_s, seen.first_s)]
-        seen.counts, seen.reports_s = False, []
-
     def pace(self) -> MeasuredPace:
-        """Compute the pace from all runs that count."""
-        count = len(self._reports_s)
-        if not count:
+        """Estimate from all runs that count."""
+        if not self._reports_s:
             return MeasuredPace()
-        report_s = self._reports_s[math.ceil(0.5 * count) - 1]
-        return MeasuredPace(report_s, max(0.0, self._startup_s(report_s)))
-
-    def _startup_s(self, report_s: float) -> float:
-        """Compute the 90th percentile of the start-up times, in seconds.
-
-        For each number of GPUs only the longest first reports can be among the slowest tenth.
-        """
+        report_s = self._reports_s[math.ceil(0.5 * len(self._reports_s)) - 1]
         count = sum(len(firsts_s) for firsts_s in self._firsts_s.values())
-        longer = count - math.ceil(0.9 * count) + 1
-        longest: list[float] = []
-        for gpus, firsts_s in self._firsts_s.items():
-            each_s = report_s / self._scaling.speed(gpus)
-            longest += [first_s - each_s for first_s in firsts_s[-longer:]]
-        return sorted(longest)[-longer]
-
-
-def _since(trial: TrialView, seen_s: float) -> list[Report]:
-    """List the reports after a moment, latest first."""
-    reports = []
-    for report in reversed(trial.history):
-        if report.at_s <= seen_s:
-            break
-        reports.append(report)
-    return reports
+        slowest = count - math.ceil(0.9 * count) + 1
+        # of each number of GPUs only the longest first reports can be among the slowest tenth
+        startups_s = [
+            first_s - report_s / self._scaling.speed(gpus)
+            for gpus, firsts_s in self._firsts_s.items()
+            for first_s in firsts_s[-slowest:]
+        ]
+        return MeasuredPace(report_s, max(0.0, sorted(startups_s)[-slowest]))
 
 
 def worth_starting(
     left_s: float, longest_s: float, pace: MeasuredPace, most_reports: int, eta: float
 ) -> bool:
-    """Tell whether a trial that starts or resumes now can still become the best.
+    """Return whether a trial that starts or resumes now can still become the best.
 
     The time left must be enough for a whole training, or for eta times what the longest trial has
     had.
@@ -219,8 +185,8 @@ def worth_starting(
 def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int) -> list[int]:
     """Deal out the GPUs and return the number for each trial, best first.
 
-    All have `p_min`; then each gets one more in turn, while the instance that it is on has some
-    left. A trial that has a whole instance may take further instances that are empty.
+    All have `p_min`; then each gets one more in turn, while its instance has some left. A trial
+    that has a whole instance may take further instances that are empty.
     """
     whole, rest = divmod(gpus, gpus_per_instance)
     if p_min > gpus_per_instance:
@@ -234,10 +200,7 @@ def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int)
 
 
 def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
-    """Choose an instance for each trial, evenly; the better a trial, the fewer it shares one with.
-
-    Takes `p_min` GPUs from `free` for each.
-    """
+    """Choose each trial's instance, evenly, and take its `p_min` GPUs; the best share least."""
     homes: list[int] = []
     emptiest = [(-gpus, 1, node) for node, gpus in enumerate(free)]
     heapq.heapify(emptiest)
@@ -252,28 +215,22 @@ def _homes(trials: int, free: list[int], p_min: int) -> list[int]:
 def _grow(
     trial: int, dealt: list[int], node: int, free: list[int], p_max: int, gpus_per_instance: int
 ) -> bool:
-    """Give a trial one more GPU, or one more instance; return False if it can have no more."""
+    """Give a trial one more GPU or instance; return False if it can have no more."""
     if free[node] > 0 and dealt[trial] < p_max:
         free[node] -= 1
         dealt[trial] += 1
         return True
     empty = next((i for i, n in enumerate(free) if n == gpus_per_instance), None)
-    if (
-        empty is None
-        or dealt[trial] % gpus_per_instance
-        or dealt[trial] + gpus_per_instance > p_max
-    ):
+    grown = dealt[trial] + gpus_per_instance
+    if empty is None or dealt[trial] % gpus_per_instance or grown > p_max:
         return False
     free[empty] = 0
-    dealt[trial] += gpus_per_instance
+    dealt[trial] = grown
     return True
 
 
 def _best_first(names: Collection[str], view: View) -> list[str]:
-    """Order trials as `rank` does, best first.
-
-    New ones, which are not in the view yet, stand where trials without a report do.
-    """
+    """Order trials as `rank` does; new ones stand where trials without a report do."""
     new = [name for name in names if name not in view.trials]
     ranked = rank((view.trials[name] for name in names if name in view.trials), view.mode)
     last = [trial.id for trial in ranked if trial.reports > 0 and trial.metric is None]
@@ -283,9 +240,9 @@ def _best_first(names: Collection[str], view: View) -> list[str]:
 class DeadlineSchedule:
     """ASHA's search, the runs of its trials, and how long things take.
 
-    It remembers what the search remembers, the longest time that a trial has run which no longer
-    runs, and `TrialRun`s, each in a slot: those under way, and those used to estimate how long
-    things take. What is in other slots no longer counts; the smallest of these is used next.
+    It remembers what the search remembers, the longest time of a trial that no longer runs, and
+    `TrialRun`s, each in a slot: those under way, and those used for estimates. The smallest slot
+    whose content no longer counts is used next.
     """
 
     def __init__(self, setting: SearchSetting) -> None:
@@ -303,9 +260,7 @@ class DeadlineSchedule:
         self._changes: dict[str, Json] = {}
 
     def restore(self, values: Mapping[str, Json], view: View) -> None:
-        """Restore what was remembered. Raises `ValueError` if no schedule can have remembered
-        it.
-        """
+        """Restore what was remembered. Raises `ValueError` if no schedule can have written it."""
         self._trained_s = {name: real(value) for name, value in _after(TRAINED, values)}
         self._longest_s = real(values.get("longest_s", 0.0))
         slots = {int(slot): read_run(value) for slot, value in _after(RUN, values)}
@@ -322,15 +277,13 @@ class DeadlineSchedule:
             self._forget(run)
 
     def take_up(self, view: View) -> None:
-        """Go on without a memory: a trial counts as having run from its first report to its
-        last.
-        """
+        """Go on without a memory: a trial has run from its first report to its last."""
         began = (trial.history for trial in view.trials.values() if trial.history)
         self._remember_longest(max((h[-1].at_s - h[0].at_s for h in began), default=0.0))
         self.search.take_up(view)
 
     def take_changes(self) -> dict[str, Json]:
-        """Return what has changed in the memory since this was last called."""
+        """Return what has changed in the memory since the last call."""
         changes, self._changes = self._changes, {}
         return changes | self.search.take_changes()
 
@@ -349,13 +302,13 @@ class DeadlineSchedule:
         return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in runs)])
 
     def worth(self, run: TrialRun, gpus: int, left_s: float) -> bool:
-        """Tell whether a running trial should be restarted on more GPUs."""
+        """Return whether a running trial should be restarted on more GPUs."""
         speed = self._setting.problem.scaling.speed
         on_more = speed(gpus) * (left_s - self.pace.startup_s)
         return on_more > WORTH * speed(run.gpus) * left_s
 
     def usable(self, name: str, left_s: float) -> int:
-        """Find the most GPUs that are worth giving to a trial."""
+        """Return the most GPUs that are worth giving to a trial."""
         run, allowed = self.run_of(name), self._setting.sizes
         if run is None:
             return allowed[0]
@@ -415,13 +368,11 @@ class DeadlineSchedule:
 
 def _after(prefix: str, values: Mapping[str, Json]) -> list[tuple[str, Json]]:
     """List what is remembered under keys with this prefix, as (rest of the key, value)."""
-    return [
-        (key.removeprefix(prefix), value) for key, value in values.items() if key.startswith(prefix)
-    ]
+    return [(key.removeprefix(prefix), v) for key, v in values.items() if key.startswith(prefix)]
 
 
 def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """List how many GPUs a trial may have: `p_min`, doubled again and again up to `p_max`."""
+    """List how many GPUs a trial may have: `p_min`, doubled up to `p_max`."""
     params = problem.params
     most = gpus if params.p_max is None else min(gpus, params.p_max)
     return tuple(takewhile(lambda p: p <= most, (params.p_min << doubled for doubled in range(32))))
@@ -457,7 +408,7 @@ def _next(
 
 
 def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> bool:
-    """Tell whether there are GPUs that no running trial can use.
+    """Return whether there are GPUs that no running trial can use.
 
     That is when none runs; where idle GPUs are paid, also when the running ones cannot use them
     all.
@@ -475,9 +426,8 @@ def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> 
 def _allocations(
     setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
 ) -> list[Allocation]:
-    """List every running trial, best first, on `p_min` GPUs doubled some times.
-
-    Sizes are doubled because not every batch can be split over, say, three GPUs.
+    """List every running trial, best first, on `p_min` GPUs doubled some times: not every batch can
+    be split over, say, three GPUs.
     """
     cluster, problem = setting.sure_cluster, setting.problem
     order = _best_first(schedule.search.running, view)
@@ -494,7 +444,7 @@ def _allocations(
 def _allocate(
     schedule: DeadlineSchedule, view: View, name: str, gpus: int, now_s: float, left_s: float
 ) -> Allocation:
-    """Choose the GPUs of one trial: what it is dealt if it starts.
+    """Return one trial's allocation: what it is dealt if it starts.
 
     A running trial keeps what it has, unless it has to give some back or is worth restarting on
     more.
@@ -517,4 +467,3 @@ HYPERSCHED = policy(
     DeadlineSchedule,
     _decide,
 )
-"""HyperSched with configurations drawn at random, in one bracket."""

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 
 from seerd.planner.model import PlannedJob, View
 
-PARTS = 0.25, 0.5, 0.75
-"""Parts of a job's results after which its best result is looked at."""
-FEW = 8
-"""A job with fewer results has not shown yet what may be gained."""
+PARTS = 0.25, 0.5, 0.75  # parts of a job's results after which its best result is looked at
+FEW = 8  # a job with fewer results has not shown yet what may be gained
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,42 +40,35 @@ class Prospect:
 def prospects(
     jobs: Sequence[PlannedJob], views: Mapping[str, View], spent: Mapping[str, float]
 ) -> list[Prospect]:
-    """Say what is expected of each job.
+    """Return what is expected of each job; with fewer than `FEW` results, the largest regret seen.
 
     spent  job -> GPU-seconds that it has had
-
-    Of jobs that have shown too little as much is expected as of the most promising.
     """
     alike = len({(job.metric, job.mode) for job in jobs}) == 1
-    every = [_prospect(job, views[job.id], spent.get(job.id, 0.0), alike=alike) for job in jobs]
-    most = max((one.regret for one in every if one.best is not None), default=1.0)
+    seen = [_prospect(job, views[job.id], spent.get(job.id, 0.0), alike=alike) for job in jobs]
+    most = max((prospect.regret for prospect in seen if prospect.best is not None), default=1.0)
     return [
-        Prospect(one.job, None, most, max(1.0, one.spent_gpu_s)) if one.best is None else one
-        for one in every
+        Prospect(p.job, None, most, max(1.0, p.spent_gpu_s)) if p.best is None else p for p in seen
     ]
 
 
 def _prospect(job: PlannedJob, view: View, spent_gpu_s: float, *, alike: bool) -> Prospect:
-    results = _results(view)
+    sign = _sign(view)
+    results = [
+        value
+        for _, value in sorted(
+            (report.at_s, sign * report.metric)
+            for trial in view.trials.values()
+            for report in trial.history
+            if report.metric is not None
+        )
+    ]
     if len(results) < FEW or not spent_gpu_s:
         return Prospect(job.id, spent_gpu_s=spent_gpu_s)
     best, unit = max(results), 1.0 if alike else _spread(view)
     regrets = [(best - max(results[: int(len(results) * part)])) / (1 / part - 1) for part in PARTS]
     regret = job.weight * statistics.fmean(regrets) / unit
     return Prospect(job.id, best / unit, regret, spent_gpu_s)
-
-
-def _results(view: View) -> list[float]:
-    """List all results in the order in which they came; larger is better."""
-    return [
-        value
-        for _, value in sorted(
-            (report.at_s, _sign(view) * report.metric)
-            for trial in view.trials.values()
-            for report in trial.history
-            if report.metric is not None
-        )
-    ]
 
 
 def _spread(view: View) -> float:

@@ -1,19 +1,15 @@
-"""What is remembered of how jobs share a run: the terms of each, and what led to them.
-
-The one rule: only values that the journal keeps, and how they are read and written.
-"""
+"""What is remembered of how jobs share a run, and how it is read and written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import cast
 
 from seerd.planner.memory import Json, Values, integer, items, real, text, texts
 from seerd.planner.model import Impossible, Limits, Problem, View
 from seerd.planner.serving import Freeze
 
-ALIKE = 0.1
-"""JobTerms are left as they are if what they allow differs by less than this part."""
+ALIKE = 0.1  # terms stay as they are if what they allow differs by less than this part
 VERSION = 1
 
 
@@ -28,17 +24,14 @@ class JobTerms:
     renewals: int = 0  # how often its terms have changed
 
     def alike(self, other: JobTerms) -> bool:
-        """Tell whether planning anew with the other terms would change next to nothing."""
+        """Return whether planning anew with the other terms would change next to nothing."""
         if self.gpus != other.gpus or not self.gpus:
             return self.gpus == other.gpus
         passed_s = other.start_s - self.start_s
         left_s = max(0.0, self.deadline_s - passed_s)
         left_gpu_s = self.budget_gpu_s * left_s / self.deadline_s if left_s else 0.0
-        return _near(left_s, other.deadline_s) and _near(left_gpu_s, other.budget_gpu_s)
-
-
-def _near(a: float, b: float) -> bool:
-    return abs(a - b) <= ALIKE * max(a, b)
+        pairs = (left_s, other.deadline_s), (left_gpu_s, other.budget_gpu_s)
+        return all(abs(a - b) <= ALIKE * max(a, b) for a, b in pairs)
 
 
 @dataclass(slots=True)
@@ -64,7 +57,7 @@ class ShareTable:
     refused: dict[str, Impossible] = field(default_factory=dict)
 
     def left(self, problem: Problem, view: View) -> Limits | None:
-        """Return what is left of what is planned with; None if nothing is.
+        """Return what is left of what is planned with, or None.
 
         Limits that were extended meanwhile count from then on.
         """
@@ -79,12 +72,7 @@ class ShareTable:
         return Limits(deadline_s, budget_gpu_s, planned.max_gpus)
 
     def values(self) -> dict[str, Json]:
-        """Write it as a policy's memory has it."""
-        terms: dict[str, Json] = {
-            name: [one.gpus, one.start_s, one.deadline_s, one.budget_gpu_s, one.renewals]
-            for name, one in self.terms.items()
-        }
-        freeze: list[Json] = [*sorted(self.freeze.candidates)]
+        """Return it as a policy's memory has it."""
         return {
             "version": VERSION,
             "gpus": self.gpus,
@@ -92,11 +80,11 @@ class ShareTable:
             "spent": self.spent_gpu_s,
             "divided": self.divided_s,
             "base": cast("dict[str, Json]", dict(self.base)),
-            "terms": terms,
+            "terms": {name: [*astuple(terms)] for name, terms in self.terms.items()},
             "caps": cast("dict[str, Json]", dict(self.caps)),
             "done": [*self.done],
             "signature": [*self.signature],
-            "among": freeze,
+            "among": [*sorted(self.freeze.candidates)],
             "best": self.freeze.best if self.freeze.best > float("-inf") else None,
             "unchanged": self.freeze.unchanged,
             "last": self.last,
@@ -104,7 +92,7 @@ class ShareTable:
 
 
 def read_table(values: Values) -> ShareTable:
-    """Read what `ShareTable.values` has written. Raises `ValueError` if it is anything else."""
+    """Read what `ShareTable.values` has returned. Raises `ValueError` for anything else."""
     terms, caps, base = values.get("terms"), values.get("caps"), values.get("base")
     best, last = values.get("best"), values.get("last")
     if not isinstance(terms, dict) or not isinstance(caps, dict) or not isinstance(base, dict):
@@ -114,9 +102,9 @@ def read_table(values: Values) -> ShareTable:
         extended=integer(values.get("extended"), 0),
         spent_gpu_s=real(values.get("spent")),
         divided_s=real(values.get("divided")),
-        base={name: real(one) for name, one in base.items()},
-        terms={name: _read_terms(one) for name, one in terms.items()},
-        caps={name: integer(one, 0) for name, one in caps.items()},
+        base={name: real(gpu_s) for name, gpu_s in base.items()},
+        terms={name: _read_terms(value) for name, value in terms.items()},
+        caps={name: integer(gpus, 0) for name, gpus in caps.items()},
         done=[*texts(values.get("done"))],
         signature=texts(values.get("signature")),
         freeze=Freeze(

@@ -1,8 +1,8 @@
-"""Several jobs that share a run: who has how many GPUs, and what each makes of its share.
+"""Several jobs that share a run: how many GPUs each has, and what it makes of its share.
 
 The one rule: a job's policy plans its share as if it were a run of its own. When the share changes,
-rounds by the clock are planned anew for what is left, as if the limits had been changed
-(`seerd.planner.renewed`); other policies go on with more or fewer GPUs.
+rounds by the clock are planned anew for what is left (`seerd.planner.renewed`); other policies go
+on with more or fewer GPUs.
 
 fair         GPUs are divided by weight up to what each job can use (`seerd.planner.sharing`)
 round-robin  one by one in turn (Li et al., Ease.ml, VLDB '18, section 4.2)
@@ -11,9 +11,8 @@ hybrid       greedy until that is frozen, then in turn (section 4.4)
 worst-first  one by one to the job whose regret is expected to be the largest without it
 
 What a job leaves of its share goes to the others at once. Round-robin and hybrid divide again every
-`WHILE`, greedy and worst-first at the `LOOKS`: what moves often gets nothing done. While a job uses
-less than its share, all do so every `WHILE`: it may want it back.
-Where there are fewer GPUs than jobs, those go first that had least for their weight.
+`WHILE_S`, greedy and worst-first at the `LOOKS`, all while a job uses less than its share. Where
+there are fewer GPUs than jobs, those go first that had least for their weight.
 """
 
 from __future__ import annotations
@@ -21,15 +20,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 from seerd.planner.caching import IndexCache
 from seerd.planner.dividing import Dividing, divided
-from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
-from seerd.planner.job_offers import prospects
-from seerd.planner.job_problems import never_begins, own_left, problem_of
+from seerd.planner.fixed_cluster import fixed_cluster
+from seerd.planner.job_offers import Prospect, prospects
+from seerd.planner.job_parts import (
+    by_job,
+    changes_of,
+    in_the_run,
+    memory_of,
+    never_begins,
+    own_left,
+    problem_of,
+)
 from seerd.planner.job_table import VERSION, JobTerms, ShareTable, read_table
-from seerd.planner.job_views import by_job, changes_of, in_the_run, memory_of
 from seerd.planner.memory import FORGOTTEN, Json, Memory, differing, recall
 from seerd.planner.model import (
     Impossible,
@@ -37,18 +43,18 @@ from seerd.planner.model import (
     Outline,
     Plan,
     PlannedJob,
+    Policy,
     Problem,
     Stage,
     View,
 )
 from seerd.planner.policies import BY_THE_CLOCK, named
-from seerd.planner.protocol import Policy
 from seerd.planner.sharing import Claim
 
+# shares are divided again after so many seconds at least, and at most so often in a run
 WHILE_S, WHILES = 30.0, 40
-"""Shares are divided again after so many seconds at least, and at most so often in a run."""
+# when shares are divided by what jobs offer, as parts of the time that is planned with
 LOOKS = 1 / 8, 1 / 4, 1 / 2, 3 / 4
-"""When shares are divided again by what jobs offer, as parts of the time that is planned with."""
 FIRST = "{count} jobs share the run ({sharing}); GPUs of each at first: {shares}"
 DONE = "what was planned for {job} is done: the others get its share"
 
@@ -71,7 +77,11 @@ class _Asked:
         return sum(allocation.gpus for allocation in self.plan.allocations)
 
     def ask(self, problem: Problem | None) -> None:
-        """Ask the job's policy what it wants with this problem; None: it has no GPUs."""
+        """Ask the job's policy what it wants with this problem; None: it has no GPUs.
+
+        Trials for which the job has no GPUs any more wait: when its share has become smaller, some
+        policies only begin fewer trials.
+        """
         if problem is None:
             self.plan, self.problem = Plan(), None
             return
@@ -79,24 +89,19 @@ class _Asked:
             return
         self.problem = problem
         plan, after = named(problem.params.name).plan(problem, self.memory, self.view)
-        self.plan = _within(plan, problem)
+        self.plan = plan
+        left, kept = problem.planned.max_gpus or 0, []
+        for allocation in plan.allocations:
+            if allocation.gpus <= left:
+                kept.append(allocation)
+                left -= allocation.gpus
+        if len(kept) < len(plan.allocations):
+            self.plan = replace(plan, allocations=tuple(kept))
         if after is not self.memory:
             self.changes.update(changes_of(self.job.id, after))
         self.memory = after
         self.view = self.view.with_new(self.plan.new)
         self.parts.append(in_the_run(self.job.id, self.plan))
-
-
-def _within(plan: Plan, problem: Problem) -> Plan:
-    """Have trials wait for which a job has no GPUs any more: its share has become smaller, and some
-    policies only begin fewer trials then.
-    """
-    left, kept = problem.planned.max_gpus or 0, []
-    for allocation in plan.allocations:
-        if allocation.gpus <= left:
-            kept.append(allocation)
-            left -= allocation.gpus
-    return plan if len(kept) == len(plan.allocations) else replace(plan, allocations=tuple(kept))
 
 
 _memories: IndexCache[dict[str, Memory]] = IndexCache()
@@ -111,7 +116,9 @@ def _outline(problem: Problem) -> Outline | Impossible:
     _divide(problem, open_, table, View(problem.start_s, "max", {}))
     outlines = []
     for job in open_:
-        why = _never(problem, job, cluster.gpus) or table.refused.get(job.id)
+        left = own_left(problem, job, View(problem.start_s, "max", {}), problem.planned)
+        most = min(cluster.gpus, job.problem.limits.max_gpus or cluster.gpus)
+        why = never_begins(job, replace(left, max_gpus=most), problem) or table.refused.get(job.id)
         if why is not None:
             return replace(why, reason=f"{job.id}: {why.reason}", job=job.id)
         own = problem_of(job, table.terms[job.id], problem)
@@ -119,21 +126,12 @@ def _outline(problem: Problem) -> Outline | Impossible:
         outlines += [outline] if isinstance(outline, Outline) else []
     shares = ", ".join(f"{job.id} {table.terms[job.id].gpus}" for job in open_)
     note = FIRST.format(count=len(open_), sharing=problem.sharing, shares=shares)
-    return replace(_side_by_side(problem, cluster, outlines), adjusted=(*problem.adjusted, note))
-
-
-def _never(problem: Problem, job: PlannedJob, gpus: int) -> Impossible | None:
-    own = own_left(problem, job, View(problem.start_s, "max", {}), problem.planned)
-    most = min(gpus, job.problem.limits.max_gpus or gpus)
-    return never_begins(job, replace(own, max_gpus=most), problem)
-
-
-def _side_by_side(problem: Problem, cluster: FixedCluster, outlines: Sequence[Outline]) -> Outline:
     first = [group for own in outlines for group in (own.stages[0].groups if own.stages else ())]
     return Outline(
         brackets=tuple(bracket for own in outlines for bracket in own.brackets),
         stages=(Stage(cluster.start_s, cluster.end_s, tuple(first)),),
         first_round_s=min((own.first_round_s for own in outlines), default=0.0),
+        adjusted=(*problem.adjusted, note),
         sizes=tuple(sorted({gpus for own in outlines for gpus in own.allocations})),
     )
 
@@ -150,22 +148,23 @@ def _plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
         if not job.over and job.id not in table.done
     }
     notes += _settle(problem, table, view, asked)
-    after = memory.after({**gone, **differing(remembered, table.values()), **_changes(asked)})
-    _memories.keep(problem, after, {**kept, **{name: one.memory for name, one in asked.items()}})
+    changes = {key: value for job in asked.values() for key, value in job.changes.items()}
+    after = memory.after({**gone, **differing(remembered, table.values()), **changes})
+    _memories.keep(problem, after, {**kept, **{name: job.memory for name, job in asked.items()}})
     return _together(problem, table, view, asked, notes), after
 
 
 def _settle(
     problem: Problem, table: ShareTable, view: View, asked: Mapping[str, _Asked]
 ) -> list[str]:
-    """Divide and ask until every share is used, or nobody can use what is left. Return what people
-    should know.
-    """
+    """Divide and ask until every share is used, or no job can use the rest. Return notes."""
     notes: list[str] = []
     open_ = {name: entry.job for name, entry in asked.items()}
-    if _due(problem, table, view, [*open_.values()]):
+    jobs = [*open_.values()]
+    changed = table.signature != _signature(problem, jobs)
+    if changed or view.now_s >= _again_s(problem, table, jobs):
         table.caps = {}
-        _divide(problem, [*open_.values()], table, view)
+        _divide(problem, jobs, table, view)
     for _ in range(2 * len(asked) + 1):
         for name, job in open_.items():
             terms = table.terms.get(name)
@@ -175,7 +174,8 @@ def _settle(
             table.done.append(name)
             notes.append(DONE.format(job=name))
             del open_[name]
-        short = _short(table, {name: asked[name].used for name in open_})
+        used = {name: asked[name].used for name in open_ if name in table.terms}
+        short = {name: gpus for name, gpus in used.items() if gpus < table.terms[name].gpus}
         if not ended and not short:
             break
         table.caps |= short
@@ -184,24 +184,8 @@ def _settle(
     return notes
 
 
-def _short(table: ShareTable, used: Mapping[str, int]) -> dict[str, int]:
-    """Find the jobs that cannot use their whole share, and what they use of it."""
-    had = {name: terms.gpus for name, terms in table.terms.items()}
-    return {name: gpus for name, gpus in used.items() if gpus < had.get(name, 0)}
-
-
-def _due(problem: Problem, table: ShareTable, view: View, open_: Sequence[PlannedJob]) -> bool:
-    """Tell whether shares must be divided: for the first time, for other jobs or weights, or again
-    after a while.
-    """
-    changed = table.signature != _signature(problem, open_)
-    return changed or view.now_s >= _again_s(problem, table, open_)
-
-
 def _again_s(problem: Problem, table: ShareTable, open_: Sequence[PlannedJob]) -> float:
-    """Return when shares are divided again though nothing has happened, seconds since the run
-    began; infinite: never.
-    """
+    """Return when shares are divided again though nothing has happened; infinite: never."""
     turns = any(not table.terms[job.id].gpus for job in open_ if job.id in table.terms)
     if problem.sharing in ("round-robin", "hybrid") or turns or table.caps:
         return table.divided_s + _while_s(problem)
@@ -234,14 +218,12 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
     counted = replace(problem, params=params, within=left, extended=problem.extended + 1)
     cluster = fixed_cluster(counted)
     table.gpus = table.gpus if isinstance(cluster, Impossible) else cluster.gpus
-    prospective = (
-        ()
-        if problem.sharing in ("fair", "round-robin")
-        else prospects(open_, by_job(view, problem.jobs), view.spent)
-    )
+    expected: Sequence[Prospect] = ()
+    if problem.sharing not in ("fair", "round-robin"):
+        expected = prospects(open_, by_job(view, problem.jobs), view.spent)
     had = {name: gpu_s - table.base.get(name, 0.0) for name, gpu_s in view.spent.items()}
     ahead_s, freeze, last = _while_s(problem), table.freeze, table.last
-    by = Dividing(problem.sharing, had, ahead_s, left.deadline_s, prospective, freeze, last)
+    by = Dividing(problem.sharing, had, ahead_s, left.deadline_s, expected, freeze, last)
     claims = [_claim(job, table, own_left(problem, job, view, left)) for job in open_]
     division = divided(table.gpus, claims, by)
     table.freeze, table.last = division.freeze, division.last
@@ -250,20 +232,20 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
     for job in open_:
         gpus = division.given[job.id]
         share = Limits(left.deadline_s, left.budget_gpu_s * gpus / together, gpus)
-        terms = _terms(problem, job, table, view, share)
-        changed |= _give(problem, job, table, terms)
-    refused = any(
-        division.given[name] > cap for name, cap in table.caps.items() if name in division.given
-    )
-    return _divide(problem, open_, table, view) or changed if refused else changed
+        changed |= _give(problem, job, table, _terms(problem, job, table, view, share))
+    if any(division.given.get(name, 0) > cap for name, cap in table.caps.items()):
+        return _divide(problem, open_, table, view) or changed  # a job's policy refused its share
+    return changed
 
 
 def _base(
     problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, view: View
 ) -> dict[str, float]:
-    """Say from where on what jobs take is counted, once jobs or weights are others: as if each had
-    had what it is ahead of the last one now, and no more than a turn. So who waits goes next,
-    however often something changes, and nobody waits for what was before.
+    """Return from where on the GPU time of each job is counted, once jobs or weights are others: as
+    if each had had what it is ahead of the last one now, and no more than a turn.
+
+    So a job that waits goes next however often something changes, and none waits for what was
+    before.
     """
     had = {job: gpu_s - table.base.get(job, 0.0) for job, gpu_s in view.spent.items()}
     last = min(had.get(job.id, 0.0) / job.weight for job in open_)
@@ -284,8 +266,8 @@ def _terms(
 ) -> JobTerms:
     """Make a job's terms from its share, within its own limits.
 
-    Only rounds by the clock are planned anew. Other policies go on where they are: how deep they
-    search follows from when they began.
+    Only rounds by the clock are planned anew: how deep other policies search follows from when they
+    began.
     """
     before, left = table.terms.get(job.id), own_left(problem, job, view, share)
     left_s, left_gpu_s = left.deadline_s, left.budget_gpu_s
@@ -301,8 +283,8 @@ def _terms(
 def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms) -> bool:
     """Set a job's terms, if they are others than before. Return whether they are.
 
-    Where its policy could do nothing with them, its terms stay if it has as many GPUs as before;
-    else it has none, and the others get them.
+    If its policy could do nothing with them, its terms stay if it has as many GPUs as before; else
+    it has none, and the others get them.
     """
     before = table.terms.get(job.id)
     if before is not None and before.alike(terms):
@@ -318,10 +300,6 @@ def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms)
     return True
 
 
-def _changes(asked: Mapping[str, _Asked]) -> dict[str, Json]:
-    return {key: value for entry in asked.values() for key, value in entry.changes.items()}
-
-
 def _together(
     problem: Problem,
     table: ShareTable,
@@ -330,25 +308,24 @@ def _together(
     notes: Sequence[str],
 ) -> Plan:
     """Put the jobs' plans together; what comes first in each of them comes first."""
-    there = {name: one for name, one in asked.items() if name not in table.done}
-    plans = [in_the_run(name, one.plan) for name, one in there.items()]
-    parts = [part for one in asked.values() for part in one.parts]
-    again_s = _again_s(problem, table, [one.job for one in there.values()])
+    open_ = {name: job for name, job in asked.items() if name not in table.done}
+    plans = [in_the_run(name, job.plan) for name, job in open_.items()]
+    parts = [part for job in asked.values() for part in job.parts]
+    again_s = _again_s(problem, table, [job.job for job in open_.values()])
     asks = [again_s, *(plan.ask_at_s for plan in plans if plan.ask_at_s is not None)]
     at_s = min((at_s for at_s in asks if view.now_s < at_s < math.inf), default=None)
     rows = zip_longest(*(plan.allocations for plan in plans))
     return Plan(
-        tuple(one for one in chain.from_iterable(rows) if one is not None),
+        tuple(allocation for row in rows for allocation in row if allocation is not None),
         tuple(new for part in parts for new in part.new),
         tuple(dict.fromkeys(name for part in parts for name in part.eliminated)),
         ask_at_s=at_s,
         hold_gpus=sum(plan.hold_gpus for plan in plans),
         ask_on_end=any(plan.ask_on_end for plan in plans),
-        done=not there,
-        compared=tuple(one for part in parts for one in part.compared),
+        done=not open_,
+        compared=tuple(compared for part in parts for compared in part.compared),
         note="; ".join([*notes, *(part.note for part in parts if part.note)]),
     )
 
 
 JOBS = Policy(_outline, _plan)
-"""The policy of a run that jobs share. Raises what their policies raise."""

@@ -23,12 +23,12 @@ from seerd.planner.model import (
     NewTrial,
     Outline,
     Plan,
+    Policy,
     Problem,
     Report,
     Stage,
     View,
 )
-from seerd.planner.protocol import Policy
 from seerd.planner.trial_ids import highest, in_order, trial_name
 
 VERSION = 1

@@ -1,46 +1,42 @@
-"""What a policy sees and what it answers: frozen values, units in their names.
+"""What a policy is, what it sees and what it answers: frozen values, units in their names.
 
-The one rule: everything a policy may know comes in through `View`, everything it wants goes out
-through `Plan`. Times are seconds since the run began. GPU time is in GPU-seconds. A trial is here
-only what a policy needs to know of it; where its GPUs are is the core's business.
+The one rule: everything a policy may know comes in through `View` and its memory, everything it
+wants goes out through `Plan`. Times are seconds since the run began, GPU time is in GPU-seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import ge, gt, le, lt
 from typing import Literal, NamedTuple, Protocol
 
+from seerd.planner.memory import Memory
 from seerd.planner.scaling import LINEAR, Scaling
 from seerd.planner.space import Config, Space
 
 Mode = Literal["max", "min"]
 SIGNS = {"<": lt, "<=": le, ">": gt, ">=": ge}
 BillingKind = Literal["held", "rented"]
+# how several jobs share a run, see `seerd.planner.jobs`
 Sharing = Literal["fair", "greedy", "round-robin", "hybrid", "worst-first"]
-"""How several jobs share a run, see `seerd.planner.jobs`."""
 
+# finished: its script ended by itself, and its model counts; eliminated and failed: out for good
 TrialStatus = Literal["live", "finished", "eliminated", "failed"]
-"""live: may run on; finished: its script ended by itself, and its model counts; eliminated and
-failed: out for good.
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the person allowed."""
+    """What the user allowed."""
 
     deadline_s: float  # seconds from the command's start until the best model is in the store
     budget_gpu_s: float
-    # most GPUs at one moment (quota, the person's limit, or the machine's GPUs); None: any number
+    # most GPUs at one moment (quota, the user's limit, or the machine's GPUs); None: any number
     max_gpus: int | None = None
     cost_usd: float | None = None  # USD; None: any amount
 
     def gpu_s(self, usd_per_gpu_h: float) -> float:
-        """Return the smaller of the two budgets, GPU time and money, in GPU-seconds at this
-        price.
-        """
+        """Return the smaller of GPU time and money, in GPU-seconds at this price."""
         if self.cost_usd is None or usd_per_gpu_h == 0:
             return self.budget_gpu_s
         return min(self.budget_gpu_s, self.cost_usd / usd_per_gpu_h * 3600)
@@ -55,17 +51,16 @@ class MetricConstraint:
     limit: float  # the number that it is compared with
 
     def __str__(self) -> str:
-        """Write it as a spec has it."""
         return f"{self.metric} {self.sign} {self.limit:.12g}"
 
     def holds(self, metrics: Mapping[str, float | None]) -> bool:
-        """Return whether it holds; it does not for a metric that is missing or not finite."""
+        """Return whether it holds; not for a metric that is missing or not finite."""
         value = metrics.get(self.metric)
         return value is not None and SIGNS[self.sign](value, self.limit)
 
 
 class Report(NamedTuple):
-    """One report of a trial, as the run's state keeps it and as policies see it."""
+    """One report of a trial."""
 
     at_s: float  # when it was made, seconds since the run began
     reports: int  # how many reports the trial had made, this one included
@@ -96,7 +91,7 @@ class PolicyParams:
     trials: int | None = None
     min_reports: int | None = None  # r of progress-based policies: reports until the first decision
     max_reports: int | None = None  # R of progress-based policies: reports of a whole training
-    # the person's own guesses, configurations or parts of some, that are tried first
+    # the user's own guesses, configurations or parts of some, that are tried first
     start: tuple[Config, ...] = ()
     earlier: tuple[EarlierTrial, ...] = ()  # what earlier runs of the same space tell
     # GPUs of each stage, from `seerd.planner.rubberband`; None: the same number always
@@ -136,7 +131,7 @@ class ClusterFacts:
 class Problem:
     """Everything that a policy is made from."""
 
-    limits: Limits  # what the person allowed
+    limits: Limits  # what the user allowed
     space: Space
     params: PolicyParams  # the `[policy]` table of the spec
     scaling: Scaling = LINEAR  # throughput by number of GPUs
@@ -145,8 +140,7 @@ class Problem:
     # `start_s`; None: `limits`
     within: Limits | None = None
     # GPUs are paid in whole instances, whether they are used or not. What the plan has left at the
-    # end of its last stage (forecasts are careful, a cloud is late, trials and rounds are whole
-    # numbers) is used too: the stage goes on until the deadline or the budget
+    # end of its last stage is used too, until the deadline or the budget
     whole: bool = False
     # when the first stage begins, seconds since the run began: until then instances boot
     start_s: float = 0.0
@@ -154,7 +148,7 @@ class Problem:
     # how often the limits were extended while the run went on. What is then planned with is what
     # was left at that time, and `start_s` is that time
     extended: int = 0
-    # configurations that the person has added while the run went on, each with the number (from 0)
+    # configurations that the user has added while the run went on, each with the number (from 0)
     # of the draw that gives it, in any policy
     added: tuple[tuple[int, Config], ...] = ()
     # the jobs that share the run, in the order in which they came; empty: the run is one job
@@ -183,7 +177,7 @@ class PlannedJob:
 
 
 class Tried(Protocol):
-    """What a trial of any run tells."""
+    """A trial of any run."""
 
     @property
     def config(self) -> Config:
@@ -195,7 +189,7 @@ class Tried(Protocol):
 
 
 class TrialView(Tried, Protocol):
-    """One trial as a policy sees it."""
+    """A trial as a policy sees it."""
 
     @property
     def id(self) -> str:
@@ -211,23 +205,24 @@ class TrialView(Tried, Protocol):
 
     @property
     def metric(self) -> float | None:
-        """The metric of its last report; None if that was NaN or infinite, or if there is no report
-        yet.
-        """
+        """The metric of its last report; None if not finite, or if there is no report yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTrial:
-    """A configuration to be tried. It can be used as a `TrialView` of a trial that has not reported
-    yet.
-    """
+    """A configuration to be tried; also the `TrialView` of a trial that has not reported yet."""
 
     id: str  # the id that the policy gives it
     config: Config
-    status: TrialStatus = "live"  # as of a trial that may run
-    reports: int = 0  # 0: there are none yet
-    metric: float | None = None  # None: there is none yet
-    history: tuple[Report, ...] = ()  # empty: there is none yet
+    status: TrialStatus = "live"
+    reports: int = 0
+    metric: float | None = None
+    history: Sequence[Report] = ()
+
+
+def renamed(trial: TrialView, name: str) -> NewTrial:
+    """Return a trial as it is now under the id that its policy has given it."""
+    return NewTrial(name, trial.config, trial.status, trial.reports, trial.metric, trial.history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +237,7 @@ class View:
     spent: Mapping[str, float] = field(default_factory=dict)
 
     def with_new(self, new: Sequence[NewTrial]) -> View:
-        """Add trials that are only now asked for.
-
-        If the first plan comes late, the stage of such trials may be over already.
-        """
+        """Add trials that are only now asked for; the stage of a late first plan may be over."""
         return (
             replace(self, trials={**self.trials, **{trial.id: trial for trial in new}})
             if new
@@ -264,10 +256,7 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How one trial stood when trials were compared.
-
-    For people: the decisions that follow from it are in the plan.
-    """
+    """How one trial stood when trials were compared: for people, as the plan has what follows."""
 
     trial: str
     # what it was judged by, after `reports` reports; None: not finite, or there was none
@@ -352,12 +341,8 @@ class Outline:
     @property
     def allocations(self) -> list[int]:
         """Every number of GPUs that a trial may get, ascending."""
-        return sorted(
-            {
-                *self.sizes,
-                *(group.gpus_per_trial for stage in self.stages for group in stage.groups),
-            }
-        )
+        of_stages = {group.gpus_per_trial for stage in self.stages for group in stage.groups}
+        return sorted({*self.sizes, *of_stages})
 
     @property
     def gpu_s(self) -> float:
@@ -385,12 +370,21 @@ class Impossible:
     job: str = ""  # which of the jobs that share the run they do not fit; empty: all of it
 
 
-class NeedsPackageError(Exception):
-    """A policy needs a package that is not installed.
-
-    needs  the policy and the package, in one sentence
-    extra  the extra of seerd's that has the package
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Two functions. What a policy remembers is a value that it gets back with the next question;
+    nothing else of it lasts, so any process, and any later version, can ask that question.
     """
+
+    outline: Callable[[Problem], Outline | Impossible]  # the whole run as it would go ideally
+    # returns what is wanted now, and what to remember. Asking again with the new memory, before
+    # anything has changed, gives the same allocations and nothing new. Raises `ValueError` if the
+    # limits fit nothing
+    plan: Callable[[Problem, Memory, View], tuple[Plan, Memory]]
+
+
+class NeedsPackageError(Exception):
+    """A policy needs a package; `extra`: the extra of seerd's that has it."""
 
     def __init__(self, needs: str, extra: str) -> None:
         super().__init__(needs)

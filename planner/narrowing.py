@@ -1,16 +1,15 @@
 """Rounds of ever fewer GPUs: SEER+ where instances are rented and the time is short.
 
-The one rule: rounds are fixed by the limits and `t_min`, before any report; who goes on is seen.
+The one rule: rounds are fixed by the limits and `t_min`, before any report; which trials go on is
+seen.
 
 The number of rounds and their lengths, each eta times the one before, are those of SEER (Dunlap et
-al., SoCC '21, Algorithm 2) with one bracket, but for the first round: it lasts `FIRST_LOOK` times
-`t_min`, so that everybody is heard more than once. Each round may use an equal share of the GPU
-time that is left, in whole instances. As many trials begin as there are GPUs; of these 1 in eta
-goes on to the next round, but no fewer than `FINALISTS` as long as there is room. The last round
-comes in three parts: in the second half of them go on, in the third the best one.
-
-Nobody who waits is out: what finalists leave of an instance that is paid goes to the next best, and
-whoever has stopped improving makes room for them.
+al., SoCC '21, Algorithm 2) with one bracket, but the first round lasts `FIRST_LOOK` times `t_min`,
+so that every trial reports more than once. Each round may use an equal share of the GPU time that
+is left, in whole instances. As many trials begin as there are GPUs; of these 1 in eta goes on, but
+no fewer than `FINALISTS` as long as there is room. The last round comes in three parts: in the
+second half of them go on, in the third the best one. A trial that waits is not out: what finalists
+leave of a paid instance goes to the next best.
 """
 
 from __future__ import annotations
@@ -25,13 +24,11 @@ from seerd.planner.model import Bracket, Group, Impossible, Outline, Problem, St
 from seerd.planner.seer import bracket_parameters
 from seerd.planner.windows import FINALISTS
 
-SHORT = 40
-"""A time of fewer than so many `t_min` is short."""
+SHORT = 40  # a time of fewer than so many `t_min` is short
 FIRST_LOOK = 3
-MOST_LOOK = 1 / 3
-"""The share of the time that the first round lasts at most, unless SEER's would be longer."""
+MOST_LOOK = 1 / 3  # most share of the time for the first round, unless SEER's would be longer
+# where the parts of the last round begin and end, as shares of it
 LAST_ROUND = (0.0, 0.2, 0.5, 1.0)
-"""Where the parts of the last round begin and end, as shares of it."""
 
 GOES_ON = (
     "after each stage the best 1 in {eta:g} go on, but at least {least} as long as there is room; "
@@ -62,18 +59,11 @@ def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
     that there may be, or for hardly any, where a job has only a part of an instance, and where a
     trial that has to make room begins anew.
     """
-    limits, params = problem.planned, problem.params
-    enough = limits.max_gpus is not None and (
-        limits.budget_gpu_s >= limits.max_gpus * limits.deadline_s
-    )
-    part = limits.max_gpus is not None and limits.max_gpus < problem.gpus_per_instance
-    if (
-        problem.begins_anew
-        or not problem.whole
-        or enough
-        or part
-        or limits.deadline_s >= SHORT * params.t_min_s
-    ):
+    limits, params, most = problem.planned, problem.params, problem.planned.max_gpus
+    enough = most is not None and limits.budget_gpu_s >= most * limits.deadline_s
+    part = most is not None and most < problem.gpus_per_instance
+    long = limits.deadline_s >= SHORT * params.t_min_s
+    if problem.begins_anew or not problem.whole or enough or part or long:
         return ()
     lengths = _lengths(problem)
     made = tuple(_rounds(problem, lengths)) if lengths else ()
@@ -140,7 +130,7 @@ def outlined(problem: Problem, rounds: tuple[ElasticRound, ...]) -> Outline:
 
 
 def _groups(problem: Problem, round_: ElasticRound, first: ElasticRound) -> Iterator[Group]:
-    """Yield how many trials have how many GPUs: finalists, and those that wait beside them."""
+    """Yield how many trials have how many GPUs: finalists, and those that wait."""
     size, spare = problem.params.p_min, round_.gpus - problem.params.p_min * round_.trials
     counts: dict[int, int] = {}
     for _ in range(round_.trials):

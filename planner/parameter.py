@@ -18,6 +18,8 @@ Value = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
 """A list of a spec is a tuple, so that values can be compared and be in sets."""
 Config = Mapping[str, Value]
 """Values by the names of parameters; one that is inactive is absent."""
+Key = tuple[tuple[str, Value], ...]
+"""The same for equal configurations."""
 
 FARTHEST = 6.0
 """How many deviations from the mean a normal's values end."""
@@ -36,6 +38,11 @@ def same(a: Value, b: Value) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+def key_of(config: Config) -> Key:
+    """Return a configuration's key."""
+    return tuple(sorted(config.items()))
 
 
 def plain(config: Config) -> dict[str, Any]:

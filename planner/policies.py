@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from seerd.planner.protocol import Policy
+from seerd.planner.model import Policy
 
 
 def _later(name: str, *changes: str) -> Policy:
@@ -36,18 +36,18 @@ def _named(name: str) -> Any:
     return getattr(import_module(f"seerd.planner.{module}"), attribute)
 
 
-_BY_THE_CLOCK = ("renewed.renewed", "remainder.open_ended")
+_BY_THE_CLOCK = ("renewed.renewed", "renewed.open_ended")
 _BY_REPORTS = ("unpaused.unpaused",)
 
 POLICIES: dict[str, Policy] = {
     "seer+": _later("seer_plus.SEER_PLUS"),
     "seer": _later("seer_capped.SEER", *_BY_THE_CLOCK),
-    "random": _later("random_search.RANDOM", *_BY_THE_CLOCK),
-    "grid": _later("grid.GRID", *_BY_THE_CLOCK),
+    "random": _later("baselines.RANDOM", *_BY_THE_CLOCK),
+    "grid": _later("baselines.GRID", *_BY_THE_CLOCK),
     "sha": _later("halving.SHA", *_BY_REPORTS),
     "hyperband": _later("hyperband.HYPERBAND", *_BY_REPORTS),
-    "e-hyperband": _later("elastic_hyperband.E_HYPERBAND", *_BY_THE_CLOCK),
-    "e-grid": _later("elastic_grid.E_GRID", *_BY_THE_CLOCK),
+    "e-hyperband": _later("hyperband.E_HYPERBAND", *_BY_THE_CLOCK),
+    "e-grid": _later("baselines.E_GRID", *_BY_THE_CLOCK),
     "asha": _later("asha.ASHA", *_BY_REPORTS),
     "hypersched": _later("hypersched.HYPERSCHED", *_BY_REPORTS),
     "bohb": _later("bohb.BOHB", *_BY_REPORTS),

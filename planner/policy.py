@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from seerd.planner import policies
 from seerd.planner.memory import Memory
-from seerd.planner.model import Impossible, Outline, Plan, Problem, View
-from seerd.planner.protocol import Policy
+from seerd.planner.model import Impossible, Outline, Plan, Policy, Problem, View
 
 
 def policy_of(problem: Problem) -> Policy:

@@ -1,72 +1,52 @@
-"""Policies by the clock, when the limits are extended while a run goes on: what is left is planned
-anew.
+"""Policies by the clock where limits are extended, or whole instances are paid; the policies know
+nothing of either.
 
-The one rule: the policies themselves know nothing of it. With each extension a new plan begins, for
-the time and the GPU time that are left then. Its places are filled by the trials that are still
-live, best first, and then by new configurations that were not tried before. Live trials beyond its
-places are out. Who was out before stays out.
+`renewed`: with each extension a new plan begins, for the time and the GPU time that are left then.
+Its places are filled by the live trials, best first, and then by configurations that were not tried
+before. Live trials beyond its places are out. The policy names places as if they were the trials of
+a run that has just begun. A place for which no configuration was left looks like a failed trial.
 
-The policy goes on naming trials as if the run had begun then; here these names are those of places,
-and each place has a trial or none. A place without one, since there was no configuration left that
-was not tried, looks like a trial that has failed.
+`open_ended`: what is left at the end of the last stage is used until the deadline or the budget.
+Forecasts are careful, a cloud is late, trials and rounds are whole numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf, nextafter
 
+from seerd.planner.caching import per_problem
 from seerd.planner.draws import draws
 from seerd.planner.memory import Memory, Values, holding, texts
-from seerd.planner.model import NewTrial, Plan, Problem, Report, TrialStatus, TrialView, View
-from seerd.planner.protocol import Policy
+from seerd.planner.model import (
+    Impossible,
+    NewTrial,
+    Plan,
+    Policy,
+    Problem,
+    TrialView,
+    View,
+    renamed,
+)
 from seerd.planner.ranking import rank
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import highest, in_order, trial_name
 
 EXTENDED, PLACES = "extended", "places"
-"""The keys of the memory that are not the policy's own: which extension its plan is of, and the
-trial in each place, in the order of the places; an empty text: none.
+"""Keys of the memory beside the policy's own: which extension its plan is of, and the trial in each
+place.
 """
-NOBODY = ""
-TRIES = 100
-"""Draws for each place that are looked at for a configuration that was not tried before."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A trial as the policy sees it: under the name of its place."""
-
-    id: str
-    trial: TrialView | None
-
-    @property
-    def status(self) -> TrialStatus:
-        return "failed" if self.trial is None else self.trial.status
-
-    @property
-    def config(self) -> Config:
-        return {} if self.trial is None else self.trial.config
-
-    @property
-    def reports(self) -> int:
-        return 0 if self.trial is None else self.trial.reports
-
-    @property
-    def metric(self) -> float | None:
-        return None if self.trial is None else self.trial.metric
-
-    @property
-    def history(self) -> Sequence[Report]:
-        return () if self.trial is None else self.trial.history
+NOBODY = ""  # the trial of a place that is empty
+TRIES = 100  # draws for each place that are looked at for a configuration that was not tried
 
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """Who has the places of a new plan."""
+    """The trials in the places of a new plan."""
 
-    places: dict[str, str]  # the trial of each place, by the place's name
-    new: tuple[NewTrial, ...]  # those that are asked for
+    places: dict[str, str]  # place -> its trial
+    new: tuple[NewTrial, ...]
     out: tuple[str, ...]  # live trials that have no place
 
 
@@ -86,6 +66,28 @@ def renewed(policy: Policy) -> Policy:
     return Policy(policy.outline, plan)
 
 
+def open_ended(policy: Policy) -> Policy:
+    """Let the last stage go on where whole instances are paid.
+
+    The policy is never shown a time at or after that stage's end.
+    """
+
+    @per_problem
+    def end_s(problem: Problem) -> float:
+        outline = policy.outline(problem)
+        return inf if isinstance(outline, Impossible) else outline.stages[-1].end_s
+
+    def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
+        if not problem.whole:
+            return policy.plan(problem, memory, view)
+        before_s = min(view.now_s, nextafter(end_s(problem), 0.0))
+        wanted, after = policy.plan(problem, memory, replace(view, now_s=before_s))
+        last = wanted.ask_at_s == end_s(problem)
+        return replace(wanted, ask_at_s=None if last else wanted.ask_at_s), after
+
+    return Policy(policy.outline, plan)
+
+
 def _places(problem: Problem, memory: Memory) -> dict[str, str] | None:
     """Return the trial of each place; None if the memory is not of this extension."""
     if memory.values.get(EXTENDED) != problem.extended:
@@ -94,18 +96,15 @@ def _places(problem: Problem, memory: Memory) -> dict[str, str] | None:
         names = texts(memory.values.get(PLACES))
     except ValueError:
         return None
-    return dict(zip(_place_names(len(names)), names, strict=True))
-
-
-def _place_names(count: int) -> Iterator[str]:
-    return (trial_name(number, len(str(count))) for number in range(1, count + 1))
+    width = len(str(len(names)))
+    return {trial_name(number, width): name for number, name in enumerate(names, 1)}
 
 
 def _begin(policy: Policy, problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
     """Ask the policy for a plan as at the beginning of a run, and fill its places."""
     begun, after = policy.plan(problem, Memory(), View(view.now_s, view.mode, {}))
     filled = _fill(problem, begun.new, view)
-    # Once more, since the policy has not seen yet who has the places.
+    # ask again: the policy has not seen yet which trials have the places
     with_new = view.with_new(filled.new)
     wanted, after = policy.plan(problem, after, _seen(with_new, filled.places))
     plan = _named(wanted, filled.places)
@@ -118,7 +117,7 @@ def _fill(problem: Problem, asked: Sequence[NewTrial], view: View) -> _Filled:
     live = rank((t for t in view.trials.values() if t.status == "live"), view.mode)
     left = [trial.id for trial in live]
     tried = [trial.config for trial in view.trials.values()]
-    places = in_order(one.id for one in asked)
+    places = in_order(trial.id for trial in asked)
     fresh = _untried(problem, asked[len(left) :], tried)
     number, new, filled = highest(view.trials), [], {}
     for place in places:
@@ -154,24 +153,26 @@ def _untried(problem: Problem, asked: Sequence[NewTrial], tried: list[Config]) -
 
 def _seen(view: View, places: Mapping[str, str]) -> View:
     """Show the policy its places."""
-    seen = {place: _Placed(place, view.trials.get(name)) for place, name in places.items()}
+    seen: dict[str, TrialView] = {
+        place: renamed(view.trials[name], place)
+        if name in view.trials
+        else NewTrial(place, {}, status="failed")
+        for place, name in places.items()
+    }
     return replace(view, trials=seen)
 
 
 def _named(plan: Plan, places: Mapping[str, str]) -> Plan:
-    """Name the trials of a plan by what they are called in the run."""
+    """Name the trials of a plan as they are called in the run."""
+    filled = {place: name for place, name in places.items() if name != NOBODY}
     return replace(
         plan,
         allocations=tuple(
-            one._replace(trial=places[one.trial])
-            for one in plan.allocations
-            if places[one.trial] != NOBODY
+            a._replace(trial=filled[a.trial]) for a in plan.allocations if a.trial in filled
         ),
         new=(),
-        eliminated=tuple(places[name] for name in plan.eliminated if places[name] != NOBODY),
+        eliminated=tuple(filled[name] for name in plan.eliminated if name in filled),
         compared=tuple(
-            replace(one, trial=places[one.trial])
-            for one in plan.compared
-            if places[one.trial] != NOBODY
+            replace(c, trial=filled[c.trial]) for c in plan.compared if c.trial in filled
         ),
     )

@@ -5,12 +5,8 @@ The one rule: a trial goes on from a rung only while it is among the best 1/eta 
 arrived there, and from each rung only once.
 
 Arriving and going on cost O(log n) for n trials that have ever been. A trial is judged at a rung by
-the metric that it had there, even if it has trained on since.
-
-Only the `RungPlace` of each trial is remembered: everything here can be made again from places and
-a view. How a trial stood is then read from the reports that the view has now. They are those that
-it arrived with, unless a restart from an older checkpoint has taken some back; then the reports of
-the view count.
+the metric that it had there. Only the `RungPlace` of each trial is remembered; metrics are read
+from the reports of the view, which a restart from an older checkpoint may have changed.
 """
 
 from __future__ import annotations
@@ -25,27 +21,22 @@ from seerd.planner.memory import Json, integer, items
 from seerd.planner.model import Allocation, Compared, Mode, PolicyParams, TrialView, View
 from seerd.planner.ranking import Standing, metric_at, seconds_per_report, standing
 
-MAX_REPORTS = 256
-"""R, unless the spec says how many reports a whole training has."""
+MAX_REPORTS = 256  # R, unless the spec says how many reports a whole training has
 
-RUNGS = 5
-"""The number of rungs from r to R, unless the spec gives r (section 5.1)."""
+RUNGS = 5  # how many rungs from r to R, unless the spec gives r (section 5.1)
 
 
 def rung_reports(params: PolicyParams, bracket: int = 0) -> tuple[int, ...]:
-    """List the reports at which trials are compared: r eta^(s+k) for k = 0, 1, ..., with s =
-    `bracket`.
+    """List the reports at which trials are compared: r eta^(s+k) for k = 0, 1, ..., s = `bracket`.
 
-    The last is R itself, as RubberBand reads SHA. Where R/r is a power of eta this is Algorithm 2;
-    elsewhere Algorithm 2 would stop short of R, which is what the person asked for.
+    The last is R itself, as RubberBand reads SHA. Where R/r is no power of eta, Algorithm 2 would
+    stop short of R, which is what the user asked for.
     """
     most = MAX_REPORTS if params.max_reports is None else params.max_reports
     eta = Fraction(params.eta)
-    least = (
-        max(1, round(most / eta ** (RUNGS - 1)))
-        if params.min_reports is None
-        else params.min_reports
-    )
+    least = params.min_reports
+    if least is None:
+        least = max(1, round(most / eta ** (RUNGS - 1)))
     reports: list[int] = []
     exact = Fraction(least)
     while exact <= most:
@@ -73,14 +64,12 @@ class Rung:
             heapq.heappush(self._waiting, place)
 
     def arrive_all(self, arrived: Sequence[Standing], waiting: Sequence[Standing]) -> None:
-        """Put all trials at once onto a rung that is empty; `waiting`: those of them that can go
-        on.
-        """
+        """Put all trials at once onto an empty rung; `waiting`: those that can go on."""
         self._arrived = sorted(arrived)
         self._waiting = sorted(waiting)
 
     def among_the_best(self, place: Standing, eta: Fraction) -> bool:
-        """Tell whether fewer than 1/eta of all that have arrived are better."""
+        """Return whether fewer than 1/eta of all that have arrived are better."""
         return bisect_left(self._arrived, place) < int(len(self._arrived) / eta)
 
     def place_of(self, place: Standing) -> tuple[int, int]:
@@ -88,9 +77,7 @@ class Rung:
         return bisect_left(self._arrived, place) + 1, len(self._arrived)
 
     def promotable(self, eta: Fraction) -> str | None:
-        """Return the best waiting trial if it is among the best 1/eta that have arrived, else
-        None.
-        """
+        """Return the best waiting trial if it is among the best 1/eta, else None."""
         name = self.best_waiting()
         return name if name is not None and self.among_the_best(self._waiting[0], eta) else None
 
@@ -105,8 +92,7 @@ class Rung:
         self._gone.add(trial)
 
 
-PAUSED, LOST = 0, -1
-"""Instead of a job's number: the trial is on the way to no rung; the trial failed on the way."""
+PAUSED, LOST = 0, -1  # instead of a job's number: on the way to no rung; failed on the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +133,7 @@ class RungJob:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A trial has come to a rung."""
+    """A trial that has come to a rung."""
 
     job: RungJob  # the job that brought it there
     metric: float | None  # its metric there; None: not finite
@@ -167,22 +153,14 @@ class Ladders:
         self._eta = Fraction(params.eta)
         self._p_min = params.p_min
         self._brackets = tuple(tuple(Rung(reports) for reports in bracket) for bracket in brackets)
-        rungs = [
-            (bracket, rung)
-            for bracket, made in enumerate(self._brackets)
-            for rung in range(len(made) - 1)
-        ]
-        self._highest_first = sorted(
-            rungs, key=lambda at: -self._brackets[at[0]][at[1] + 1].reports
-        )
+        places = [(b, n) for b, rungs in enumerate(self._brackets) for n in range(len(rungs) - 1)]
+        self._highest_first = sorted(places, key=lambda p: -self._brackets[p[0]][p[1] + 1].reports)
         self._arrivals: list[Arrival] = []
         self._lost: list[str] = []
         self._judged: dict[tuple[str, int, int], float | None] = {}
 
     def restore(self, places: Mapping[str, RungPlace], view: View) -> None:
-        """Restore what is remembered; `take_news` then reports every trial on a rung as just
-        arrived.
-        """
+        """Restore places; `take_news` then returns every trial on a rung as just arrived."""
         here = {name: at for name, at in places.items() if name in view.trials}
         for bracket, rungs in enumerate(self._brackets):
             inside = {name: at for name, at in here.items() if at.bracket == bracket}
@@ -201,10 +179,7 @@ class Ladders:
         self._start(trial, bracket, 0)
 
     def enter_idle(self, view: View) -> bool:
-        """Send on a trial that was taken up from a view before it had come to any rung.
-
-        Return False if there is none.
-        """
+        """Send on a trial taken up before it came to any rung. Return False if there is none."""
         while self._idle:
             name = self._idle.pop()
             if view.trials[name].status == "live":
@@ -213,9 +188,7 @@ class Ladders:
         return False
 
     def settle(self, view: View) -> None:
-        """Put running trials that have come to their rung onto it, and drop those that have
-        failed.
-        """
+        """Put running trials onto the rungs that they have come to, and drop failed ones."""
         for name, job in list(self.running.items()):
             trial = view.trials.get(name)
             if trial is not None and (trial.status != "live" or trial.reports >= job.until):
@@ -223,48 +196,36 @@ class Ladders:
 
     def promote(self, view: View) -> bool:
         """Let one trial go on (`get_job` of Algorithm 2 without its last line), from the highest
-        possible rung.
+        rung.
 
-        While it was being asked to stop, a trial may have made enough reports for the next rung;
-        then it arrives there at once. Return False if no trial can go on.
+        While it was being stopped it may have made enough reports for the next rung; then it
+        arrives there at once. Return False if no trial can go on.
         """
         return self._go_on(view, lambda rung: rung.promotable(self._eta))
 
     def promote_best(self, view: View) -> bool:
-        """Let the best trial that waits on the highest rung go on, among the best 1/eta or not.
-
-        Return False if none waits.
-        """
+        """Let the best trial that waits on the highest rung go on. Return False if none waits."""
         return self._go_on(view, Rung.best_waiting)
 
     def carry_on(self, view: View, arrivals: Sequence[Arrival]) -> None:
-        """Let those of the arrivals go on that are among the best 1/eta; trials that were paused
-        before stay so.
-        """
+        """Let those of the arrivals go on that are among the best 1/eta; paused trials stay so."""
         for job in (arrival.job for arrival in arrivals):
             rungs = self._brackets[job.bracket]
             rung, trial = rungs[job.rung], view.trials[job.trial]
             place = standing(job.trial, metric_at(trial, job.until), view.mode)
-            if (
-                rung is not rungs[-1]
-                and trial.status == "live"
-                and rung.among_the_best(place, self._eta)
-            ):
+            may_go_on = rung is not rungs[-1] and trial.status == "live"
+            if may_go_on and rung.among_the_best(place, self._eta):
                 rung.leave(job.trial)
                 self._send(job.trial, job.bracket, job.rung + 1, view)
 
     def take_news(self) -> tuple[list[Arrival], list[str]]:
-        """Return the arrivals since this was last called, in order, and the ids of trials that have
-        failed.
-        """
+        """Return the arrivals and the failed trials since the last call."""
         news = self._arrivals, self._lost
         self._arrivals, self._lost = [], []
         return news
 
     def take_compared(self, mode: Mode) -> tuple[Compared, ...]:
-        """Return how the trials stand now that have come to a rung, or gone on from one, since the
-        last call.
-        """
+        """Return how trials stand that have come to a rung, or gone on, since the last call."""
         judged, self._judged = self._judged, {}
         judgements = []
         for (trial, bracket, number), metric in judged.items():
@@ -291,7 +252,13 @@ class Ladders:
         rung = self._brackets[bracket][number]
         metrics = {name: metric_at(view.trials[name], rung.reports) for name in places}
         at = {name: standing(name, metric, view.mode) for name, metric in metrics.items()}
-        waiting = [name for name in places if _waits(places[name], number, view.trials[name])]
+        waiting = [
+            name
+            for name, place in places.items()
+            if place.job == PAUSED
+            and place.stood == number + 1
+            and view.trials[name].status == "live"
+        ]
         rung.arrive_all(list(at.values()), [at[name] for name in waiting])
         for name, metric in metrics.items():
             job = self._job(name, bracket, number, PAUSED)
@@ -300,9 +267,8 @@ class Ladders:
 
     def _job(self, name: str, bracket: int, rung: int, number: int) -> RungJob:
         until = self._brackets[bracket][rung].reports
-        return RungJob(
-            name, bracket, rung, until, number, Allocation(name, self._p_min, bracket, until)
-        )
+        allocation = Allocation(name, self._p_min, bracket, until)
+        return RungJob(name, bracket, rung, until, number, allocation)
 
     def _start(self, name: str, bracket: int, rung: int) -> RungJob:
         latest = next(reversed(self.running.values()), None)
@@ -332,8 +298,3 @@ class Ladders:
         )
         self.places[job.trial] = RungPlace(job.bracket, job.rung + 1, PAUSED)
         self._arrivals.append(Arrival(job, metric, seconds_per_report(trial, job.until)))
-
-
-def _waits(at: RungPlace, number: int, trial: TrialView) -> bool:
-    """Tell whether a trial waits on this rung to go on."""
-    return at.job == PAUSED and at.stood == number + 1 and trial.status == "live"

@@ -4,18 +4,9 @@ Hyperparameter Tuning on the Cloud").
 The one rule: everything is exactly as published, in exact arithmetic. Where the paper leaves
 something open, the function that decides it says so.
 
-The paper's symbols and their names here (sections 3.1 to 3.3, Algorithms 1 to 3):
-
-T    deadline
-B    budget
-eta  of the trials of a bracket 1 in eta goes on to the next round
-nu   from one bracket to the next a trial gets nu times the GPUs
-K    `rounds`
-R*   `r_star`
-t1   `first_round`
-B0   `unit`, the budget of the smallest bracket
-P    `gpus` per trial, for each bracket
-N    `trials`, for each bracket
+The paper's symbols (sections 3.1 to 3.3, Algorithms 1 to 3): T deadline, B budget, K `rounds`, R*
+`r_star`, t1 `first_round`, B0 `unit`, P `gpus`, N `trials`; eta: of the trials of a bracket 1 in
+eta goes on to the next round; nu: from one bracket to the next a trial gets nu times the GPUs.
 """
 
 from __future__ import annotations
@@ -37,20 +28,18 @@ from seerd.planner.model import (
     NewTrial,
     Outline,
     Plan,
+    Policy,
     PolicyParams,
     Problem,
     Stage,
     View,
 )
-from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, rank
 from seerd.planner.trial_ids import trial_name
 
-VERSION = 1
-"""The version of what is remembered."""
+VERSION = 1  # of what is remembered
 MOST_ROUNDS = 64
-TOLERANCE = Fraction(1, 10**9)
-"""A deadline is a float: it may be off the sum of rounds that it is meant to be by this share."""
+TOLERANCE = Fraction(1, 10**9)  # a deadline, a float, may be off its sum of rounds by this share
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +58,7 @@ class Schedule:
     adjusted: tuple[str, ...] = ()  # what was changed to respect the limits, one sentence each
 
     def members(self, bracket: int, stage: int) -> int:
-        """Count a bracket's trials in a stage (from 0): floor(N[i] / eta^k)."""
+        """Return a bracket's trials in a stage (from 0): floor(N[i] / eta^k)."""
         return int(self.trials[bracket] / self.eta**stage)
 
     @property
@@ -94,12 +83,12 @@ class Schedule:
 
 
 def bracket_parameters(limits: Limits, params: PolicyParams) -> Schedule | Impossible:
-    """Compute K, t1, N and P (Algorithm 2)."""
+    """Return K, t1, N and P (Algorithm 2)."""
     return _impossible(limits, params) or brackets(limits, params, *_rounds(limits, params))
 
 
 def _impossible(limits: Limits, params: PolicyParams) -> Impossible | None:
-    """Return why not even one trial fits for one round of `t_min`; None: one does."""
+    """Return why not even one trial fits for one round of `t_min`, or None."""
     least_s, least_gpu_s = params.t_min_s, params.t_min_s * params.p_min
     if limits.deadline_s < least_s:
         reason = (
@@ -122,8 +111,7 @@ def _rounds(limits: Limits, params: PolicyParams) -> tuple[int, Fraction]:
     For each K the conditions bound R on (eta^(K-1), eta^K], where both are monotone; so the largest
     K with an R is the answer. At R = 1, where the paper's K would be 0, one round of one trial
     fits: K = 1. An R that is eta^(K-1) but for `TOLERANCE` belongs to one round less, as ceil
-    (log_eta R) says: a rounding error of a deadline that is exactly a sum of rounds must not add
-    one.
+    (log_eta R) says.
     """
     best = 1, Fraction(params.t_min_s)
     for rounds in range(1, MOST_ROUNDS + 1):
@@ -137,10 +125,8 @@ def _rounds(limits: Limits, params: PolicyParams) -> tuple[int, Fraction]:
 
 
 def longest_first_round(limits: Limits, params: PolicyParams, rounds: int) -> Fraction:
-    """Find the longest t1, in seconds, with which so many rounds keep both limits.
-
-    The rounds fit into the deadline, and one smallest bracket into the budget (conditions of
-    Algorithm 2, line 2).
+    """Return the longest t1, in seconds, with which so many rounds keep both limits (Algorithm 2,
+    line 2).
     """
     eta = Fraction(params.eta)
     by_time = Fraction(limits.deadline_s) * (eta - 1) / (eta**rounds - 1)
@@ -149,9 +135,7 @@ def longest_first_round(limits: Limits, params: PolicyParams, rounds: int) -> Fr
 
 
 def brackets(limits: Limits, params: PolicyParams, rounds: int, first_round: Fraction) -> Schedule:
-    """Compute B, P and N for K and t1 (Algorithm 2, lines 5 to 9); a bracket of no trial is left
-    out.
-    """
+    """Return B, P and N for K and t1 (Algorithm 2, lines 5 to 9), without brackets of no trial."""
     eta = Fraction(params.eta)
     r_star = first_round * eta ** (rounds - 1) / Fraction(params.t_min_s)
     unit = params.p_min * first_round * eta ** (rounds - 1) * rounds
@@ -175,7 +159,7 @@ def brackets(limits: Limits, params: PolicyParams, rounds: int, first_round: Fra
 def _bracket_budgets(
     budget: Fraction, unit: Fraction, params: PolicyParams
 ) -> tuple[list[Fraction], list[int]]:
-    """Compute B and P (Algorithm 3). With nu = 1 every bracket has p_min GPUs per trial."""
+    """Return B and P (Algorithm 3). With nu = 1 every bracket has p_min GPUs per trial."""
     p_min, nu, p_max = params.p_min, params.nu, params.p_max
     if p_max == p_min:
         return [budget], [p_min]
@@ -222,46 +206,37 @@ def seer(schedule_of: ScheduleOf) -> Policy:
 
     def outline(problem: Problem) -> Outline | Impossible:
         made = schedule_of(problem)
-        return made if isinstance(made, Impossible) else _outline(made)
+        if isinstance(made, Impossible):
+            return made
+        return Outline(
+            brackets=tuple(map(Bracket, made.gpus, made.trials, map(float, made.budgets))),
+            stages=tuple(_stages(made)),
+            first_round_s=float(made.first_round),
+            r_star=float(made.r_star),
+            adjusted=made.adjusted,
+        )
 
     def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
         made = schedule_of(problem)
         if isinstance(made, Impossible):
             raise ValueError(made.reason)
-        step = _before(problem, made, memory, view)
+        dealt = recall(memory, VERSION, _read)
+        if dealt is not None:
+            step = _Step(dealt)
+        else:
+            step = _taken_up(made, view) if view.trials else _begun(problem, made)
         view = view.with_new(step.new)
         while step.dealt.stage < made.rounds and view.now_s >= float(made.ends[step.dealt.stage]):
             step = _next_stage(made, step, view)
-        return _wanted(made, step, view), holding(memory, _written(step.dealt))
+        stage, order = step.dealt.stage, [*step.dealt.order]
+        values: Values = {"version": VERSION, "stage": stage, "order": [*order]}
+        return _wanted(made, step, view), holding(memory, values)
 
     return Policy(outline, plan)
 
 
-def _outline(made: Schedule) -> Outline:
-    """Outline the stages if no trial fails."""
-    return Outline(
-        brackets=tuple(map(Bracket, made.gpus, made.trials, map(float, made.budgets))),
-        stages=tuple(_stages(made)),
-        first_round_s=float(made.first_round),
-        r_star=float(made.r_star),
-        adjusted=made.adjusted,
-    )
-
-
-def _before(problem: Problem, made: Schedule, memory: Memory, view: View) -> _Step:
-    """Return the step from which this question begins."""
-    step = recall(memory, VERSION, _read)
-    if step is not None:
-        return _Step(step)
-    return _taken_up(made, view) if view.trials else _begun(problem, made)
-
-
 def _read(values: Values) -> Dealt:
     return Dealt(integer(values.get("stage"), 0), texts(values.get("order")))
-
-
-def _written(dealt: Dealt) -> Values:
-    return {"version": VERSION, "stage": dealt.stage, "order": [*dealt.order]}
 
 
 def _begun(problem: Problem, made: Schedule) -> _Step:
@@ -273,10 +248,7 @@ def _begun(problem: Problem, made: Schedule) -> _Step:
 
 
 def _taken_up(made: Schedule, view: View) -> _Step:
-    """Go on without a memory: the clock tells the stage.
-
-    The best live trials fill the places of the stage; the others are out.
-    """
+    """Go on without a memory: the clock tells the stage, whose places the best live trials get."""
     stage = sum(view.now_s >= float(end) for end in made.ends)
     ranked = rank((trial for trial in view.trials.values() if trial.status == "live"), view.mode)
     ordered = [trial.id for trial in ranked]
@@ -288,10 +260,7 @@ def _taken_up(made: Schedule, view: View) -> _Step:
 
 
 def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
-    """Keep each bracket's best, and order all trials that are left (Algorithm 1, lines 9 and 11).
-
-    The next stage deals them out again in that order.
-    """
+    """Keep each bracket's best, and order all that are left (Algorithm 1, lines 9 and 11)."""
     stage = step.dealt.stage + 1
     if stage == made.rounds:
         return replace(step, dealt=Dealt(stage, step.dealt.order))
@@ -311,9 +280,7 @@ def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
 
 
 def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
-    """Deal trials to brackets; the best go where a trial has most GPUs (Algorithm 1, lines 5 to
-    7).
-    """
+    """Deal trials to brackets, the best where a trial has most GPUs (Algorithm 1, lines 5 to 7)."""
     waiting = iter(dealt.order)
     dealt_out: dict[int, list[str]] = {}
     for bracket in sorted(range(len(made.gpus)), key=lambda i: -made.gpus[i]):
@@ -325,19 +292,16 @@ def _wanted(made: Schedule, step: _Step, view: View) -> Plan:
     stage = min(step.dealt.stage, made.rounds - 1)
     done = Plan((), step.new, step.eliminated, stage, done=True, compared=step.compared)
     done = replace(done, note=step.note)
-    wanted = _allocations(made, step.dealt)
-    running = tuple(a for a in wanted if view.trials[a.trial].status == "live")
+    bracket_of = {name: i for i, members in enumerate(_deal(made, step.dealt)) for name in members}
+    running = tuple(
+        Allocation(name, made.gpus[bracket_of[name]], bracket_of[name])
+        for name in step.dealt.order
+        if name in bracket_of and view.trials[name].status == "live"
+    )
     if step.dealt.stage == made.rounds or not running:
         return done
     ask_at_s = float(made.ends[stage])
     return replace(done, allocations=running, ask_at_s=ask_at_s, ask_on_end=False, done=False)
-
-
-def _allocations(made: Schedule, dealt: Dealt) -> Iterator[Allocation]:
-    bracket_of = {name: i for i, members in enumerate(_deal(made, dealt)) for name in members}
-    for name in dealt.order:
-        if name in bracket_of:
-            yield Allocation(name, made.gpus[bracket_of[name]], bracket_of[name])
 
 
 def _stages(made: Schedule) -> Iterator[Stage]:

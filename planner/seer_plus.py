@@ -4,31 +4,26 @@ on all GPUs.
 The one rule: the time that there is, and how long a report takes, decide how deep the search goes.
 No length of a training need be known.
 
-The time is divided into windows of equal length, but for the first and the last one
-(`seerd.planner.windows`). There are rungs at r, eta r, eta^2 r, ... reports, one fewer than
-windows. In the first window a free GPU goes to a trial that is among the best 1/eta of its rung,
-else to a new configuration, as in ASHA (Li et al., MLSys '20), if it can report before the window
-ends. In window k, from 0, trials that have not come to rung k wait; whoever is among the best of a
-rung goes on, else the best that waits.
-In the last window the best trials of the highest rung share the GPUs: four of them at first, then
-two, then one. Trials take turns: there may be many more of them than GPUs.
+The time is divided into windows (`seerd.planner.windows`); there are rungs at r, eta r, eta^2 r,
+... reports, one fewer than windows. In the first window a free GPU goes to a trial that is among
+the best 1/eta of its rung, else to a new configuration, as in ASHA (Li et al., MLSys '20), if it
+can report before the window ends. In window k, from 0, trials that have not come to rung k wait;
+trials among the best of a rung go on first. In the last window the best trials of the highest rung
+share the GPUs: four, then two, then one. Trials take turns: there may be many more of them than
+GPUs.
 
-windows   one more than the rungs that a trial could pass if it had two GPUs for the whole time, and
-          at least two; a training that is known to be shorter counts with its length
+windows   one more than the rungs that a trial could pass if it had two GPUs for the whole time, or
+          for a training that is known to be shorter; at least two
 r         `min_reports`; else 2, or 1 if the first reports rank trials as the second ones do
-draws     random at first; once `LEARNS` trials have come to the first rung, by a model of what was
-          seen (`seerd.planner.surrogate`), but for one in five
+draws     random; once `LEARNS` trials have come to the first rung, four in five by `surrogate`
 
-Where instances are rented and the time is short, one cluster for the whole time would be too small
-for a first look at many configurations: there, rounds of ever fewer GPUs take the place of windows
-(`seerd.planner.narrowing`).
+Where instances are rented and the time is short, rounds of ever fewer GPUs take the place of
+windows (`seerd.planner.narrowing`).
 
-A trial whose last report is not finite is out. One that has stopped improving waits until nobody
-else wants its GPUs.
-
-Where a trial that is stopped begins anew, none takes turns: each trains until it ends. One that is
-not among the best 1/eta of its rung before the last window, or that has stopped improving, is out
-if another configuration can be tried in its place, as in ASHA's variant that stops trials.
+A trial whose last report is not finite is out. One that has stopped improving waits until no other
+wants its GPUs. Where a trial that is stopped begins anew, none takes turns: one that is not among
+the best 1/eta of its rung before the last window, or that has stopped improving, is out if another
+configuration can be tried in its place.
 """
 
 from __future__ import annotations
@@ -46,19 +41,18 @@ from seerd.planner.draws import added_for, draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import FORGOTTEN, Memory, recall
 from seerd.planner.model import (
-    Allocation,
     Compared,
     Impossible,
     NewTrial,
     Outline,
     Plan,
+    Policy,
     Problem,
     TrialView,
     Tried,
     View,
 )
 from seerd.planner.narrowing import ElasticRound, outlined, rounds_of
-from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, metric_at, rank
 from seerd.planner.surrogate import RungResult, propose
 from seerd.planner.turns import Diary, Turn, read_diary
@@ -66,8 +60,7 @@ from seerd.planner.unpaused import longest_training
 from seerd.planner.windows import FINALISTS, LOOK, Windows, first_look, windows_of
 
 LEARNS = 12
-AT_RANDOM = 0.2
-"""The share of configurations that are drawn at random even so."""
+AT_RANDOM = 0.2  # the share of configurations that are drawn at random even so
 TURNS = (
     "{count} trials train at a time and take turns: how many there will be depends on how long "
     "their reports take"
@@ -76,38 +69,25 @@ NO_TURNS = "{count} trials train at a time, each until it ends or is out: none t
 MAKES_ROOM = "{names} stopped improving: others get their GPUs first"
 
 
-def _decide(draft: Draft) -> None:
-    if draft.problem.begins_anew:
-        _without_turns(draft)
-    elif draft.round is not None:
-        _narrow(draft, draft.round)
-    elif draft.number == draft.windows.last:
-        _finish(draft)
-    else:
-        _search(draft)
-
-
 def _without_turns(draft: Draft) -> None:
     """Let trials train until they end or others are tried in their place."""
     size, rungs = draft.problem.params.p_min, draft.windows.rungs
     room = places(draft.cluster.gpus, size, draft.problem.gpus_per_instance)
-    for trial in sorted(draft.runnable(), key=lambda one: one.id not in draft.diary.turns):
+    for trial in sorted(draft.runnable(), key=lambda trial: trial.id not in draft.diary.turns):
         other = _new(draft) if _is_beaten(draft, trial) else None
         if other is not None:
             draft.out.append(trial.id)
             draft.allocate(other, size, rungs[0])
         elif len(draft.allocations) < room:
-            draft.allocate(trial, size, next((one for one in rungs if one > trial.reports), None))
+            following = (rung for rung in rungs if rung > trial.reports)
+            draft.allocate(trial, size, next(following, None))
     while len(draft.allocations) < room and (made := _new(draft)) is not None:
         draft.allocate(made, size, rungs[0])
     draft.allocations = dict(sorted(draft.allocations.items()))
 
 
 def _is_beaten(draft: Draft, trial: TrialView) -> bool:
-    """Return whether a trial is not worth its GPUs any more.
-
-    One that has come as far as the longest training is about to end.
-    """
+    """Return whether a trial is not worth its GPUs any more; not if it is about to end."""
     if trial.reports >= (longest_training(draft.problem, draft.view) or math.inf):
         return False
     level = draft.windows.level(trial)
@@ -120,10 +100,7 @@ def _is_beaten(draft: Draft, trial: TrialView) -> bool:
 def _narrow(draft: Draft, present: ElasticRound) -> None:
     """Fill the GPUs of a round of rented ones."""
     if not draft.view.trials:
-        while len(draft.new) < present.trials:
-            made = _new(draft)
-            if made is None:
-                return
+        while len(draft.new) < present.trials and (made := _new(draft)) is not None:
             draft.allocate(made, draft.problem.params.p_min, None)
         return
     waiting = sorted(draft.runnable(), key=lambda t: (draft.settled(t), draft.best_first(t)))
@@ -158,10 +135,10 @@ def _search(draft: Draft) -> None:
 
 
 class _Queue:
-    """Who goes on next among those that wait, by how far they have come.
+    """The order in which waiting trials go on, by how far they have come.
 
-    In the first window nobody goes on who is not among the best 1/eta of a rung below the last one,
-    as long as there are new configurations that can report before it ends.
+    In the first window only those among the best 1/eta of a rung below the last one go on, as long
+    as there are new configurations that can report before it ends.
     """
 
     def __init__(self, draft: Draft, waiting: Sequence[TrialView]) -> None:
@@ -180,19 +157,17 @@ class _Queue:
         self._first = draft.number == 0 and not draft.ends_soon
 
     def take(self) -> TrialView | None:
-        """Take out the next one that should rather go on than that a new one begins; None if there
-        is none.
-        """
+        """Take out the next one that should rather go on than that a new one begins, or None."""
         for level, waiting in self._waiting.items():
             if waiting and waiting[0].id in self._best.get(level, ()):
                 return waiting.pop(0)
-        unheard = self._waiting[0]
+        without_rung = self._waiting[0]
         if self._first:
-            return unheard.pop(0) if unheard else None
+            return without_rung.pop(0) if without_rung else None
         return self._furthest()
 
     def take_rest(self) -> TrialView | None:
-        """Take out the next of all that are left; those that have stopped improving come last."""
+        """Take out the next of all that are left; those that stopped improving come last."""
         return self._furthest() or (self._settled.pop(0) if self._settled else None)
 
     def _furthest(self) -> TrialView | None:
@@ -203,11 +178,9 @@ def _finish(draft: Draft) -> None:
     """Fill the GPUs in the last window: the finalists first, then those that wait."""
     waiting = sorted(draft.runnable(), key=lambda t: (draft.settled(t), draft.best_first(t)))
     draft.share(waiting, draft.windows.finalists(draft.view.now_s))
-    while not waiting and draft.free >= draft.problem.params.p_min:
-        made = _new(draft)
-        if made is None:
-            return
-        draft.allocate(made, draft.problem.params.p_min, None)
+    size = draft.problem.params.p_min
+    while not waiting and draft.free >= size and (made := _new(draft)) is not None:
+        draft.allocate(made, size, None)
 
 
 def _new(draft: Draft) -> NewTrial | None:
@@ -215,9 +188,9 @@ def _new(draft: Draft) -> NewTrial | None:
     diary, view, params = draft.diary, draft.view, draft.problem.params
     if params.trials is not None and diary.drawn >= params.trials:
         return None
-    heard = any(trial.history for trial in view.trials.values())
+    reported = any(trial.history for trial in view.trials.values())
     failed = sum(trial.status == "failed" for trial in view.trials.values())
-    if not heard and failed >= max(HOPELESS, draft.cluster.gpus // params.p_min):
+    if not reported and failed >= max(HOPELESS, draft.cluster.gpus // params.p_min):
         return None
     config = draws(draft.problem)[diary.drawn]
     results = _results(draft)
@@ -251,7 +224,7 @@ def _results(draft: Draft) -> list[RungResult]:
 
 
 def _compared(draft: Draft) -> Iterator[Compared]:
-    """Yield how those stand whose turn has ended at a rung."""
+    """Yield how trials stand whose turn has ended at a rung."""
     windows, eta = draft.windows, draft.problem.params.eta
     for name, turn in draft.diary.turns.items():
         trial = draft.view.trials.get(name)
@@ -264,25 +237,22 @@ def _compared(draft: Draft) -> Iterator[Compared]:
         yield Compared(name, metric, turn.until, order.index(name) + 1, len(order), best)
 
 
-def _turns(draft: Draft) -> dict[str, Turn]:
-    """Note who trains from now on; whoever keeps its GPUs goes on without a restart."""
-    turns = {}
-    for name, wanted in draft.allocations.items():
-        before = draft.diary.turns.get(name)
-        same = before is not None and before.gpus == wanted.gpus
-        since_s = before.since_s if before is not None and same else draft.view.now_s
-        turns[name] = Turn(wanted.gpus, since_s, wanted.until)
-    return turns
-
-
 def _answer(draft: Draft) -> Plan:
-    """Write the plan down."""
-    view, present, note = draft.view, draft.round, _note(draft)
-    stood = tuple(_compared(draft) if present is None else _judged(draft, present))
-    draft.diary.turns = _turns(draft)
+    view, present, turns = draft.view, draft.round, draft.diary.turns
+    compared_trials = tuple(_compared(draft) if present is None else _judged(draft, present))
+    left = (t for t in draft.runnable() if t.id not in draft.allocations)
+    settled = ", ".join(t.id for t in left if t.id in turns and draft.settled(t))
+    draft.diary.turns = {}
+    for name, wanted in draft.allocations.items():
+        before = turns.get(name)
+        same = before is not None and before.gpus == wanted.gpus
+        since_s = before.since_s if before is not None and same else view.now_s
+        draft.diary.turns[name] = Turn(wanted.gpus, since_s, wanted.until)
     allocations = tuple(draft.allocations.values())
     if present is None and draft.diary.report_s is None:
-        allocations = tuple(_asking(allocation, view) for allocation in allocations)
+        # ask again at the next report, as long as it is not known how long one takes
+        trials = view.with_new(draft.new).trials
+        allocations = tuple(a._replace(until=trials[a.trial].reports + 1) for a in allocations)
     gone = (t.id for t in view.trials.values() if t.status == "live" and diverged(t))
     return Plan(
         allocations,
@@ -292,16 +262,9 @@ def _answer(draft: Draft) -> Plan:
         ask_at_s=_ask_at_s(draft),
         hold_gpus=draft.cluster.gpus if present is None else 0,
         done=not allocations,
-        compared=stood,
-        note=note,
+        compared=compared_trials,
+        note=MAKES_ROOM.format(names=settled) if settled else "",
     )
-
-
-def _note(draft: Draft) -> str:
-    """Say who makes room because it has stopped improving; empty if nobody does."""
-    left = (t for t in draft.runnable() if t.id not in draft.allocations)
-    names = [t.id for t in left if t.id in draft.diary.turns and draft.settled(t)]
-    return MAKES_ROOM.format(names=", ".join(names)) if names else ""
 
 
 def _ask_at_s(draft: Draft) -> float | None:
@@ -314,19 +277,11 @@ def _ask_at_s(draft: Draft) -> float | None:
 
 
 def _judged(draft: Draft, present: ElasticRound) -> Iterator[Compared]:
-    """Yield how those stand who trained until a round began, if it has begun since the last
-    question.
-    """
+    """Yield how trials stand at the beginning of a round, at the first question in it."""
     if not draft.diary.asked_s < present.start_s <= draft.view.now_s:
         return
     trials = [t for name in draft.diary.turns if (t := draft.view.trials.get(name)) is not None]
     yield from compared(rank(trials, draft.view.mode), present.trials, 0)
-
-
-def _asking(allocation: Allocation, view: View) -> Allocation:
-    """Ask again at the next report, as long as nobody knows how long one takes."""
-    trial = view.trials.get(allocation.trial)
-    return allocation._replace(until=1 if trial is None else trial.reports + 1)
 
 
 @per_problem
@@ -335,9 +290,7 @@ def _cluster(problem: Problem) -> FixedCluster | Impossible:
 
 
 def outline(problem: Problem) -> Outline | Impossible:
-    """Outline the rounds, or one stage on the whole cluster: how long a report takes is not known
-    yet.
-    """
+    """Outline the rounds, or one stage on the whole cluster: how long reports take is not known."""
     rounds = rounds_of(problem)
     if rounds:
         return outlined(problem, rounds)
@@ -347,13 +300,12 @@ def outline(problem: Problem) -> Outline | Impossible:
     beside = places(cluster.gpus, problem.params.p_min, problem.gpus_per_instance)
     made = fixed_outline(problem, cluster, ((LOOK,),), beside, sizes(problem, cluster.gpus))
     note = NO_TURNS if problem.begins_anew else TURNS
-    return replace(
-        made, adjusted=(*made.adjusted, note.format(count=made.stages[0].groups[0].trials))
-    )
+    note = note.format(count=made.stages[0].groups[0].trials)
+    return replace(made, adjusted=(*made.adjusted, note))
 
 
 def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Answer one question; see `seerd.planner.protocol.Policy`."""
+    """Answer one question; see `seerd.planner.model.Policy`."""
     rounds = rounds_of(problem)
     cluster = FixedCluster(rounds[0].gpus, 0.0, 0.0, True) if rounds else _cluster(problem)
     if isinstance(cluster, Impossible):
@@ -366,12 +318,18 @@ def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
         beside = places(cluster.gpus, problem.params.p_min, problem.gpus_per_instance)
         diary = Diary.new(view, beside * int(problem.planned.deadline_s / TRAINS_S))
     diary.look(view, problem.scaling)
-    draft = (
-        _in_round(problem, rounds, view, diary)
-        if rounds
-        else _in_window(problem, cluster, view, diary)
-    )
-    _decide(draft)
+    if rounds:
+        draft = _in_round(problem, rounds, view, diary)
+    else:
+        draft = _in_window(problem, cluster, view, diary)
+    if problem.begins_anew:
+        _without_turns(draft)
+    elif draft.round is not None:
+        _narrow(draft, draft.round)
+    elif draft.number == draft.windows.last:
+        _finish(draft)
+    else:
+        _search(draft)
     answer = _answer(draft)
     after = diary.remembered(memory)
     return (replace(answer, note=FORGOTTEN) if forgotten else answer), after

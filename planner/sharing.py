@@ -1,8 +1,9 @@
 """Fair shares of GPUs between jobs: water-filling by weight up to what each can use (Li et al.,
-ASHA, MLSys '20, section 5.3).
+ASHA, MLSys '20, section 5.3). `agent.gpu_shares` has its own `fair_shares`, as an agent imports
+nothing of the planner's; a test compares the two.
 
 The one rule: no GPU that some job can use stays idle while there is room for that job's next step,
-and nobody is above its cap. Shares are whole GPUs, and the same for the same jobs.
+and no job is above its cap.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ class Claim:
 def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
     """Divide GPUs between jobs by weight, in whole GPUs, by their order among equals.
 
-    What a job cannot use goes to the others. Of what rounding leaves, one each goes to those with
-    the largest remainders. Where not every job can have its smallest step, those that are furthest
-    below theirs have none, one after the other, until the others have. What is left then goes to
-    whom it is enough for.
+    What a job cannot use goes to the others; what rounding leaves, to the largest remainders. Where
+    not every job can have its smallest step, those furthest below theirs have none, one after the
+    other, until the others have; what is left goes to jobs that it is enough for.
     """
     able = [claim for claim in claims if 0 < claim.least <= min(claim.cap, gpus)]
     shares = _whole(gpus, able)
@@ -43,9 +43,7 @@ def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
 
 
 def water_level(gpus: int, claims: Sequence[Claim]) -> dict[str, Fraction]:
-    """Divide GPUs between jobs by weight and exactly, as if they could be split; each has its cap
-    at most, and what it cannot use goes to the others by their weight.
-    """
+    """Divide GPUs by weight as if they could be split, up to each job's cap."""
     exact = {claim.job: Fraction(claim.cap) for claim in claims}
     left, open_ = Fraction(gpus), list(claims)
     while open_:
@@ -59,7 +57,7 @@ def water_level(gpus: int, claims: Sequence[Claim]) -> dict[str, Fraction]:
 
 
 def _whole(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
-    """Round exact shares to whole GPUs by largest remainders; of equals the heavier is first."""
+    """Round exact shares to whole GPUs by largest remainders; among equals the heavier is first."""
     exact = water_level(gpus, claims)
     shares = {job: int(share) for job, share in exact.items()}
     left = int(sum(exact.values())) - sum(shares.values())
@@ -74,5 +72,5 @@ def _heaviest(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _lack(claim: Claim, shares: Mapping[str, int]) -> tuple[float, float, int]:
-    """Tell how far a job is below its smallest step; of equals the lightest lacks most."""
+    """Return how far a job is below its smallest step; among equals the lightest lacks most."""
     return (1 - shares[claim.job] / claim.least, -claim.weight, claim.least)

@@ -1,9 +1,8 @@
 """Stages of work on whole instances: what each trial gets, how many instances are held, and for how
-long each of those is rented.
+long each is rented (RubberBand, EuroSys '21, sections 4.2 and 4.4).
 
 The one rule: this module only counts. A trial that fits an instance is never split, a larger one
-has whole instances, and what was rented last is given back first (RubberBand, EuroSys '21, sections
-4.2 and 4.4).
+has whole instances, and what was rented last is given back first.
 """
 
 from __future__ import annotations
@@ -48,12 +47,11 @@ class Rental:
 
 
 def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[int, int]]:
-    """Compute the stages of SHA(n, r, R, eta), each as (trials, reports in all) (RubberBand section
-    2).
+    """Return the stages of SHA(n, r, R, eta), each as (trials, reports in all) (section 2).
 
-    Stage i runs floor(n / eta^i) trials for r * eta^i further reports. The last stage goes on to R
-    in all: it is the one with one trial, the one after which no trial would be left, or the one
-    that would reach R.
+    Stage i runs floor(n / eta^i) trials for r * eta^i further reports. The last stage goes on to R:
+    it is the one with one trial, the one after which no trial would be left, or the one that would
+    reach R.
     """
     exact, until = Fraction(eta), Fraction(0)
     made: list[tuple[int, int]] = []
@@ -66,16 +64,24 @@ def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[
         made.append((here, round(until)))
 
 
+def work_stages(
+    rungs: Sequence[tuple[int, int]], p_max: int | None = None
+) -> tuple[WorkStage, ...]:
+    """Return the stages of work of these rungs; a planner fills in their GPUs."""
+    before = [0, *(until for _, until in rungs)]
+    return tuple(
+        WorkStage(trials, until - done, p_max=p_max)
+        for (trials, until), done in zip(rungs, before, strict=False)
+    )
+
+
 def per_instance(gpus_per_trial: int, gpus_per_instance: int) -> int:
-    """Count how many trials fit one instance, if they are no larger than it."""
+    """Return how many trials fit one instance, if they are no larger than it."""
     return gpus_per_instance // gpus_per_trial
 
 
 def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
-    """Count the fewest whole instances that hold the groups.
-
-    The largest trials are placed first, smaller ones also into what those leave.
-    """
+    """Return the fewest whole instances that hold the groups, the largest trials placed first."""
     used = 0
     free: Counter[int] = Counter()
     for group in sorted(groups, key=lambda g: -g.gpus_per_trial):
@@ -109,8 +115,8 @@ def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
 
 
 def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = None) -> int:
-    """Compute the GPUs per trial when `gpus` GPUs are shared fairly, such that all trials fit on
-    the instances that hold them.
+    """Return the GPUs per trial when `gpus` are shared fairly, such that all trials fit the
+    instances.
 
     0: there are fewer GPUs than trials, so trials take turns on one GPU each.
     """
@@ -135,7 +141,7 @@ def lanes(stage: WorkStage, gpus_per_instance: int) -> tuple[Lanes, ...]:
 
 
 def instances_of(stage: WorkStage, gpus_per_instance: int) -> int:
-    """Count the whole instances that the stage holds."""
+    """Return how many whole instances the stage holds."""
     if stage.groups:
         return instances_for(stage.groups, gpus_per_instance)
     return -(-stage.gpus // gpus_per_instance)

@@ -4,17 +4,15 @@ configurations and rungs.
 The one rule: a proposal is a function of the problem, of what was seen and of the draw's number.
 Linear algebra runs on one thread, so that it is the same on any number of cores.
 
-What is modelled is a trial's score: its normal score among all trials that have come to the same
-rung. Those that come to a higher rung were chosen, so that their scores are shifted and scaled to
-what their scores one rung below lead to expect. The covariance of trials i and j at rungs l and m
-is
+What is modelled is a trial's normal score among all trials that have come to the same rung. Those
+that come to a higher rung were chosen, so their scores are shifted and scaled to what their scores
+one rung below lead to expect. The covariance of trials i and j at rungs l and m is
 
-    (amplitude * matern(x_i, x_j) + (1 - amplitude) * [i = j]) * memory^|l - m| + noise
+(amplitude * matern(x_i, x_j) + (1 - amplitude) * [i = j]) * memory^|l - m| + noise
 
 with a Matern kernel of smoothness 5/2 (Rasmussen and Williams, Gaussian Processes for Machine
-Learning, 2006, equation 4.17) and one length scale for each parameter. A numeric value counts as
-its place among random draws, so that no scale must be known; a parameter that a configuration does
-not have lies in the middle.
+Learning, 2006, equation 4.17) and one length scale for each parameter. A number counts as its place
+among random draws, so that no scale must be known; a missing one lies in the middle.
 """
 
 from __future__ import annotations
@@ -35,35 +33,26 @@ from seerd.planner.caching import per_problem
 from seerd.planner.draws import draws
 from seerd.planner.memory import Json, integer, items, real
 from seerd.planner.model import Problem
-from seerd.planner.space import Config, Value
+from seerd.planner.parameter import Config, Value, key_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CANDIDATES = 400
-"""How many random draws a proposal is chosen from."""
-APART = 7
-"""The candidates of one draw begin so many numbers after those of the draw before it."""
-BEFORE = 1000
-"""Numbers of draws that are never candidates: the first configurations are random ones."""
-LANDMARKS = 300
-"""How many random draws a value is placed among."""
-MOST = 300
-"""The most results that are used; of more, those from higher rungs and the newest."""
-AGAIN = 1.15
-"""The kernel is fitted again when there are this many times as many results."""
+CANDIDATES = 400  # how many random draws a proposal is chosen from
+APART = 7  # the candidates of a draw begin so many numbers after those of the draw before it
+BEFORE = 1000  # draws that are never candidates: the first configurations are random ones
+LANDMARKS = 300  # how many random draws a value is placed among
+MOST = 300  # most results that are used; of more, those from higher rungs and the newest
+AGAIN = 1.15  # the kernel is fitted again when there are this many times as many results
 PASSES = 2
-SHORTEST, USUAL, LONGEST = 0.15, 1.5, 12.0
-"""Length scales, as shares of a parameter's range."""
-OTHER = 0.7
-"""Distance of two choices, as a share of a range, divided by the square root of two."""
-CARRIED = 0.85
-"""Correlation of scores at two rungs that follow each other, before anything was fitted."""
+SHORTEST, USUAL, LONGEST = 0.15, 1.5, 12.0  # length scales, as shares of a parameter's range
+OTHER = 0.7  # distance of two choices, as a share of a range, divided by the square root of two
+CARRIED = 0.85  # correlation of scores at neighbouring rungs, before anything was fitted
 
 
 @dataclass(frozen=True, slots=True)
 class RungResult:
-    """What came of one trial at one rung."""
+    """The result of one trial at one rung."""
 
     # the trial's place, from 0, in the order of their requests; those of earlier runs come first
     trial: int
@@ -111,9 +100,8 @@ class Axis:
             return [np.array([OTHER * (v == choice) for v in values]) for choice in self.choices]
         numbers = np.array([math.nan if v is None else float(cast("float", v)) for v in values])
         count = len(self.landmarks)
-        places = np.searchsorted(self.landmarks, numbers) + np.searchsorted(
-            self.landmarks, numbers, side="right"
-        )
+        left = np.searchsorted(self.landmarks, numbers)
+        places = left + np.searchsorted(self.landmarks, numbers, side="right")
         return [np.where(np.isnan(numbers), 0.5, places / (2 * count))]
 
 
@@ -124,9 +112,11 @@ def axes(problem: Problem) -> tuple[Axis, ...]:
     made = []
     for parameter in problem.space.parameters:
         values = [c[parameter.name] for c in drawn if c.get(parameter.name) is not None]
-        if parameter.choices and len(set(values)) > 1:
+        if len(set(values)) <= 1:
+            continue
+        if parameter.choices:
             made.append(Axis(parameter.name, tuple(dict.fromkeys(values)), np.zeros(0)))
-        elif not parameter.choices and len(set(values)) > 1:
+        else:
             made.append(Axis(parameter.name, (), np.sort(np.array(values, dtype=float))))
     return tuple(made)
 
@@ -138,22 +128,21 @@ def propose(
     number: int,
     kernel: Kernel | None,
 ) -> tuple[Config | None, Kernel | None]:
-    """Choose the configuration of draw `number`, and return the kernel that it was chosen with.
+    """Choose the configuration of draw `number`; return it and the kernel that it was chosen with.
 
     It is that of the random draws whose score at the highest rung is the largest in one sample from
     the posterior (Thompson sampling). None: there is nothing to learn from.
 
-    configs  those of earlier runs' trials, then those that were tried or are about to be, in the
-             order in which they were asked for
-    results  what came of them
+    configs  those of earlier runs' trials, then those that were tried or are about to be, in order
     kernel   the one that the last call has returned
     """
     every_axis = axes(problem)
-    tried = {_key(config) for config in configs[len(problem.params.earlier) :]}
+    tried = {key_of(config) for config in configs[len(problem.params.earlier) :]}
     first = BEFORE + APART * number
     drawn = (draws(problem)[n] for n in range(first, first + CANDIDATES))
-    fresh = [config for config in drawn if _key(config) not in tried]
-    scores = scored(_most_telling(results))
+    fresh = [config for config in drawn if key_of(config) not in tried]
+    newest = sorted(results, key=lambda result: (-result.rung, -result.trial))[:MOST]
+    scores = scored(sorted(newest, key=lambda result: (result.rung, result.trial)))
     if not every_axis or not fresh or not scores:
         return None, kernel
     with one_thread():
@@ -167,17 +156,8 @@ def propose(
     return fresh[int(np.argmax(mean + deviation * noise))], kernel
 
 
-def _most_telling(results: Sequence[RungResult]) -> list[RungResult]:
-    """Choose at most `MOST` results."""
-    newest = sorted(results, key=lambda result: (-result.rung, -result.trial))[:MOST]
-    return sorted(newest, key=lambda result: (result.rung, result.trial))
-
-
 def scored(results: Iterable[RungResult]) -> list[tuple[int, int, float]]:
-    """Turn metrics into scores: (trial, rung, score) for each result, lowest rungs first.
-
-    A rung with a single result says nothing.
-    """
+    """Return (trial, rung, score) for each result, lowest rungs first; one alone says nothing."""
     by_rung: dict[int, list[RungResult]] = {}
     for result in results:
         by_rung.setdefault(result.rung, []).append(result)
@@ -213,17 +193,13 @@ def _blom(count: int) -> Floats:
     return np.array([inverse((i + 0.625) / (count + 0.25)) for i in range(count)])
 
 
-def _key(config: Config) -> tuple[tuple[str, Value], ...]:
-    return tuple(sorted(config.items()))
-
-
 def _points(every_axis: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:
     """Place configurations: an array of shape (configs, columns) for each parameter."""
     return [np.stack(axis.columns(configs), axis=1) for axis in every_axis]
 
 
 def _apart(some: Floats, others: Floats) -> Floats:
-    """Compute the squared distances of points, shape (some, others)."""
+    """Return the squared distances of points, shape (some, others)."""
     squares = np.zeros((len(some), len(others)))
     for left, right in zip(some.T, others.T, strict=True):
         squares += np.square(left[:, None] - right)
@@ -246,7 +222,7 @@ class _Model:
     scores: Floats
 
     def covariance(self, kernel: Kernel) -> Floats:
-        """Compute the covariance of the results."""
+        """Return the covariance of the results."""
         by_config = _matern(
             sum((d / s**2 for d, s in zip(self.apart, kernel.scales, strict=True)), np.zeros(()))
         )
@@ -257,7 +233,7 @@ class _Model:
         return np.asarray(shared * kernel.memory**gap + noise)
 
     def unlikely(self, kernel: Kernel) -> float:
-        """Compute the negative logarithm of the posterior density of the hyperparameters."""
+        """Return the negative logarithm of the posterior density of the hyperparameters."""
         root = np.linalg.cholesky(self.covariance(kernel))
         white = np.linalg.solve(root, self.scores - self.scores.mean())
         prior = sum(math.log(scale / USUAL) ** 2 for scale in kernel.scales) / 2
@@ -265,14 +241,9 @@ class _Model:
         return float(white @ white) / 2 + float(np.log(np.diag(root)).sum()) + prior
 
     def predict(self, kernel: Kernel, points: list[Floats]) -> tuple[Floats, Floats]:
-        """Compute mean and deviation of the scores of new points at the highest rung."""
-        distances = sum(
-            (
-                _apart(new, old) / scale**2
-                for new, old, scale in zip(points, self.points, kernel.scales, strict=True)
-            ),
-            np.zeros(()),
-        )
+        """Return mean and deviation of the scores of new points at the highest rung."""
+        pairs = zip(points, self.points, kernel.scales, strict=True)
+        distances = sum((_apart(new, old) / s**2 for new, old, s in pairs), np.zeros(()))
         gap = self.rungs.max() - self.rungs
         cross = kernel.amplitude * _matern(distances) * kernel.memory**gap
         root = np.linalg.cholesky(self.covariance(kernel))
@@ -330,12 +301,10 @@ def _scaled(kernel: Kernel, place: int, factor: float) -> Kernel:
     return replace(kernel, scales=tuple(scales))
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+_controller = cache(ThreadpoolController)
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Have linear algebra run on one thread meanwhile, so that it is the same on any machine."""
+    """Run linear algebra on one thread meanwhile, so that it is the same on any machine."""
     limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
     return limited

@@ -1,7 +1,5 @@
-"""What `seer+` remembers: who has GPUs since when, how long things take, and how many
-configurations were drawn.
-
-The one rule: it can be made again from the memory, and everything else is in the view.
+"""What `seer+` remembers: which trials have GPUs since when, how long things take, and how many
+configurations were drawn. Everything else is in the view.
 """
 
 from __future__ import annotations
@@ -17,10 +15,8 @@ from seerd.planner.surrogate import Kernel, read_kernel
 from seerd.planner.trial_ids import Names, names, names_after
 
 VERSION = 1
-NEWEST = 15
-"""How many of the newest times are kept; their median counts."""
-TURN = "turn "
-"""What the key of a trial's turn begins with."""
+NEWEST = 15  # how many of the newest times are kept; their median counts
+TURN = "turn "  # begins the key of a trial's turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class Diary:
 
     @property
     def report_s(self) -> float | None:
-        """Seconds of a report on one GPU; None as long as nothing is known.
+        """Seconds of a report on one GPU, or None.
 
         A first report counts, start included, until others have been made.
         """
@@ -70,13 +66,13 @@ class Diary:
         return max(0.0, median(self.firsts_s) - median(self.reports_s))
 
     def name(self, number: int) -> str:
-        """Name the trial that is asked for as number `number`, from 1."""
+        """Return the id of the trial that is asked for as number `number`, from 1."""
         return self.names.of(number)
 
     def look(self, view: View, scaling: Scaling) -> None:
         """Note how long the reports took that were made since the last look."""
         self.asked_s = self.heard_s
-        for turn, name in ((turn, name) for name, turn in self.turns.items()):
+        for name, turn in self.turns.items():
             trial = view.trials.get(name)
             if trial is None:
                 continue
@@ -99,7 +95,7 @@ class Diary:
             before = at_s, reports
 
     def remembered(self, memory: Memory) -> Memory:
-        """Make the next memory."""
+        """Return the next memory."""
         return holding(memory, dict(self._values()))
 
     def _values(self) -> Iterator[tuple[str, Json]]:
@@ -122,9 +118,7 @@ def read_diary(values: Values) -> Diary:
     return Diary(
         names=Names(text(prefix), integer(offset, -(10**9)), integer(width, 1)),
         turns={
-            key.removeprefix(TURN): _read_turn(value)
-            for key, value in values.items()
-            if key.startswith(TURN)
+            k.removeprefix(TURN): _read_turn(v) for k, v in values.items() if k.startswith(TURN)
         },
         drawn=integer(values.get("drawn"), 0),
         heard_s=real(values.get("heard_s")),

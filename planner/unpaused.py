@@ -1,9 +1,9 @@
-"""Policies by progress, where a trial that is stopped begins anew: none of its trials is paused.
+"""Policies by progress, where a trial that is stopped begins anew: none of its trials is paused,
+and the policies know nothing of it.
 
-The one rule: the policies themselves know nothing of it. A trial that such a policy would pause at
-a rung trains on. It is out, for good, once another trial needs its GPUs and it is not among the
-best 1/eta of all that have come to that rung, as in ASHA's variant that stops trials. Until then
-the other waits.
+A trial that such a policy would pause at a rung trains on. It is out, for good, once another trial
+needs its GPUs and it is not among the best 1/eta of all that have come to that rung, as in ASHA's
+variant that stops trials. Until then the other waits.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from seerd.planner.model import (
     Impossible,
     Outline,
     Plan,
+    Policy,
     Problem,
     TrialView,
     View,
 )
-from seerd.planner.protocol import Policy
 from seerd.planner.ranking import metric_at, standing_at
 from seerd.planner.rungs import MAX_REPORTS
 
+# the key of the memory beside the policy's own: trial -> the rung to which it was sent
 TRAINING = "training"
-"""The key of the memory that is not the policy's own: who trains, and to which rung it was sent."""
 NOTE = "no trial is paused: each trains until it ends, or is out since others are better"
 
 
@@ -58,13 +58,13 @@ def unpaused(policy: Policy) -> Policy:
 
 
 def longest_training(problem: Problem, view: View) -> int | None:
-    """Return how many reports the longest training makes; None: not known yet."""
+    """Return how many reports the longest training makes, or None."""
     ended = [t.reports for t in view.trials.values() if t.status == "finished" and t.reports]
     return problem.params.max_reports or max(ended, default=None)
 
 
 def _sent(memory: Memory) -> dict[str, int]:
-    """Read who trains, and to which rung it was sent."""
+    """Read which trials train, and to which rung each was sent."""
     remembered = memory.values.get(TRAINING)
     try:
         pairs = remembered.items() if isinstance(remembered, dict) else ()
@@ -76,7 +76,7 @@ def _sent(memory: Memory) -> dict[str, int]:
 def _carried_on(
     problem: Problem, wanted: Plan, sent: dict[str, int], view: View
 ) -> tuple[Plan, dict[str, Json]]:
-    """Return the plan in which nobody is paused, and who trains by it.
+    """Return the plan in which no trial is paused, and trial -> rung of those that train by it.
 
     sent  trials that train -> the rung to which they were sent
     """
@@ -90,12 +90,12 @@ def _carried_on(
     paused: list[TrialView] = []
     for name, rung in sent.items():
         if name in live and live[name].reports < most:
-            came = live[name].reports >= rung
-            paused += [live[name]] if came and name not in waiting else []
-            on = Allocation(name, params.p_min, until=None if came else rung)
+            arrived = live[name].reports >= rung
+            paused += [live[name]] if arrived and name not in waiting else []
+            on = Allocation(name, params.p_min, until=None if arrived else rung)
             training[name] = waiting.pop(name, on)
     judged = (_compared(problem, trial, sent[trial.id], view) for trial in paused)
-    beaten = [one for one in judged if one.metric is None or one.place > one.best]
+    beaten = [c for c in judged if c.metric is None or c.place > c.best]
     stood = list(wanted.compared)
     room = places(cluster.gpus, params.p_min, problem.gpus_per_instance)
     for name, allocation in waiting.items():
@@ -113,12 +113,11 @@ def _carried_on(
         done=not training,
         compared=tuple(stood),
     )
-    return answer, {name: one.until or sent.get(name, 0) for name, one in training.items()}
+    return answer, {name: a.until or sent.get(name, 0) for name, a in training.items()}
 
 
 def _compared(problem: Problem, trial: TrialView, rung: int, view: View) -> Compared:
-    """Return how a trial stands among those that have come to a rung; its metric is None if its
-    last one is not finite.
+    """Return how a trial stands among those at a rung; without a metric if its last is not finite.
 
     One that has come as far as the longest training is about to end, and may go on.
     """

@@ -23,17 +23,16 @@ from seerd.planner.model import (
     NewTrial,
     Outline,
     Plan,
+    Policy,
     Problem,
     Stage,
     View,
 )
-from seerd.planner.protocol import Policy
 from seerd.planner.ranking import compared, rank
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import in_order, trial_name
 
-VERSION = 1
-"""The version of what is remembered."""
+VERSION = 1  # of what is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +62,6 @@ Sampler = Callable[[Problem, int], Iterable[Config]]
 """Returns as many configurations for a problem as asked for."""
 
 
-def at_random(problem: Problem, most: int) -> Iterable[Config]:
-    """Yield independent draws from the space."""
-    drawn = draws(problem)
-    return (drawn[number] for number in range(most))
-
-
 @dataclass(frozen=True, slots=True)
 class Timetable:
     """What follows from the problem alone."""
@@ -78,10 +71,6 @@ class Timetable:
     firsts: tuple[list[str], ...]
     ends: tuple[float, ...]  # when each round ends, ascending, seconds since the run began
     begins_s: float  # when the first track begins; trials that exist earlier may run from then on
-
-    def stage(self, now_s: float) -> int:
-        """Count how many of the ends are past."""
-        return sum(now_s >= end_s for end_s in self.ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +95,8 @@ class _Round:
 Tracks = Callable[[Problem], Sequence[Track] | Impossible]
 
 
-def by_wall_clock(tracks: Tracks, sampler: Sampler = at_random) -> Policy:
-    """Make the policy that follows these tracks, with configurations from `sampler`."""
+def by_wall_clock(tracks: Tracks, sampler: Sampler | None = None) -> Policy:
+    """Make the policy that follows these tracks; configurations are drawn, or from `sampler`."""
 
     @per_problem
     def timetable(problem: Problem) -> Timetable | Impossible:
@@ -116,17 +105,29 @@ def by_wall_clock(tracks: Tracks, sampler: Sampler = at_random) -> Policy:
 
     def outline(problem: Problem) -> Outline | Impossible:
         table = timetable(problem)
-        return table if isinstance(table, Impossible) else _outline(problem, table)
+        if isinstance(table, Impossible):
+            return table
+        stages = tuple(_stages(table.tracks))
+        return Outline(
+            brackets=tuple(track.bracket for track in table.tracks),
+            stages=stages,
+            first_round_s=stages[0].end_s - stages[0].start_s,
+            adjusted=problem.adjusted,
+        )
 
     def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
         table = timetable(problem)
         if isinstance(table, Impossible):
             raise ValueError(table.reason)
-        numbers = recall(memory, VERSION, lambda values: _read(table, values))
-        if numbers is not None:
-            return _answer(table, memory, _Round(numbers), view)
-        step = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
-        return _answer(table, memory, step, view.with_new(step.new))
+        fields = recall(memory, VERSION, lambda values: _read(table, values))
+        if fields is not None:
+            step = _Round(fields)
+        else:
+            step = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
+            view = view.with_new(step.new)
+        for number, track in enumerate(table.tracks):
+            step = _advance(step, number, track, view)
+        return _wanted(table, step, view), holding(memory, _written(table, step.fields))
 
     return Policy(outline, plan)
 
@@ -142,26 +143,14 @@ def _timetable(problem: Problem, tracks: Sequence[Track]) -> Timetable:
     )
 
 
-def _outline(problem: Problem, table: Timetable) -> Outline:
-    """Outline the stages: from each moment at which something changes to the next."""
-    stages = tuple(_stages(table.tracks))
-    return Outline(
-        brackets=tuple(track.bracket for track in table.tracks),
-        stages=stages,
-        first_round_s=stages[0].end_s - stages[0].start_s,
-        adjusted=problem.adjusted,
-    )
-
-
 def _read(table: Timetable, values: Values) -> tuple[Field, ...]:
     """Read the fields; a track of which nothing is remembered has its first trials."""
-    return tuple(_field(values, n, first) for n, first in enumerate(table.firsts))
-
-
-def _field(values: Values, n: int, first: list[str]) -> Field:
-    if f"round {n}" not in values:
-        return Field(0, first)
-    return Field(integer(values[f"round {n}"], 0), texts(values.get(f"members {n}")))
+    return tuple(
+        Field(integer(values[f"round {n}"], 0), texts(values.get(f"members {n}")))
+        if f"round {n}" in values
+        else Field(0, first)
+        for n, first in enumerate(table.firsts)
+    )
 
 
 def _written(table: Timetable, fields: Sequence[Field]) -> Values:
@@ -172,10 +161,13 @@ def _written(table: Timetable, fields: Sequence[Field]) -> Values:
     return values
 
 
-def _begun(problem: Problem, table: Timetable, sampler: Sampler) -> _Round:
+def _begun(problem: Problem, table: Timetable, sampler: Sampler | None) -> _Round:
     ids = [name for first in table.firsts for name in first]
-    configs = sampler(problem, len(ids))
-    new = tuple(NewTrial(name, config) for name, config in zip(ids, configs, strict=True))
+    if sampler is None:
+        configs: Iterable[Config] = map(draws(problem).__getitem__, range(len(ids)))
+    else:
+        configs = sampler(problem, len(ids))
+    new = tuple(map(NewTrial, ids, configs))
     return _Round(tuple(Field(0, first) for first in table.firsts), new)
 
 
@@ -198,14 +190,7 @@ def _live(names: Iterable[str], view: View) -> list[str]:
     return [name for name in names if view.trials[name].status == "live"]
 
 
-def _answer(table: Timetable, memory: Memory, step: _Round, view: View) -> tuple[Plan, Memory]:
-    """Return the plan, and the memory of which trial is in which track."""
-    for number, track in enumerate(table.tracks):
-        step = _advance(table, step, number, track, view)
-    return _wanted(table, step, view), holding(memory, _written(table, step.fields))
-
-
-def _advance(table: Timetable, step: _Round, number: int, track: Track, view: View) -> _Round:
+def _advance(step: _Round, number: int, track: Track, view: View) -> _Round:
     """End those rounds of a track that are over. The last round is not followed by another."""
     present = step.fields[number].round
     while present + 1 < len(track.rounds) and view.now_s >= track.rounds[present].end_s:
@@ -228,7 +213,7 @@ def _cut(step: _Round, number: int, track: Track, present: int, view: View) -> _
 
 
 def _wanted(table: Timetable, step: _Round, view: View) -> Plan:
-    stage, last = table.stage(view.now_s), len(table.ends) - 1
+    stage, last = sum(view.now_s >= end_s for end_s in table.ends), len(table.ends) - 1
     plan = Plan((), step.new, step.eliminated, min(stage, last), done=stage > last)
     plan = replace(plan, compared=step.compared, note=step.note)
     if plan.done:
@@ -244,30 +229,24 @@ def _wanted(table: Timetable, step: _Round, view: View) -> Plan:
 
 def _allocations(table: Timetable, step: _Round, now_s: float) -> Iterator[Allocation]:
     """Yield allocations; larger trials come first, as they are the more promising ones."""
-    now = [(r.gpus, number) for number, r in _present(table, step, now_s)]
-    for gpus, number in sorted(now, key=lambda pair: (-pair[0], pair[1])):
-        for name in step.fields[number].members:
-            yield Allocation(name, gpus, number)
-
-
-def _present(table: Timetable, step: _Round, now_s: float) -> Iterator[tuple[int, Round]]:
-    """Yield (track, round) of each track that has begun and is not over."""
+    under_way = []
     for number, (track, field) in enumerate(zip(table.tracks, step.fields, strict=True)):
         present = track.rounds[field.round]
         if max(now_s, table.begins_s) >= present.start_s and now_s < present.end_s:
-            yield number, present
+            under_way.append((-present.gpus, number))
+    for gpus, number in sorted(under_way):
+        for name in step.fields[number].members:
+            yield Allocation(name, -gpus, number)
 
 
 def _stages(tracks: Sequence[Track]) -> Iterator[Stage]:
+    """Yield the stages: from each moment at which something changes to the next."""
     rounds = [r for track in tracks for r in track.rounds]
     ends = sorted({r.end_s for r in rounds})
     start = min(r.start_s for r in rounds)
     for end in ends:
         running = [r for r in rounds if r.start_s <= start and r.end_s >= end]
         sizes = sorted({r.gpus for r in running})
-        yield Stage(
-            start,
-            end,
-            tuple(Group(p, sum(r.trials for r in running if r.gpus == p)) for p in sizes),
-        )
+        groups = (Group(p, sum(r.trials for r in running if r.gpus == p)) for p in sizes)
+        yield Stage(start, end, tuple(groups))
         start = end

@@ -15,17 +15,12 @@ from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.model import PolicyParams, Problem, TrialView, Tried, View
 from seerd.planner.surrogate import normal_scores
 
-FIRST, LAST = 2.0, 0.7
-"""Lengths of the first and of the last window beside those of the others."""
-LOOK = 2
-"""Reports until trials are first compared, unless fewer say as much."""
-STABLE = 0.6
-"""The first report says as much as the second one if their ranks correlate so much or more."""
-PAIRS = 6
-"""Trials that must have made two reports before their ranks are believed."""
+FIRST, LAST = 2.0, 0.7  # lengths of the first and of the last window, relative to the others
+LOOK = 2  # reports until trials are first compared, unless fewer say as much
+STABLE = 0.6  # least correlation of ranks at which the first report says as much as the second
+PAIRS = 6  # trials that must have made two reports before their ranks are believed
 FINALISTS = 4
-PARTS = 3
-"""In each of so many parts of the last window there are half as many finalists as before."""
+PARTS = 3  # in each of so many parts of the last window there are half as many finalists
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class Windows:
         return self.start_s + self._each_s * (FIRST + number)
 
     def finalists(self, now_s: float) -> int:
-        """Count the trials that share the GPUs at a moment of the last window."""
+        """Return how many trials share the GPUs at a moment of the last window."""
         return max(1, FINALISTS >> self._part(now_s))
 
     def changes_s(self, now_s: float) -> float:
@@ -67,7 +62,7 @@ class Windows:
         return self._part_ends_s(min(PARTS - 1, self._part(now_s)))
 
     def _part(self, now_s: float) -> int:
-        """Count the parts of the last window that are over."""
+        """Return how many parts of the last window are over."""
         return sum(now_s >= self._part_ends_s(part) for part in range(PARTS))
 
     def _part_ends_s(self, part: int) -> float:
@@ -75,7 +70,7 @@ class Windows:
         return begins_s + (part + 1) * (self.end_s - begins_s) / PARTS
 
     def level(self, trial: TrialView) -> int:
-        """Count the rungs that a trial has come to."""
+        """Return how many rungs a trial has come to."""
         return bisect_right(self.rungs, trial.reports)
 
 
@@ -99,22 +94,20 @@ def windows_of(
 
 
 def first_look(params: PolicyParams, view: View) -> int:
-    """Choose after how many reports trials are first compared."""
+    """Return after how many reports trials are first compared."""
     if params.min_reports is not None:
         return params.min_reports
     sign = 1.0 if view.mode == "max" else -1.0
     pairs = []
-    seen: Sequence[Tried] = (*params.earlier, *view.trials.values())
-    for trial in seen:
+    trials: Sequence[Tried] = (*params.earlier, *view.trials.values())
+    for trial in trials:
         early = [(r.reports, r.metric) for r in trial.history[:2] if r.metric is not None]
         if [reports for reports, _ in early] == [1, 2]:
             pairs.append([sign * metric for _, metric in early])
         if len(pairs) == 20:
             break
-    return 1 if len(pairs) >= PAIRS and _rank_correlation(pairs) >= STABLE else LOOK
-
-
-def _rank_correlation(pairs: Sequence[Sequence[float]]) -> float:
+    if len(pairs) < PAIRS:
+        return LOOK
     first, second = (normal_scores([pair[i] for pair in pairs]) for i in (0, 1))
     spread = math.sqrt(float((first @ first) * (second @ second)))
-    return float(first @ second) / spread if spread > 0 else 0.0
+    return 1 if spread > 0 and float(first @ second) / spread >= STABLE else LOOK

@@ -376,7 +376,14 @@ def test_policies_do_not_know_who_pays_for_idle_gpus() -> None:
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Attribute) and node.attr == "whole"
     }
-    assert reads == {"fixed_cluster", "job_problems", "narrowing", "remainder", "seer_capped"}
+    assert reads == {
+        "fixed_cluster",
+        "hyperband",
+        "job_parts",
+        "narrowing",
+        "renewed",
+        "seer_capped",
+    }
 
 
 @each(CORE + PLANNER)

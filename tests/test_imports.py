@@ -44,7 +44,7 @@ SIMULATING = {"multiprocessing", "numpy", "threadpoolctl"}
 AWS = {"aioboto3", "aiohttp", "asyncio", "botocore"}
 if find_spec("httpx"):  # which aiobotocore imports where it is installed, and rich with it
     AWS.add("rich")
-POLICIES = ("asha", "hypersched", "halving", "grid", "seer", "seer_plus", "elastic_grid")
+POLICIES = ("asha", "hypersched", "halving", "baselines", "seer", "seer_plus", "hyperband")
 SPEC = """
 name = "imports"
 metric = {{ name = "accuracy", mode = "max" }}

@@ -14,22 +14,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.many.rules import at_random, expected_improvement, hybrid, most_gain, tightened
 from bench.many.tables import Table
 from seerd.planner.finite_gp import Floats, Prior, before_results
+from seerd.planner.gp_ucb import beta, chosen, upper_bounds
 from seerd.planner.serving import (
     Freeze,
     Offer,
-    at_random,
     first_come,
     greedy,
-    hybrid,
     largest_gap,
-    most_gain,
     round_robin,
-    tightened,
     watched,
 )
-from seerd.planner.ucb import beta, chosen, expected_improvement, upper_bounds
 
 Serving = Literal["fcfs", "round-robin", "random", "greedy", "hybrid"]
 Step = Literal["ucb", "ei", "order", "random order"]

@@ -20,9 +20,8 @@ from seerd.commands.simulate import PAPER_P_MAX
 from seerd.errors import LimitsError
 from seerd.planner.clouds import INSTANCE_TYPES, PAPERS_TYPE, RENTED_TERMINATE_S, assumed
 from seerd.planner.memory import Memory
-from seerd.planner.model import ClusterFacts, Limits, Plan, PolicyParams, Problem, View
+from seerd.planner.model import ClusterFacts, Limits, Plan, Policy, PolicyParams, Problem, View
 from seerd.planner.policies import POLICIES
-from seerd.planner.protocol import Policy
 from seerd.planner.scaling import BUNDLED
 from seerd.planning.planned import plan_for
 from seerd.sim.curves import Curves, load_curves

@@ -20,12 +20,12 @@ from seerd.planner.model import (
     Mode,
     Outline,
     Plan,
+    Policy,
     PolicyParams,
     Problem,
     Report,
     View,
 )
-from seerd.planner.protocol import Policy
 from seerd.planner.scaling import LINEAR, Scaling
 from seerd.planner.space import Config, Parameter, Space
 from seerd.planner.trial_ids import job_of

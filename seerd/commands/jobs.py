@@ -27,7 +27,7 @@ from seerd.core.state import GONE, State
 from seerd.core.verdicts import DenyCause
 from seerd.errors import UsageError
 from seerd.planner.clouds import assumed
-from seerd.planner.job_problems import never_begins, shortened
+from seerd.planner.job_parts import never_begins, shortened
 from seerd.planner.model import Impossible, Limits, PlannedJob
 from seerd.planning.facts import planned_job
 from seerd.runs import added, reading, runs, wiring

@@ -20,7 +20,7 @@ from seerd.planner.model import ClusterFacts, Impossible, Limits, PolicyParams, 
 from seerd.planner.policy import outline_of
 from seerd.planner.profile import Profile
 from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
-from seerd.planner.stages import WorkStage, lanes
+from seerd.planner.stages import WorkStage, lanes, work_stages
 from seerd.planning.facts import earlier_notes, most_gpus, target_notes
 from seerd.planning.planned import Planned, closing_of, warnings
 from seerd.spec.spec import Spec
@@ -74,13 +74,9 @@ def elastic_plan(
 
 
 def _task(spec: Spec, cluster: ClusterFacts, profile: Profile) -> _Task:
-    untils = [0, *(until for _, until in sha_rungs(spec.policy))]
     measured = max(gpus for gpus, _ in profile.job.scaling.points)
     p_max = spec.policy.p_max or (measured if measured > 1 else None)
-    stages = tuple(
-        WorkStage(trials, until - before, p_max=p_max)
-        for (trials, until), before in zip(sha_rungs(spec.policy), untils, strict=False)
-    )
+    stages = work_stages(sha_rungs(spec.policy), p_max)
     return _Task(spec.policy, stages, cluster, profile, most_gpus(spec.limits.max_gpus, cluster))
 
 

@@ -29,7 +29,7 @@ SHARED = (
     Mutant(
         "a job whose share has become smaller keeps all that its policy wants",
         "a plan has no more GPUs than there may be",
-        "jobs._within",
+        "jobs._Asked.ask",
         "allocation.gpus <= left",
         "True",
         (f"{FUNCTIONS}::test_another_process_gives_the_same_plans[jobs-0-True]",),

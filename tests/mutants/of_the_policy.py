@@ -502,7 +502,7 @@ SEARCHING = (
         "a trial that would begin anew keeps its GPUs, however poor it is",
         "where a trial that is stopped begins anew, poor ones make room",
         "unpaused._carried_on",
-        "one.metric is None or one.place > one.best",
+        "c.metric is None or c.place > c.best",
         "False",
         ("tests/planner/test_unpaused.py",),
     ),

@@ -19,8 +19,7 @@ from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner import bohb
 from seerd.planner.asha import ASHA, AtRandom
 from seerd.planner.bohb import BOHB, FromModel, Observed, _good, nearest, suggest
-from seerd.planner.model import Allocation, Mode, Outline, View
-from seerd.planner.protocol import Policy
+from seerd.planner.model import Allocation, Mode, Outline, Policy, View
 from seerd.planner.rungs import Arrival, RungJob
 from seerd.planner.space import Condition, Config, Parameter, Space
 
@@ -68,7 +67,7 @@ class Taught:
         for _ in range(trials):
             name, config = self.draw()
             scores.append(score(config))
-            self.source.told([arrival(name, scores[-1], reports)], [])
+            self.source.learn([arrival(name, scores[-1], reports)], [])
         return scores
 
 
@@ -91,7 +90,7 @@ def test_drawn_configurations_are_values_of_the_space() -> None:
         assert 1e-4 <= float(config["lr"]) <= 1.0
         assert type(config["layers"]) is int
         assert config["optimizer"] in ("sgd", "adam")
-        source.source.told([arrival(name, score(config))], [])
+        source.source.learn([arrival(name, score(config))], [])
 
 
 def test_the_model_comes_from_the_highest_rung_that_has_enough_results() -> None:
@@ -102,7 +101,7 @@ def test_the_model_comes_from_the_highest_rung_that_has_enough_results() -> None
     assert source.modelled_at() == 1
     taught.teach(5, 16)
     assert source.modelled_at() == 1, "d + 3 are needed"
-    source.told([arrival(taught.draw()[0], None, 16)], [])
+    source.learn([arrival(taught.draw()[0], None, 16)], [])
     assert source.modelled_at() == 1, "with a metric"
     taught.teach(1, 64)
     taught.teach(1, 16)
@@ -130,7 +129,7 @@ def test_pending_ones_are_known_to_the_model_until_their_first_result() -> None:
     taught.teach(6)
     names = [taught.draw()[0] for _ in range(12)]
     assert len(source.known(1).pending) == 12
-    source.told([arrival(name, 0.0, 4) for name in names[:6]], names[6:])
+    source.learn([arrival(name, 0.0, 4) for name in names[:6]], names[6:])
     known = source.known(1)
     assert not known.pending
     assert [metric for _, metric in known.results].count(None) == 6, "a failed one counts"
@@ -141,7 +140,7 @@ def test_who_fails_after_a_result_has_failed_no_configuration() -> None:
     source = FromModel(problem(space=SPACE))
     taught = Taught(source)
     taught.teach(6)
-    source.told([], ["t0003"])
+    source.learn([], ["t0003"])
     assert None not in [metric for _, metric in source.known(1).results]
 
 
@@ -153,8 +152,8 @@ def test_what_is_known_does_not_depend_on_the_order_in_which_it_was_heard() -> N
         source = FromModel(problem(space=SPACE))
         for name in order:
             source.drew(name, configs[name])
-        source.told([arrival(name, score(configs[name])) for name in order if name < "t0020"], [])
-        source.told([], [name for name in order if name > "t0025"])
+        source.learn([arrival(name, score(configs[name])) for name in order if name < "t0020"], [])
+        source.learn([], [name for name in order if name > "t0025"])
         return [source.draw(number, "max") for number in range(30, 40)]
 
     order = list(configs)
@@ -174,8 +173,8 @@ def test_a_configuration_of_another_space_is_not_modelled() -> None:
         )
     ):
         source.drew(f"x{number}", odd)
-        source.told([arrival(f"x{number}", 1.0)], [])
-    source.told([], ["x0"])
+        source.learn([arrival(f"x{number}", 1.0)], [])
+    source.learn([], ["x0"])
     assert len(source.known(1).results) == 8
 
 
@@ -239,7 +238,7 @@ def test_of_a_table_each_row_is_tried_once_before_any_is_tried_twice() -> None:
     for _ in range(40):
         name, config = source.draw()
         drawn.append(config)
-        source.source.told([arrival(name, score(config))], [])
+        source.source.learn([arrival(name, score(config))], [])
     assert sorted(int(config["row"]) for config in drawn[:20]) == list(range(20))
     assert sorted(int(config["row"]) for config in drawn[20:]) == list(range(20))
     assert all(config in table for config in drawn)
@@ -274,7 +273,7 @@ def test_what_the_model_draws_keeps_conditions_and_constraints(
         assert CONDITIONAL.allows(config)
         assert all(p.active(config) == (p.name in config) for p in CONDITIONAL.parameters)
         assert all(p.may_be(config[p.name]) for p in CONDITIONAL.parameters if p.name in config)
-        source.told([arrival(name, score_of_conditional(config))], [])
+        source.learn([arrival(name, score_of_conditional(config))], [])
     later = [config["optimizer"] for config in drawn[30:]]
     assert later.count("sgd") > 20, "it learns from configurations of either kind"
 
@@ -289,7 +288,7 @@ def test_constraints_that_the_model_does_not_meet_leave_it_to_chance(
     for number in range(40):
         x = number / 40
         source.drew(f"t{number:04}", {"x": x})
-        source.told([arrival(f"t{number:04}", float(not space.allows({"x": x})))], [])
+        source.learn([arrival(f"t{number:04}", float(not space.allows({"x": x})))], [])
     assert suggest(space, source.known(1), "max", 0) is None
     assert all(space.allows(source.draw(number, "max")) for number in range(40, 60))
 
@@ -306,7 +305,7 @@ def test_a_space_without_parameters_is_drawn_from_at_random() -> None:
     space = Space((), tuple({"row": number} for number in range(3)))
     source = Taught(FromModel(problem(space=space)))
     for _ in range(6):
-        source.source.told([arrival(source.draw()[0], 0.0)], [])
+        source.source.learn([arrival(source.draw()[0], 0.0)], [])
 
 
 @given(

@@ -12,9 +12,10 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal
 from scipy.stats import t as student
 
-from seerd.planner.finite_gp import Posterior, Prior, before_results
-from seerd.planner.likeness import from_configurations, from_quality_vectors, from_rows
-from seerd.planner.ucb import DELTA, FREEDOM, beta, chosen, expected_improvement, upper_bounds
+from bench.many.priors import from_quality_vectors, from_rows
+from bench.many.rules import FREEDOM, doubting, expected_improvement
+from seerd.planner.finite_gp import Posterior, Prior, before_results, from_configurations
+from seerd.planner.gp_ucb import DELTA, beta, chosen, upper_bounds
 
 
 def prior(size: int, seed: int = 0, noise: float = 0.01, rank: int | None = None) -> Prior:
@@ -83,8 +84,8 @@ def test_results_that_are_further_off_than_expected_raise_the_doubt() -> None:
     made = Prior(np.zeros(3), np.eye(3))
     as_expected, off = after(made, [0], [1.0]), after(made, [0], [5.0])
     assert as_expected.misfit == pytest.approx(1.0)
-    assert as_expected.deviation_doubting(5.0)[1] == pytest.approx(1.0)
-    assert off.deviation_doubting(5.0)[1] == pytest.approx(math.sqrt(30 / 6))
+    assert doubting(as_expected, 5.0)[1] == pytest.approx(1.0)
+    assert doubting(off, 5.0)[1] == pytest.approx(math.sqrt(30 / 6))
 
 
 def test_beta_as_printed() -> None:
@@ -98,7 +99,7 @@ def test_of_equal_candidates_the_cheaper_one_is_chosen_and_a_dear_one_with_promi
 ):
     alike = before_results(Prior(np.zeros(3), np.eye(3)))
     costs, untried = np.array([4.0, 1.0, 2.0]), np.ones(3, dtype=bool)
-    assert chosen(upper_bounds(alike, 2.0), untried) == 0
+    assert chosen(upper_bounds(alike, 2.0, np.ones(3)), untried) == 0
     assert chosen(upper_bounds(alike, 2.0, costs), untried) == 1
     bounds = upper_bounds(alike, 2.0, costs)
     assert bounds == pytest.approx([math.sqrt(2 / 4), math.sqrt(2), 1.0])
@@ -176,8 +177,8 @@ def test_configurations_that_share_values_are_taken_to_be_alike() -> None:
         {"model": "resnet", "lr": 0.1, "depth": 18},
         {"model": "resnet", "lr": 0.001, "depth": 50},
     ]
-    found = from_configurations(configs, 0.5, 0.5, 0.1)
-    assert np.diag(found.covariance) == pytest.approx(0.01)
+    found = from_configurations(configs, 0.5)
+    assert np.diag(found.covariance) == pytest.approx(1.0)
     assert found.covariance[0, 1] > found.covariance[0, 2] > found.covariance[0, 3]
     assert np.linalg.eigvalsh(found.covariance).min() > -1e-9
     assert found.covariance == pytest.approx(found.covariance.T)

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from bench.testbed.policy_world import Asked, FakeTrial, World, problem
 from seerd.planner.halving import SHA, sha_rungs
 from seerd.planner.hyperband import HYPERBAND, course, rungs_of
-from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, View
-from seerd.planner.protocol import Policy
-from seerd.planner.rubberband import sha_stages
-from seerd.planner.stages import halving_rungs
+from seerd.planner.model import Impossible, Limits, Outline, Policy, PolicyParams, View
+from seerd.planner.stages import halving_rungs, work_stages
 
 
 def by_lr(trial: FakeTrial, epoch: int) -> float:
@@ -80,7 +78,7 @@ def test_rungs_follow_the_formula_and_end_at_r(numbers: tuple[int, int, int, flo
 @given(shas)
 def test_rubberband_plans_the_same_stages(numbers: tuple[int, int, int, float]) -> None:
     """Its GPUs per stage are given to this policy's rungs."""
-    stages = sha_stages(*numbers)
+    stages = work_stages(halving_rungs(*numbers))
     done = itertools.accumulate(stage.iterations for stage in stages)
     assert [(s.trials, until) for s, until in zip(stages, done, strict=True)] == sha_rungs(
         params(*numbers)

@@ -9,8 +9,7 @@ import pytest
 from bench.testbed.policy_world import FakeTrial, problem
 from seerd.planner.dividing import Dividing, divided
 from seerd.planner.job_offers import FEW, Prospect, prospects
-from seerd.planner.job_problems import own_left
-from seerd.planner.job_views import by_job, changes_of, in_the_run, memory_of
+from seerd.planner.job_parts import by_job, changes_of, in_the_run, memory_of, own_left
 from seerd.planner.memory import Memory
 from seerd.planner.model import Allocation, Compared, Limits, Mode, NewTrial, Plan, PlannedJob, View
 from seerd.planner.sharing import Claim

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from seerd.planner.likeness import FEW, filled, from_configurations, from_quality_vectors, from_rows
+from bench.many.priors import FEW, filled, from_quality_vectors, from_rows
+from seerd.planner.finite_gp import from_configurations
 
 NAN = math.nan
 
@@ -26,24 +27,24 @@ def test_a_job_that_has_trained_nothing_is_as_the_others_are() -> None:
 def test_numbers_are_compared_by_rank_and_words_by_being_the_same() -> None:
     """Of two parameters each counts half; the covariance falls as the Gaussian of the distance."""
     configs = [{"lr": 0.1, "net": "a"}, {"lr": 1.0, "net": "a"}, {"lr": 70.0, "net": "b"}]
-    prior = from_configurations(configs, scale=0.5, mean=0.3, deviation=2.0)
+    prior = from_configurations(configs, 0.5)
     apart = {(0, 1): (0.25 + 0) / 2, (0, 2): (1 + 1) / 2, (1, 2): (0.25 + 1) / 2}
     for (one, other), squared in apart.items():
-        expected = 4 * math.exp(-squared / 0.5**2 / 2)
+        expected = math.exp(-squared / 0.5**2 / 2)
         assert prior.covariance[one, other] == pytest.approx(expected)
         assert prior.covariance[other, one] == pytest.approx(expected)
-    assert np.diag(prior.covariance) == pytest.approx([4.0] * 3)
-    assert prior.mean.tolist() == [0.3] * 3
+    assert np.diag(prior.covariance) == pytest.approx([1.0] * 3)
+    assert prior.mean.tolist() == [0.0] * 3
 
 
 def test_a_missing_value_is_like_another_missing_one_alone() -> None:
-    prior = from_configurations([{"lr": 0.1}, {}, {}])
+    prior = from_configurations([{"lr": 0.1}, {}, {}], 1.0)
     assert prior.covariance[0, 1] == pytest.approx(math.exp(-0.5))
     assert prior.covariance[1, 2] == pytest.approx(1.0)
 
 
 def test_truths_are_words_and_no_numbers() -> None:
-    prior = from_configurations([{"on": True}, {"on": False}, {"on": 1}])
+    prior = from_configurations([{"on": True}, {"on": False}, {"on": 1}], 1.0)
     assert prior.covariance[0, 1] == pytest.approx(math.exp(-0.5))
 
 

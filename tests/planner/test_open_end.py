@@ -10,8 +10,8 @@ import pytest
 
 from bench.testbed.policy_world import Asked, FakeTrial, World
 from bench.testbed.policy_world import problem as fixed_problem
-from seerd.planner.elastic_hyperband import E_HYPERBAND
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
+from seerd.planner.hyperband import E_HYPERBAND
 from seerd.planner.hypersched import HYPERSCHED
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem, View
 from seerd.planner.policy import policy_of

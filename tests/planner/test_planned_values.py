@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.many.priors import from_quality_vectors, from_rows
 from bench.testbed.policy_world import FakeTrial
 from seerd.planner.allocations import (
     AllocationTerms,
@@ -28,6 +29,7 @@ from seerd.planner.allocations import (
 from seerd.planner.clouds import INSTANCE_TYPES, UNPRICED_GPUS, assumed, boot_limit_s
 from seerd.planner.draft import settled
 from seerd.planner.dynamic_programming import Aim, search
+from seerd.planner.finite_gp import from_configurations
 from seerd.planner.forecast import (
     Forecast,
     Spread,
@@ -35,7 +37,6 @@ from seerd.planner.forecast import (
     forecast_outline,
     forecast_stages,
 )
-from seerd.planner.likeness import from_configurations, from_quality_vectors, from_rows
 from seerd.planner.model import (
     ClusterFacts,
     Group,
@@ -51,9 +52,9 @@ from seerd.planner.narrowing import rounds_of
 from seerd.planner.parameter import Parameter, ends
 from seerd.planner.profile import NONE, CloudProfile, JobProfile, Latency, Profile
 from seerd.planner.ranking import compared, metric_at, rank, seconds_per_report, standing_at
-from seerd.planner.rubberband import ElasticPlan, cheapest, fastest, sha_stages
+from seerd.planner.rubberband import ElasticPlan, cheapest, fastest
 from seerd.planner.scaling import BUNDLED
-from seerd.planner.stages import WorkStage
+from seerd.planner.stages import WorkStage, halving_rungs, work_stages
 from tests.digests import plain
 from tests.planner.spaces import MIXED
 
@@ -156,7 +157,7 @@ def elastic(plan: ElasticPlan | None) -> str:
 
 
 def chosen() -> Iterator[str]:
-    stages = sha_stages(8, 1, 9, 2)
+    stages = work_stages(halving_rungs(8, 1, 9, 2))
     for name in ("rented 4", "rented 2 instantly", "held 8"):
         cluster = CLUSTERS[name]
         for deadline_s in (500.0, 900.0):
@@ -275,8 +276,9 @@ def priors() -> Iterator[str]:
         {"lr": 0.9, "net": "b"},
         {"lr": 0.2, "net": "a"},
     ]
-    guessed = from_configurations(configs, 0.5, 0.2, 3.0)
-    yield " ".join(f"{value:.3g}" for value in (*guessed.mean, *guessed.covariance.ravel()))
+    guessed = from_configurations(configs, 0.5)
+    values = (*(0.2 + guessed.mean), *(9 * guessed.covariance.ravel()))
+    yield " ".join(f"{value:.3g}" for value in values)
 
 
 def assumptions() -> Iterator[str]:

@@ -11,14 +11,24 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.exhaustive import exhaustive
 from seerd.planner.allocations import AllocationTerms, expected, options
 from seerd.planner.forecast import forecast_stages
-from seerd.planner.greedy import Task, exhaustive, figures, greedy, static, tables
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import CloudProfile, JobProfile, Latency, Profile
-from seerd.planner.rubberband import cheapest, fastest, forecast_of, improved, sha_stages
+from seerd.planner.rubberband import (
+    Task,
+    cheapest,
+    fastest,
+    figures,
+    forecast_of,
+    greedy,
+    improved,
+    static,
+    tables,
+)
 from seerd.planner.scaling import BUNDLED
-from seerd.planner.stages import WorkStage
+from seerd.planner.stages import WorkStage, halving_rungs, work_stages
 
 P3_8XLARGE = ClusterFacts("rented", 4, usd_per_gpu_h=12.24 / 4)
 STATIC_20_S = 19 * 60 + 24
@@ -46,7 +56,7 @@ def work(stages: tuple[WorkStage, ...]) -> list[tuple[int, int]]:
 def test_stages_of_successive_halving(
     arguments: tuple[int, int, int, int], wanted: list[tuple[int, int]]
 ) -> None:
-    assert work(sha_stages(*arguments)) == wanted
+    assert work(work_stages(halving_rungs(*arguments))) == wanted
     assert sum(iterations for _, iterations in wanted) == arguments[2]
 
 
@@ -68,7 +78,7 @@ class TestTable2:
     1.21.
     """
 
-    STAGES = tuple(replace(stage, p_max=8) for stage in sha_stages(32, 1, 50, 3))
+    STAGES = tuple(replace(stage, p_max=8) for stage in work_stages(halving_rungs(32, 1, 50, 3)))
 
     def profile(self, gpus: int) -> Profile:
         """That in which so many GPUs all the time take 19:24."""
@@ -207,14 +217,14 @@ def test_the_faster_of_equal_costs_is_chosen(report_s: float) -> None:
     same.
     """
     held = ClusterFacts("held", 4, usd_per_gpu_h=3.06)
-    stages = sha_stages(9, 1, 13, 3)
+    stages = work_stages(halving_rungs(9, 1, 13, 3))
     plan = cheapest(stages, held, Profile(JobProfile(sure(report_s))), 1e6, max_gpus=36)
     assert plan is not None
     assert plan.gpus == (36, 36, 36)
 
 
 class TestMirror:
-    STAGES = sha_stages(32, 1, 50, 3)
+    STAGES = work_stages(halving_rungs(32, 1, 50, 3))
     FACTS = Profile(
         JobProfile(Latency(60, 70), BUNDLED["resnet50"]), CloudProfile(sure(10.0), sure(20.0))
     )
@@ -264,7 +274,7 @@ def test_five_hundred_trials_are_planned_in_less_than_a_second() -> None:
         CloudProfile(sure(10.0), Latency(10, 20)),
     )
     before = time.process_time()
-    plan = cheapest(sha_stages(512, 4, 4096, 2), P3_8XLARGE, facts, 120 * 60)
+    plan = cheapest(work_stages(halving_rungs(512, 4, 4096, 2)), P3_8XLARGE, facts, 120 * 60)
     took = time.process_time() - before
     assert plan is not None
     assert plan.exact

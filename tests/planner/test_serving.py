@@ -8,18 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.many.rules import at_random, hybrid, most_gain, tightened
 from seerd.planner.serving import (
     FROZEN_AFTER,
     Freeze,
     Offer,
-    at_random,
     candidates,
     first_come,
     greedy,
-    hybrid,
-    most_gain,
     round_robin,
-    tightened,
     watched,
 )
 

@@ -14,12 +14,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bench.testbed.policy_world import Asked, FakeTrial, World
-from seerd.planner.elastic_grid import E_GRID
-from seerd.planner.elastic_hyperband import E_HYPERBAND
-from seerd.planner.grid import GRID
-from seerd.planner.hyperband import rungs_of
+from seerd.planner.baselines import E_GRID, GRID, RANDOM
+from seerd.planner.hyperband import E_HYPERBAND, rungs_of
 from seerd.planner.model import Impossible, Limits, Outline, PolicyParams, Problem
-from seerd.planner.random_search import RANDOM
 from seerd.planner.space import Parameter, Space
 
 POLICIES = {"random": RANDOM, "grid": GRID, "e-grid": E_GRID, "e-hyperband": E_HYPERBAND}

@@ -1,9 +1,5 @@
-"""Priors of candidates: which of them do well together, learned from other jobs that have trained
-the same candidates, or else guessed from their configurations (Li et al., Ease.ml, VLDB '18,
-section 5.3.2 and appendix A).
-
-The one rule: what is learned comes from finished rows of other jobs; NaN: that job has not trained
-that candidate.
+"""Priors that are learned from how other jobs did with the same candidates (Li et al., Ease.ml,
+VLDB '18, section 5.3.2 and appendix A). NaN: that job has not trained that candidate.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from seerd.planner.finite_gp import Floats, Prior
-from seerd.planner.parameter import Config
 
 SCALES = np.geomspace(0.25, 16.0, 10)
 """Length scales that are tried, as multiples of the typical distance of two candidates."""
@@ -67,25 +62,6 @@ def from_rows(rows: Floats) -> Prior:
     )
 
 
-def from_configurations(
-    configs: Sequence[Config], scale: float = 1.0, mean: float = 0.0, deviation: float = 1.0
-) -> Prior:
-    """Guess a prior where no other job is known: candidates are the more alike, the more of their
-    values they share.
-
-    The paper leaves this to standard kernels on a vector for each model. Numbers are compared by
-    their rank among all candidates, so that no scale has to be known; other values and missing
-    ones are the same or not.
-
-    scale            length scale, as a share of the distance of two that share no value
-    mean, deviation  what results are expected to be, and how far they spread
-    """
-    names = sorted({name for config in configs for name in config})
-    apart = sum((_apart([c.get(name) for c in configs]) for name in names), np.zeros(()))
-    apart = np.broadcast_to(apart, (len(configs), len(configs))) / max(1, len(names))
-    return Prior(np.full(len(configs), mean), deviation**2 * _gaussian(apart / scale**2))
-
-
 def filled(rows: Floats) -> Floats:
     """Fill gaps in rows with what their job and their candidate are on average.
 
@@ -101,16 +77,6 @@ def filled(rows: Floats) -> Floats:
     rest = np.where(present, rows - job[:, None], 0.0)
     candidate = rest.sum(axis=0) / np.maximum(present.sum(axis=0), 1)
     return np.asarray(np.where(present, rows, job[:, None] + candidate[None, :]))
-
-
-def _apart(values: Sequence[object]) -> Floats:
-    """Square the distance of every two values of one parameter, from 0 to 1, shape [K, K]."""
-    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]
-    if all(numbers):
-        levels, places = np.unique(np.array(values, dtype=float), return_inverse=True)
-        shares = places / max(1, len(levels) - 1)
-        return np.asarray((shares[:, None] - shares[None, :]) ** 2)
-    return np.array([[float(one != other) for other in values] for one in values])
 
 
 def _squared_distances(vectors: Floats) -> Floats:

@@ -1,0 +1,110 @@
+"""What SEER is compared with (Dunlap et al., SEER, section 6.3), each a list of tracks for
+`seerd.planner.wall_clock`: random search, grid search and E-Grid.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from fractions import Fraction
+
+from seerd.planner.fixed_cluster import at_least, counted_with, fixed_cluster, whole_instances
+from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
+from seerd.planner.space import GRID_VALUES, MOST_POINTS, Config, NoConfigurationError
+from seerd.planner.wall_clock import Round, Track, by_wall_clock
+
+P_MAX = 4  # `p_max` of E-Grid if the spec has none: the paper's
+
+
+def _random(problem: Problem) -> list[Track] | Impossible:
+    """Train a few configurations for the whole time.
+
+    The paper trains one on all GPUs, which shows what tuning is worth; `policy.trials` takes more,
+    each on an equal share.
+    """
+    cluster, params = fixed_cluster(problem), problem.params
+    if isinstance(cluster, Impossible):
+        return cluster
+    trials = min(params.trials or 1, cluster.gpus // params.p_min)
+    share = cluster.gpus // trials
+    gpus = share if params.p_max is None else min(share, params.p_max)
+    gpus = max(params.p_min, whole_instances(gpus, problem.gpus_per_instance))
+    return [Track((Round(cluster.start_s, cluster.end_s, trials, gpus),))]
+
+
+def grid_points(problem: Problem) -> list[Config]:
+    """List the grid's points, the first `MOST_POINTS`. Raises `NoConfigurationError` if none meets
+    the constraints.
+    """
+    points = list(problem.space.grid())
+    if not points:
+        raise NoConfigurationError(
+            f"no point of the grid meets the constraints, with {GRID_VALUES} values of each range; "
+            "give the values to try as lists, or use another policy"
+        )
+    return points
+
+
+def _points(problem: Problem, count: int) -> Iterable[Config]:
+    points = grid_points(problem)
+    rng = random.Random(problem.params.seed)
+    return points if len(points) == count else rng.sample(points, count)
+
+
+def _grid(problem: Problem) -> list[Track] | Impossible:
+    """Train every point of the grid for an equal share of the time.
+
+    If there are more points than rounds of `t_min` can take, as many as fit are drawn at random.
+    """
+    cluster, params = fixed_cluster(problem), problem.params
+    if isinstance(cluster, Impossible):
+        return cluster
+    places = cluster.gpus // params.p_min
+    points = min(len(grid_points(problem)), params.trials or MOST_POINTS)
+    time_s = cluster.end_s - cluster.start_s
+    waves = max(1, min(-(-points // places), int(time_s / params.t_min_s)))
+    points = min(points, waves * places)
+    ends = [cluster.start_s + time_s * (i + 1) / waves for i in range(waves)]
+    starts = [cluster.start_s, *ends[:-1]]
+    counts = [points // waves + (i < points % waves) for i in range(waves)]
+    return [
+        Track((Round(s, e, n, params.p_min),))
+        for s, e, n in zip(starts, ends, counts, strict=True)
+        if n
+    ]
+
+
+def _e_grid(problem: Problem) -> list[Track] | Impossible:
+    """Train as many configurations as the budget pays for on `p_min` GPUs each until T/2, then the
+    best alone on `p_max`; both halves are shorter if the budget does not pay for one until then.
+    """
+    limits, params = problem.planned, problem.params
+    most = limits.max_gpus
+    p_max = max(params.p_min, params.p_max or P_MAX)
+    p_max = whole_instances(p_max if most is None else min(p_max, most), problem.gpus_per_instance)
+    for counted in counted_with(problem):
+        paid = Fraction(counted.budget_gpu_s) / _half_s(counted, params, 1, p_max)
+        trials = int((paid - p_max) / params.p_min)
+        trials = trials if params.trials is None else min(trials, params.trials)
+        trials = trials if most is None else min(trials, most // params.p_min)
+        half_s = _half_s(limits, params, trials, p_max)
+        if trials >= 1 and half_s >= Fraction(params.t_min_s) and p_max >= params.p_min:
+            start, half = problem.start_s, float(half_s)
+            look = Round(start, start + half, trials, params.p_min)
+            return [Track((look, Round(start + half, start + 2 * half, 1, p_max)))]
+    both = f"half of the time for one trial on {params.p_min}, half on {p_max} GPUs"
+    least_gpu_s = at_least(params.t_min_s * (params.p_min + p_max))
+    return Impossible(
+        f"{both}: that does not fit", problem.start_s + 2 * params.t_min_s, least_gpu_s
+    )
+
+
+def _half_s(limits: Limits, params: PolicyParams, trials: int, p_max: int) -> Fraction:
+    """Return the seconds of either half: half of the deadline, or what the budget pays for."""
+    gpus = params.p_min * max(1, trials) + p_max
+    return min(Fraction(limits.deadline_s) / 2, Fraction(limits.budget_gpu_s) / gpus)
+
+
+RANDOM = by_wall_clock(_random)
+GRID = by_wall_clock(_grid, _points)
+E_GRID = by_wall_clock(_e_grid)
