@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     from seerd.training.trial import Trial, trial
 
 __all__ = ["Batch", "Best", "Run", "Trial", "load", "run", "run_async", "trial"]
+# modules of seerd's that need no import of their own: `seerd.transformers.Callback`
 MODULES = ("errors", "lightning", "transformers")
-"""Modules of seerd's that need no import of their own: `seerd.transformers.Callback`."""
 TRAINING = ("Batch", "Trial", "trial")
 
 
 def __getattr__(name: str) -> Any:
-    """Import only what is asked for: a training script needs nothing of what begins runs, the agent
-    and the command line need neither.
-    """
+    """Import on use: a training script needs no planner, the agent and the command line neither."""
     if name in MODULES:
         return importlib.import_module(f"seerd.{name}")
     if name not in __all__:

@@ -1,8 +1,7 @@
 """The clocks: a steady one in seconds since 1970, and a run's own, in seconds since it began.
 
-The one rule: renting, billing and ending go by `wall`, never by the system's wall clock. Otherwise,
-setting that clock during a run would change what an instance is billed for, and for how long EC2 is
-searched for an instance whose launch was never answered.
+The one rule: renting, billing and ending go by `wall`, never by the system's wall clock, which may
+be set during a run.
 """
 
 from __future__ import annotations
@@ -16,52 +15,41 @@ from typing import overload
 
 from seerd.agent.host import boot_id
 
+# never goes back, and goes on while the machine sleeps (clock_gettime(2))
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that never goes back and goes on while the machine sleeps (clock_gettime(2)), as
-deadlines and bills do.
-"""
 
-WAIT = 20
-"""Most seconds that a process takes for one of CPU time, with ten busy ones beside it and a disk to
-wait for.
-"""
+WAIT = 20  # most seconds per second of CPU time, beside ten busy processes and a disk to wait for
 
+# zero of the steady clock, in seconds since 1970, by the wall clock as this process began
 began_at = time.time() - time.clock_gettime(STEADY)
-"""Zero of the steady clock, in seconds since 1970, by the wall clock as it was when this process
-began.
-"""
+# the same for a run that this thread and its tasks have taken up
 _zero: ContextVar[float] = ContextVar("zero")
-"""Zero of the steady clock for the run of this thread and its tasks, if the run was taken up."""
 
 
 def wall() -> float:
-    """Return the seconds since 1970, unaffected by changes of the wall clock since this process
-    began, or since the first process of the run on this boot did (`take_up`).
+    """Return the seconds since 1970, unaffected by changes of the wall clock since the process
+    began, or since the run's first process on this boot did (`take_up`).
     """
     return time.clock_gettime(STEADY) + _zero.get(began_at)
 
 
 def noted(origin: float) -> str:
-    """Return what tells a later process on the same boot when a run began, and what `wall` is,
-    though the wall clock is set meanwhile (`origin_of`, `take_up`). `origin`: when that was, by
-    `wall`.
+    """Return a note by which a later process on this boot finds the run's start `origin` (by
+    `wall`) and takes up its clock (`origin_of`, `take_up`).
     """
     zero = _zero.get(began_at)
     return f"{boot_id()} {origin - zero:.6f} {zero:.6f}"
 
 
 def origin_of(note: str) -> float | None:
-    """Return when the run of this note began, by `wall`; None if the machine has booted since, or
-    does not say.
-    """
+    """Return when the run of this note began, by `wall`; None if the machine has booted since."""
     known = _read(note)
     return None if known is None else round(_zero.get(began_at) + known[0], 6)
 
 
 def take_up(note: str) -> None:
-    """Let `wall` go on, in this thread and its tasks, as it was for the process that wrote the
-    note, unless the machine has booted since. Otherwise, what was stamped before would be read by
-    another clock, and so would EC2's times.
+    """Continue, in this thread and its tasks, the `wall` of the process that wrote the note, unless
+    the machine has booted since. Otherwise earlier times, EC2's included, would be off.
     """
     if (known := _read(note)) is not None:
         _zero.set(known[1])
@@ -78,9 +66,9 @@ def _read(note: str) -> tuple[float, float] | None:
 
 
 def process_began() -> float:
-    """Return when this process started, in seconds since 1970, however long a busy machine took to
-    come this far. It may have been another program first (`sleep 600; exec seerd ...`): no more
-    counts than `WAIT` times its CPU time, and half a second.
+    """Return when this process started, in seconds since 1970, though a busy machine took long to
+    come this far. It may have been another program before (`sleep 600; exec seerd ...`), so it
+    counts at most `WAIT` times its CPU time and half a second.
     """
     cpu_s = time.process_time()
     try:
@@ -92,8 +80,8 @@ def process_began() -> float:
 
 
 class RunClock:
-    """The time of a run that began at `origin`, by `wall`. It is steady for as long as the machine
-    does not boot; after that it follows the wall clock, and never goes back.
+    """The time of a run that began at `origin`, by `wall`. Steady until the machine boots; after
+    that it follows the wall clock, and never goes back.
     """
 
     def __init__(self, origin: float) -> None:
@@ -113,14 +101,11 @@ class RunClock:
     def past(self, moment: float | None) -> float | None: ...
     def past(self, moment: float | None) -> float | None:
         """Convert a moment of another clock (seconds since 1970) to seconds since the run began,
-        moved to between 0 and now: the clocks may differ, but what happened in the run is in its
-        past.
-
-        None for None.
+        clamped between 0 and now, since clocks differ. None for None.
         """
         return None if moment is None else min(self.now(), max(0.0, self.of_wall(moment)))
 
 
 def unlimited() -> float:
-    """Return infinity, for whoever has no limit in time."""
+    """Return infinity, where no time limit holds."""
     return math.inf

@@ -1,8 +1,6 @@
-"""All errors that seerd tells a person. One small hierarchy; each class has the exit code of the
-command that ends with it.
+"""All errors that seerd shows to the user, each with the exit code of the command that it ends.
 
-The one rule: the text says what happened, to what, what seerd did about it and what the person can
-do.
+The one rule: the text says what happened, to what, what seerd did and what the user can do.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ class SeerdError(Exception):
     exit_code = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the text and the attributes: what a class makes its text of is not kept."""
+        """Pickle the text and the attributes, not the arguments of `__init__`."""
         return _remade, (type(self), self.args, self.__dict__)
 
 
@@ -36,13 +34,10 @@ class JournalError(SeerdError):
 
 
 class DamagedJournalError(JournalError):
-    """A journal is damaged, so nobody goes on from it.
-
-    whole  how many of its events can be read
-    """
+    """A journal is damaged, so a run cannot go on from it."""
 
     def __init__(self, run: str, damage: str, whole: int) -> None:
-        self.whole = whole
+        self.whole = whole  # how many of its events can be read
         way = (
             f"Nothing was started. `seerd show {run}` tells of those; to go on from there, with "
             f"the damaged journal kept beside the new one: seerd resume {run} --up-to {whole}"
@@ -53,7 +48,7 @@ class DamagedJournalError(JournalError):
 
 
 class OlderJournalError(JournalError):
-    """A journal was begun in a format that only versions before the first release wrote."""
+    """A journal has a format from before the first release."""
 
     def __init__(self, path: Path, version: str) -> None:
         super().__init__(
@@ -64,17 +59,14 @@ class OlderJournalError(JournalError):
 
 
 class DamagedWarning(UserWarning):
-    """A journal is damaged, and what is read of it are the events before the damage."""
+    """A journal is damaged; only the events before the damage were read."""
 
 
 class ImpossibleEventError(JournalError):
-    """An event that cannot have happened in this run.
-
-    seq  its number
-    """
+    """An event that cannot have happened in this run."""
 
     def __init__(self, seq: int, event: Any, error: Exception) -> None:
-        self.seq = seq
+        self.seq = seq  # its number
         super().__init__(
             f"event {seq} ({type(event).__name__} at {event.at:.3f}s) cannot have happened in "
             f"this run: {type(error).__name__}: {error}.\n"
@@ -95,9 +87,7 @@ class RunRemovedError(JournalError):
 
 
 class PolicyError(SeerdError):
-    """A policy has given no plan: it took too long, it raised an error, or its process has
-    ended.
-    """
+    """A policy gave no plan: it took too long, raised an error, or its process has ended."""
 
 
 class ProviderError(SeerdError):
@@ -105,22 +95,17 @@ class ProviderError(SeerdError):
 
 
 class LaunchError(ProviderError):
-    """A launch has failed. Moments are wall clock, seconds since 1970.
-
-    retry    whether asking again later may help
-    since    when its instance began to run; None: none ever ran
-    until    when its instance ended; None: none ever ran
-    unknown  whether nobody here knows the cloud's reason, so that asking again may help or not
-    """
+    """A launch has failed."""
 
     def __init__(
         self,
         why: str,
         *,
-        retry: bool,
-        since: float | None = None,
-        until: float | None = None,
-        unknown: bool = False,
+        retry: bool,  # whether asking again later may help
+        since: float
+        | None = None,  # when its instance began to run, seconds since 1970; None: never
+        until: float | None = None,  # when its instance ended; None: it never ran
+        unknown: bool = False,  # whether the cloud's reason is unknown, and with it `retry`
     ) -> None:
         super().__init__(why)
         self.retry = retry
@@ -130,7 +115,7 @@ class LaunchError(ProviderError):
 
 
 class AbandonedError(SeerdError):
-    """The person did not wait for the end of a run."""
+    """The user did not wait for the end of a run."""
 
     exit_code = 130
 
@@ -144,54 +129,47 @@ class AbandonedError(SeerdError):
 
 
 class CloudError(ProviderError):
-    """The cloud refused, and asking again would not help: credentials, permissions, quota, a wrong
-    image.
-
-    Nothing was started.
-    """
+    """The cloud refused for good (credentials, permissions, quota, image); nothing was started."""
 
     exit_code = 5
 
 
 class ImageError(SeerdError):
-    """No image was made. The text says whether its instance has been given back."""
+    """No image was made. The text says whether its instance was given back."""
 
 
 class InterruptedBuildError(ImageError):
-    """No image was made, because somebody pressed Ctrl-C."""
+    """No image was made, because the user pressed Ctrl-C."""
 
     exit_code = 130
 
 
 class CapError(SeerdError):
-    """It might cost more than it is ever allowed to; nothing was started."""
+    """The run might cost more than is ever allowed; nothing was started."""
 
     exit_code = 3
 
 
 class InterruptedCanaryError(SeerdError):
-    """Somebody pressed Ctrl-C; the text says what is left."""
+    """The user pressed Ctrl-C; the text says what is left."""
 
     exit_code = 130
 
 
 class StoreError(SeerdError):
-    """A checkpoint could not be read or written.
-
-    damaged  it is not there, or not as it was confirmed; asking again would not help
-    """
+    """A checkpoint could not be read or written."""
 
     def __init__(self, why: str, *, damaged: bool = False) -> None:
         super().__init__(why)
-        self.damaged = damaged
+        self.damaged = damaged  # missing, or not as confirmed: asking again would not help
 
 
 class ExportError(SeerdError):
-    """A run could not be exported; what came there stays, and exporting again adds the rest."""
+    """A run could not be exported completely; exporting again adds the rest."""
 
 
 class UsageError(SeerdError):
-    """What was asked for is not possible: for example a wrong option, or an unknown run."""
+    """The request is not possible: for example a wrong option, or an unknown run."""
 
     exit_code = 2
 
@@ -250,13 +228,7 @@ class SpecError(UsageError):
 
 
 class LimitsError(SeerdError):
-    """The limits cannot be met; nothing was started.
-
-    reason            why
-    min_deadline_s    the least deadline that would do, seconds
-    min_budget_gpu_s  the least budget that would do, GPU-seconds
-    advice            told instead of the minima, where these would not help
-    """
+    """The limits cannot be met; nothing was started."""
 
     exit_code = 3
 
@@ -264,8 +236,8 @@ class LimitsError(SeerdError):
         self, reason: str, min_deadline_s: float, min_budget_gpu_s: float, advice: str = ""
     ) -> None:
         self.reason = reason
-        self.min_deadline_s = min_deadline_s
-        self.min_budget_gpu_s = min_budget_gpu_s
+        self.min_deadline_s = min_deadline_s  # the shortest deadline that would do, seconds
+        self.min_budget_gpu_s = min_budget_gpu_s  # the least budget that would do, GPU-seconds
         smallest = (
             "The smallest limits that allow one trial of one stage are "
             f"--deadline {format_duration(min_deadline_s)} and --budget "
@@ -275,12 +247,12 @@ class LimitsError(SeerdError):
 
 
 class NothingMeasuredError(SeerdError):
-    """The run of a profile has ended without a single report."""
+    """The run of a profile ended without a single report."""
 
     exit_code = 4
 
 
 class NoModelError(SeerdError):
-    """There is no model to hand back."""
+    """There is no model to return."""
 
     exit_code = 4

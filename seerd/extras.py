@@ -1,6 +1,4 @@
-"""How to get a package that is not installed because it is one of an extra of seerd's.
-
-The one rule: the line works as it is printed, by the tool and from the place that seerd was
+"""The command that installs an extra of seerd's, by the tool and from the place that seerd was
 installed with.
 """
 
@@ -18,7 +16,7 @@ IN_A_CLONE = "{} '.[{}]' in a clone of seerd"
 
 
 def installing(extra: str) -> str:
-    """Return the command that installs this extra beside seerd, as seerd itself was installed."""
+    """Return the command that adds this extra to seerd, as seerd itself was installed."""
     try:
         installed = distribution("seerd")
     except PackageNotFoundError:  # it is imported from a folder that was never installed
@@ -36,10 +34,6 @@ def installing(extra: str) -> str:
 
 
 def _installer(by: str) -> str:
-    """Return the command that adds packages to this environment.
-
-    by  the tool that installed seerd, as it says itself; may be empty
-    """
     prefix = Path(sys.prefix)
     if (prefix / "uv-receipt.toml").is_file():
         return "uv tool install"

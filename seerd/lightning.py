@@ -1,5 +1,5 @@
-"""For training scripts with Lightning: `seerd.lightning.Callback`
-(`pip install '.[lightning]'`).
+"""For training scripts with Lightning: `seerd.lightning.Callback` (`pip install
+'.[lightning]'`).
 """
 
 from seerd.training.for_lightning import Callback

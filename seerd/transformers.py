@@ -1,5 +1,5 @@
-"""For training scripts with transformers' `Trainer`: `seerd.transformers.Callback`
-(`pip install '.[transformers]'`).
+"""For scripts with transformers' `Trainer`: `seerd.transformers.Callback` (extra
+`transformers`).
 """
 
 from seerd.training.for_transformers import Callback

@@ -1,8 +1,7 @@
 """Durations, GPU time, money and sizes as people write and read them. Inside seerd these are floats
 of seconds, GPU-seconds, USD and GB.
 
-The one rule: a number always comes with its unit. Failures are `ValueError`, and say which units
-can be written.
+The one rule: a number always has its unit. A `ValueError` says which units can be written.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-SLOW_S = 2.0
-"""What takes longer is told, seconds."""
+SLOW_S = 2.0  # longer work is announced, seconds
 SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 GPU_SECONDS = {"gpu-h": 3600.0, "gpu-min": 60.0, "gpu-s": 1.0}
 GIGABYTES = {"TB": 1000.0, "GB": 1.0, "MB": 0.001}
@@ -24,7 +22,7 @@ _MONEY = re.compile(rf"\$({_NUMBER})|({_NUMBER}) ?(?:usd|USD)")
 
 
 def parse_duration(text: str) -> float:
-    """Read `90s`, `30m`, `1h30m` or `2h` as seconds. Raises `ValueError` for anything else."""
+    """Read `90s`, `30m`, `1h30m` or `2h` as seconds. Raises `ValueError`."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError("write a duration with its units: 90s, 30m, 1h30m or 2h")
@@ -36,9 +34,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_gpu_time(text: str) -> float:
-    """Read `480gpu-min`, `8gpu-h` or `90gpu-s` as GPU-seconds. Raises `ValueError` for anything
-    else.
-    """
+    """Read `480gpu-min`, `8gpu-h` or `90gpu-s` as GPU-seconds. Raises `ValueError`."""
     match = _GPU_TIME.fullmatch(text.strip())
     if match is None:
         raise ValueError("write GPU time with its unit: 480gpu-min, 8gpu-h or 90gpu-s")
@@ -46,7 +42,7 @@ def parse_gpu_time(text: str) -> float:
 
 
 def parse_money(text: str) -> float:
-    """Read `$40` or `40usd` as USD. Raises `ValueError` for anything else."""
+    """Read `$40` or `40usd` as USD. Raises `ValueError`."""
     match = _MONEY.fullmatch(text.strip())
     if match is None:
         raise ValueError("write money with its unit: $40 or 40usd")
@@ -54,9 +50,7 @@ def parse_money(text: str) -> float:
 
 
 def parse_size(text: str) -> float:
-    """Read `12GB`, `500MB` or `1.5TB` as GB (10^9 bytes). Raises `ValueError` for anything
-    else.
-    """
+    """Read `12GB`, `500MB` or `1.5TB` as GB (10^9 bytes). Raises `ValueError`."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError("write a size with its unit: 12GB, 500MB or 1.5TB")
@@ -64,9 +58,7 @@ def parse_size(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds as `parse_duration` reads them, exact to the millisecond: 1830.0 ->
-    "30m30s".
-    """
+    """Write seconds as `parse_duration` reads them, to the millisecond: 1830.0 -> "30m30s"."""
     millis = round(seconds * 1000)
     hours, rest = divmod(millis, 3_600_000)
     minutes, rest = divmod(rest, 60_000)
@@ -81,16 +73,12 @@ def format_gpu_time(gpu_seconds: float) -> str:
 
 
 def format_money(usd: float) -> str:
-    """Write USD as `parse_money` reads them: in whole cents, rounded up, so that nobody is charged
-    more than they were told.
-    """
+    """Write USD in whole cents, rounded up, so that no bill is higher than shown."""
     return f"${math.ceil(round(usd * 100, 6)) / 100:.2f}"
 
 
 def format_size(count: int) -> str:
-    """Write bytes as `parse_size` reads them, to three digits: 1234567 -> "1.23MB"; less than a
-    MB in KB.
-    """
+    """Write bytes to three digits: 1234567 -> "1.23MB"; less than a MB in KB."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:.3g}{unit}"

@@ -1,11 +1,8 @@
-"""What a cloud takes, as `seerd canary` has measured it: kept by region and instance type, and what
-plans use until a script was profiled.
+"""What a cloud takes, as `seerd canary` measured it, by region and instance type; plans use it
+until a script is profiled. Files are `clouds/REGION-TYPE.json` in the folder of all runs.
 
-The one rule: what was measured on another family than every type of the spec is of makes a plan
-more careful, and never less: a machine without a GPU boots sooner than one with eight. A file that
-cannot be read, or is of another version, counts as none.
-
-Files are `clouds/REGION-TYPE.json` in the folder of all runs.
+The one rule: times of another family make a plan more careful, never less: a machine without a GPU
+boots sooner than one with eight. An unreadable file, or another version, counts as none.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ LONGEST_S = 3600.0
 
 
 class KeptTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured, as it is kept."""
+    """The times of one instance type, as they are kept."""
 
     version: int  # the format of the file
     region: str
@@ -40,10 +37,8 @@ class KeptTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep(home: Path, kept: KeptTimes) -> Path:
-    """Write times to their file, whole or not at all, and return the file.
-
-    They replace older ones. Raises `UsageError` if they cannot be written, or cannot be true: a
-    machine that slept meanwhile has measured its own sleep.
+    """Write times to their file, whole or not at all, and return the file. Raises `UsageError` if
+    they cannot be written, or cannot be true: a machine that slept has measured its own sleep.
     """
     if not _is_possible(kept):
         raise UsageError(
@@ -59,7 +54,7 @@ def keep(home: Path, kept: KeptTimes) -> Path:
 
 
 def load(home: Path) -> list[KeptTimes]:
-    """Read all times that are kept, the newest first."""
+    """Read all kept times, the newest first."""
     return sorted(_readable(home), key=lambda one: one.measured_at, reverse=True)
 
 
@@ -77,8 +72,8 @@ def _is_possible(kept: KeptTimes) -> bool:
 
 
 def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
-    """Return the profile with the times of the spec's cloud, and a note that says where they are
-    from; unchanged if nothing was measured there.
+    """Return the profile with the times of the spec's cloud, and a note of their origin; unchanged
+    if nothing was measured there.
     """
     if not spec.cluster.rented or not (kept := load(home)):
         return profile
@@ -97,8 +92,8 @@ def applied(profile: Profile, home: Path, spec: Spec) -> Profile:
 
 
 def _named_region() -> str | None:
-    """Return the region that a run would take, from the environment or AWS's files; None if none is
-    named. AWS is not asked.
+    """Return the region of the environment or AWS's files; None if none is named. AWS is not
+    asked.
     """
     from seerd.aws.cloud import Cloud
     from seerd.aws.errors import AwsError
@@ -110,8 +105,8 @@ def _named_region() -> str | None:
 
 
 def chosen(kept: Sequence[KeptTimes], region: str | None, types: Sequence[str]) -> KeptTimes | None:
-    """Choose what was measured on one of these types, else on their family, else on any; the newest
-    first. Only of this region.
+    """Return the newest times of this region: of one of these types, else of their family, else of
+    any.
     """
     here = [one for one in kept if one.region == region]
     families = {family_of(name) for name in types}
@@ -131,8 +126,8 @@ def family_of(instance_type: str) -> str:
 
 
 def stands_for(measured: str, types: Sequence[str]) -> bool:
-    """Return whether what was measured on this type may take the place of what is assumed for all
-    of these. A bare metal machine takes minutes longer than the other sizes of its family.
+    """Return whether times of this type may replace what is assumed for all of these. A bare metal
+    machine takes minutes longer than others of its family.
     """
     return bool(types) and all(
         name == measured
@@ -146,8 +141,8 @@ def _is_metal(instance_type: str) -> bool:
 
 
 def cloud_of(kept: KeptTimes, assumed: CloudProfile, *, own: bool) -> CloudProfile:
-    """Return what a cloud takes. `own`: whether it was measured on what is asked for; if not, no
-    time becomes shorter than assumed.
+    """Return a cloud's times. `own`: measured on what is asked for; if not, no time becomes shorter
+    than assumed.
     """
 
     def taken(samples: Sequence[float], usual: Latency) -> Latency:
@@ -167,8 +162,8 @@ def _longer(one: Latency, other: Latency) -> Latency:
 
 
 def _latency(samples: Sequence[float], assumed: Latency) -> Latency:
-    """Return how a time is distributed. A few samples say little of the longest ones: they are
-    taken to be as much longer than the median as was assumed, at least.
+    """Return how a time is distributed. A few samples say little of the longest: their p95 is at
+    least as many medians as was assumed.
     """
     if not samples:
         return assumed

@@ -1,7 +1,5 @@
-"""What a run can learn from an earlier one of the same space: configurations, and their curves.
-
-The one rule: what is learned becomes part of the new run's facts, so that the earlier run may be
-gone afterwards.
+"""What a run can learn from an earlier one of the same space: configurations and their curves. It
+becomes part of the new run's facts, so the earlier run may be removed.
 """
 
 from __future__ import annotations
@@ -14,16 +12,13 @@ from seerd.core.state import State
 from seerd.planner.model import EarlierTrial, Mode, PolicyParams, Report
 from seerd.planner.space import Config, Space
 
-BEST = 3
-"""How many configurations of each earlier run are tried again, before any other."""
-MOST = 300
-"""The most trials that are remembered of one earlier run: those that came furthest."""
-FINENESS = 1.2
-"""Reports of a curve are kept whose numbers are at least this many times as large as the last."""
+BEST = 3  # configurations of each earlier run that are tried again first
+MOST = 300  # trials that are remembered of one earlier run: those that came furthest
+FINENESS = 1.2  # a report of a curve is kept if its number is at least this many times the last one
 
 
 def learned(space: Space, state: State) -> tuple[EarlierTrial, ...]:
-    """List what the trials of an earlier run tell about this space, in their order; trials whose
+    """List what an earlier run's trials tell about this space, in their order; trials whose
     configurations are not of this space are left out.
     """
     mode = state.facts.mode
@@ -39,8 +34,8 @@ def learned(space: Space, state: State) -> tuple[EarlierTrial, ...]:
 def taken_up(
     params: PolicyParams, runs: Sequence[tuple[EarlierTrial, ...]], mode: Mode
 ) -> PolicyParams:
-    """Return the parameters of a policy that knows these earlier runs: it tries their best
-    configurations after the person's own guesses.
+    """Return the policy's parameters with these earlier runs: it tries their best configurations
+    after the user's own guesses.
     """
     start = list(params.start)
     for trials in runs:
@@ -61,7 +56,7 @@ def best_configs(trials: Sequence[EarlierTrial], mode: Mode) -> list[Config]:
 
 
 def of_space(space: Space, config: Config) -> bool:
-    """Tell whether a configuration could have been drawn from this space."""
+    """Return whether a configuration could have been drawn from this space."""
     if space.table:
         return config in space.table
     active = {p.name: p for p in space.parameters if p.active(config)}

@@ -2,8 +2,7 @@
 deadline, or end first within the cost (RubberBand).
 
 The one rule: the limit is kept at the 95th percentile of the forecast, where the paper keeps it in
-the mean. The run's limits are those that were asked for; what is minimised is limited to a little
-more than the plan should take.
+the mean. What is minimised is limited to a little more than the plan should take.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from seerd.spec.spec import Spec
 from seerd.units import format_duration
 
 Minimize = Literal["cost", "time"]
-SPARE = 1.1
-"""What is minimised may take this many times its 95th percentile before the run is ended."""
+SPARE = 1.1  # a run is ended after this many times the 95th percentile of what is minimised
 HALVINGS = 10
 UNLIMITED_S = 1e9
 CUT_SHORT = "another allocation may be a little better: the search was cut short"
@@ -51,8 +49,8 @@ def elastic_plan(
 ) -> Planned:
     """Plan successive halving with the GPUs for each stage that `minimize` asks for.
 
-    Raises `UsageError` for what cannot be planned like this, and `LimitsError` if no allocation
-    keeps the limits.
+    Raises `UsageError` for what cannot be planned like this, `LimitsError` if no allocation keeps
+    the limits.
     """
     if spec.policy.name != "sha":
         raise UsageError(
@@ -168,14 +166,11 @@ def _fastest(task: _Task, spec: Spec, closing_s: float) -> ElasticPlan:
 
 
 def _ingress_usd(profile: Profile) -> float:
-    """Compute the USD that the data of one instance costs."""
     return profile.job.ingress_gb * profile.cloud.usd_per_ingress_gb
 
 
 def _bill(forecast: Forecast, cluster: ClusterFacts) -> str:
-    """Write what a plan takes, in money too if it costs any, so that it can be compared with a
-    limit.
-    """
+    """Write what a plan takes, in money too if it costs any, to compare with a limit."""
     money = f", which are ${forecast.usd.p95:.2f}" if cluster.usd_per_gpu_h else ""
     return f"{forecast.gpu_s.p95 / 60:.4g} GPU-min{money}"
 
@@ -192,10 +187,10 @@ def _if_assumed(task: _Task) -> str:
 def _kept(
     plan: Callable[[float], ElasticPlan | None], limit: float, taken: Callable[[ElasticPlan], float]
 ) -> ElasticPlan | None:
-    """Find the plan whose 95th percentile keeps the limit; None if none was found.
+    """Return the plan whose 95th percentile keeps the limit; None if none was found.
 
-    `plan` keeps a limit only in the mean, and returns None where no plan does. So the highest limit
-    is searched for with which the percentile fits too.
+    `plan` keeps a limit only in the mean, and returns None where no plan does. So search for the
+    highest limit with which the percentile fits too.
     """
     made, found = plan(limit), None
     if made is None or taken(made) <= limit:
@@ -245,7 +240,7 @@ def _planned(spec: Spec, task: _Task, found: ElasticPlan, closing_s: float) -> P
 
 
 def _stage_s(task: _Task, gpus: tuple[int, ...]) -> tuple[float, ...]:
-    """Compute how many seconds each stage should take: the mean of its longest lane."""
+    """Return how many seconds each stage should take: the mean of its longest lane."""
     size = task.cluster.gpus_per_instance
     stages = [replace(stage, gpus=n) for stage, n in zip(task.stages, gpus, strict=True)]
     return tuple(

@@ -1,8 +1,5 @@
-"""What a person may expect of SEER+ before a run: how many configurations will be tried, and how
-far the best one will get.
-
-The one rule: as in the policy, both follow from how long a report and a start take. The figures are
-for people: nothing is decided by them.
+"""What to expect of SEER+ before a run: how many configurations will be tried, and how far the best
+one will get, by the seconds of a report and a start. Nothing is decided by these figures.
 """
 
 from __future__ import annotations
@@ -30,14 +27,14 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the time of the best trial: its GPUs, and for how many seconds it has them."""
+    """A part of the best trial's time: its GPUs, and for how many seconds it has them."""
 
     gpus: int
     lasts_s: float
 
 
 def told(problem: Problem, outline: Outline, profile: Profile) -> str:
-    """Say what may be expected, in one sentence."""
+    """Return the expectation in one sentence."""
     job, found = profile.job, expected(problem, outline, profile.job)
     start_s = job.start.p50_s
     starting = f" and {format_duration(round(start_s, 1))} to start" if start_s else ""
@@ -50,8 +47,8 @@ def told(problem: Problem, outline: Outline, profile: Profile) -> str:
 
 
 def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation:
-    """Estimate what may be expected if every report takes its median time, and the best trial is
-    the best from its first report on.
+    """Estimate the expectation if every report takes its median time, and the best trial is the
+    best from its first report on.
     """
     cluster = fixed_cluster(problem)
     if rounds_of(problem) or isinstance(cluster, Impossible):
@@ -73,8 +70,8 @@ def expected(problem: Problem, outline: Outline, job: JobProfile) -> Expectation
 
 
 def _tried(problem: Problem, cluster: FixedCluster, windows: Windows, job: JobProfile) -> int:
-    """Count the configurations for which the first window has time, if of these 1 in eta goes on
-    from each rung.
+    """Count the configurations for which the first window has time, if 1 in eta goes on from each
+    rung.
     """
     params = problem.params
     beside = places(cluster.gpus, params.p_min, problem.gpus_per_instance)
@@ -88,7 +85,6 @@ def _tried(problem: Problem, cluster: FixedCluster, windows: Windows, job: JobPr
 
 
 def _last(problem: Problem, cluster: FixedCluster, windows: Windows) -> Iterator[_Part]:
-    """Yield the parts of the last window, with the GPUs that the best finalist may get."""
     now_s, least = windows.ends_s(windows.last - 1), problem.params.p_min
     while now_s < windows.end_s:
         finalists, ends_s = windows.finalists(now_s), windows.changes_s(now_s)

@@ -1,7 +1,5 @@
-"""From a run that goes on and its new limits to what is left to plan.
-
-The one rule: only pure functions. What is left is planned as a run of its own that begins now; if
-too little is left for one, the present plan goes on under the new limits.
+"""New limits for a run that goes on. What is left is planned as a run of its own that begins now;
+if that is too little, the present plan goes on under the new limits. Only pure functions.
 """
 
 from __future__ import annotations
@@ -68,8 +66,8 @@ def extension(run: RunSoFar, limits: Limits) -> Extension:
 
 
 def _within(fresh: Problem, limits: Limits, cluster: ClusterFacts) -> Problem | Impossible:
-    """Set aside what the cloud takes, as for a run that begins. Profiles are found by the spec,
-    which a run that goes on does not need: boots take what was planned with, the rest is assumed.
+    """Set aside what the cloud takes, as for a new run. Profiles are found by the spec, which a
+    running run does not need: boots take what was planned with, the rest is assumed.
     """
     profile: Profile = assumed(rented=cluster.per_instance)
     cloud = replace(profile.cloud, boot=Latency(cluster.boot_s, 1.5 * cluster.boot_s))

@@ -1,7 +1,4 @@
-"""From an experiment and what its cluster offers to what is planned with: limits and problem.
-
-The one rule: only pure functions; what a machine or a cloud offers is an argument.
-"""
+"""From an experiment and what its cluster offers to limits and a problem, by pure functions."""
 
 from __future__ import annotations
 
@@ -16,13 +13,11 @@ from seerd.spec.experiment import Experiment
 from seerd.spec.spec import Spec, SpecLimits
 
 HOUR_S = 3600.0
+# a first round has room for so many reports, so that none is judged by its first
 FIRST_LOOK_REPORTS = 2
-"""A first round has room for so many reports of a trial, so that none is judged by its first."""
 LEAST_LOOK_S = 10.0
+# most of a trial's share of the limits that a first round gets, however slow reports are
 MOST_LOOK = 1 / 3
-"""The share of what the limits allow one trial that a first round gets at most, however slow
-reports are.
-"""
 BEGINS_ANEW = "a trial that is stopped begins anew: `checkpoint` in [train] would spare that"
 P_MAX_UNUSED = (
     "policy.p_max = {params.p_max} is not used: without `checkpoint` and `resume` in [train] no "
@@ -33,11 +28,8 @@ P_MAX_UNUSED = (
 def problem_of(
     spec: Spec, cluster: ClusterFacts, profile: Profile, notes: tuple[str, ...] = ()
 ) -> Problem:
-    """Make what the policy of one job plans with, before the cloud's costs are set aside.
-
-    notes  what the user should know of it
-
-    Raises `UsageError` if a limit is missing.
+    """Make what one job's policy plans with, before the cloud's costs are set aside. `notes`: what
+    the user should know of it. Raises `UsageError` if a limit is missing.
     """
     limits = limits_of(spec.limits, cluster)
     params, saves = with_t_min(spec, profile, limits), spec.train.saves
@@ -68,12 +60,10 @@ def shared_problem(
     notes: tuple[str, ...] = (),
 ) -> Problem:
     """Make what the shares of several jobs are planned with, before the cloud's costs are set
-    aside.
+    aside. Raises `UsageError` if a limit is missing.
 
     profiles  how long things take, for each job
     notes     what the user should know of it
-
-    Raises `UsageError` if a limit is missing.
     """
     limits = limits_of(experiment.limits, cluster)
     jobs = tuple(
@@ -119,7 +109,7 @@ def with_t_min(spec: Spec, profile: Profile, *limits: Limits) -> PolicyParams:
 
 
 def target_notes(spec: Spec) -> tuple[str, ...]:
-    """Say when the run ends before its limits, if it has a target; nothing if it has none."""
+    """Say when the run ends before its limits, if it has a target."""
     goal = spec.goal
     if goal.target is None:
         return ()
@@ -131,7 +121,7 @@ def target_notes(spec: Spec) -> tuple[str, ...]:
 
 
 def earlier_notes(params: PolicyParams) -> tuple[str, ...]:
-    """Say what earlier runs are known; nothing if there are none."""
+    """Say what earlier runs are known, if there are any."""
     if not params.earlier:
         return ()
     known = f"{len(params.earlier)} trials of earlier runs are known"
@@ -142,24 +132,20 @@ def earlier_notes(params: PolicyParams) -> tuple[str, ...]:
 
 
 def most_gpus(limit: int | None, cluster: ClusterFacts) -> int | None:
-    """Return the most GPUs at one moment: the limit, or all that the cluster has; None: any
-    number.
-    """
+    """Return the most GPUs at one moment, by the limit and the cluster; None: any number."""
     there = cluster.max_instances and cluster.max_instances * cluster.gpus_per_instance
     return min((most for most in (limit, there) if most is not None), default=None)
 
 
 def budget_of(limits: SpecLimits, cluster: ClusterFacts) -> float | None:
-    """Return the budget in GPU-seconds: what the spec says, else what its money pays for; None:
-    none.
-    """
+    """Return the budget in GPU-seconds: as given, else what the money pays for; None: none."""
     if limits.budget_gpu_s is None and limits.cost_usd is not None and cluster.usd_per_gpu_h > 0:
         return limits.cost_usd / cluster.usd_per_gpu_h * HOUR_S
     return limits.budget_gpu_s
 
 
 def limits_of(limits: SpecLimits, cluster: ClusterFacts) -> Limits:
-    """Complete the limits of the spec with those of the cluster. Raises `UsageError` if one is
+    """Complete the spec's limits with those of the cluster. Raises `UsageError` if one is
     missing.
     """
     return Limits(

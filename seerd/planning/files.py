@@ -1,7 +1,4 @@
-"""Files of what was measured, below the folder of all runs.
-
-The one rule: a file is there whole or not at all, whoever else reads or writes it.
-"""
+"""Files of what was measured, below the folder of all runs: each is whole or absent."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ import msgspec
 
 
 def write(path: Path, kept: msgspec.Struct | dict[str, Any]) -> None:
-    """Write this as JSON; it replaces what was there. Raises `OSError`, and leaves nothing then."""
+    """Write this as JSON, replacing an older file. Raises `OSError`, and leaves nothing then."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

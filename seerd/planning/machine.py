@@ -1,4 +1,4 @@
-"""What this machine has for training, asked of its operating system and its driver."""
+"""What this machine has for training, by its operating system and its driver."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from seerd.backends.base import Machine
 
 
 def this_machine() -> Machine:
-    """Find out what this machine has for training."""
+    """Return what this machine has for training."""
     devices = _cuda_devices()
     return Machine(len(devices), os.cpu_count() or 1, devices[0] if devices else "")
 
 
 def _cuda_devices() -> list[str]:
-    """List the names of the devices that the NVIDIA driver knows.
-
-    Asking torch instead would cost a second for its import.
-    """
+    """List the devices of the NVIDIA driver; importing torch for that would take a second."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []

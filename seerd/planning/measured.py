@@ -1,8 +1,6 @@
-"""What a run's journal shows of its training job and its cloud: how long reports, starts, saves and
-boots took.
-
-The one rule: a pure function of events and commands. It works on the journal of any run; that of
-`seerd profile` shows the most.
+"""What a run's journal shows of its job and its cloud: how long reports, starts, saves and boots
+took. A pure function of the events and commands of any run; a run of `seerd profile` shows the
+most.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from seerd.core.events import (
     TrialTraining,
 )
 
+# events with the commands that followed from them, in order
 Entries = Iterable[tuple[AnyEvent, Sequence[AnyCommand]]]
-"""Events with the commands that followed from them, in order."""
 
 
 @dataclass(slots=True)
@@ -63,7 +61,7 @@ class _Attempt:
     asked_s: float | None = None
 
     def clean_s(self) -> list[float]:
-        """List the seconds from report to report where no checkpoint was written in between."""
+        """List the seconds from report to report without a checkpoint in between."""
         return [
             at - before
             for (reports, before), (_, at) in pairwise(self.reports)
@@ -71,9 +69,7 @@ class _Attempt:
         ]
 
     def rough_s(self) -> list[float]:
-        """List the seconds from report to report; for a single report, from the start of
-        training.
-        """
+        """List the seconds from report to report; for a single report, since training began."""
         if len(self.reports) == 1 and self.training_s is not None:
             return [self.reports[0][1] - self.training_s]
         return [at - before for (_, before), (_, at) in pairwise(self.reports)]

@@ -1,8 +1,5 @@
-"""From a problem to a plan that can be started: what the policy would do, what it would take, and
-what a person should know before.
-
-The one rule: only pure functions; a plan whose bill does not fit is adjusted here, before anything
-else sees it.
+"""From a problem to a plan that can be started, what it would take, and what to know before. Only
+pure functions; a plan whose bill does not fit is adjusted here.
 """
 
 from __future__ import annotations
@@ -35,13 +32,10 @@ from seerd.planner.space import Config, NoConfigurationError
 from seerd.planner.stages import instances_for
 from seerd.units import count
 
-BOOT_SHARE = 0.1
-"""If boots take a larger share of the budget, there is a warning."""
-CONFIGS = 5
-"""How many configurations a person is shown before they are tried."""
+BOOT_SHARE = 0.1  # a warning follows if boots take a larger share of the budget
+CONFIGS = 5  # configurations that the user is shown before they are tried
 TRIES = 40
-MORE = 1.1
-"""Minima that do not suffice are raised by this factor, at most `TRIES` times."""
+MORE = 1.1  # minima that do not suffice are raised by this factor, at most `TRIES` times
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +53,9 @@ class Planned:
 def plan_for(
     problem: Problem, cluster: ClusterFacts, profile: Profile, *, ideal: bool = False
 ) -> Planned:
-    """Plan what a problem's policy would do; `ideal`: as published, whatever is billed.
-
-    Raises `LimitsError` if the limits fit nothing, and `UsageError` for trials that cannot be
-    placed on whole instances.
+    """Plan what a problem's policy would do; `ideal`: as published, whatever is billed. Raises
+    `LimitsError` if the limits fit nothing, `UsageError` for trials that do not fit whole
+    instances.
     """
     if cluster.max_instances != 1:
         _check_size(problem.params.p_min, cluster.gpus_per_instance)
@@ -97,10 +90,8 @@ def _check_size(p_min: int, size: int) -> None:
 
 
 def first_configs(problem: Problem, mode: Mode) -> list[Config]:
-    """List `CONFIGS` configurations of the space: those that the policy begins with, in its order.
-
-    If it draws them by number and begins with fewer, the next draws follow. A policy that has its
-    own may have fewer.
+    """List `CONFIGS` configurations that the policy begins with, in its order. If it draws them by
+    number and begins with fewer, the next draws follow.
     """
     plan, _ = plan_of(problem, Memory(), View(0.0, mode, {}))
     begun, drawn = [trial.config for trial in plan.new[:CONFIGS]], draws(problem)
@@ -134,7 +125,7 @@ def _other(
 
 
 def never_begun(outline: Outline, profile: Profile) -> str | None:
-    """Return that the plan has more trials than can be started in its GPU time, if so."""
+    """Return why the plan has more trials than its GPU time can start; None if it has not."""
     start_s = profile.job.start.p50_s
     for bracket in outline.brackets:
         if bracket.trials * bracket.gpus_per_trial * start_s > bracket.budget_gpu_s:
@@ -171,7 +162,7 @@ def _planned(
 
 
 def _no_time(problem: Problem, cluster: ClusterFacts, closing_s: float) -> Impossible | None:
-    """Return that the deadline leaves no time in which a trial could be started, if it does not."""
+    """Return why the deadline leaves no time in which a trial could be started; None if it does."""
     if cluster.instant:
         return None
     deadline_s = problem.limits.deadline_s
@@ -188,7 +179,7 @@ def _no_time(problem: Problem, cluster: ClusterFacts, closing_s: float) -> Impos
 
 
 def _advice(problem: Problem, cluster: ClusterFacts, why: Impossible) -> str:
-    """Say what would help where neither another deadline nor another budget need do; or nothing."""
+    """Return what would help where no other deadline or budget would; or nothing."""
     if why.job:
         return "Allow more, to the run or in that [[job]], or leave the job out."
     if _too_few_gpus(problem, cluster):
@@ -199,10 +190,8 @@ def _advice(problem: Problem, cluster: ClusterFacts, why: Impossible) -> str:
 def _that_do(
     problem: Problem, cluster: ClusterFacts, profile: Profile, estimate: Impossible
 ) -> Impossible:
-    """Find minima of deadline and budget by trying them.
-
-    The estimate may be too low: what is billed, and what is set aside for the end, is known only
-    once there is a plan.
+    """Find minima of deadline and budget by trying them: the estimate may be too low, since what is
+    billed, and set aside for the end, is known only once there is a plan.
     """
     least = estimate
     for _ in range(TRIES):
@@ -222,10 +211,8 @@ def _that_do(
 def _refused(
     problem: Problem, cluster: ClusterFacts, profile: Profile, least: Impossible
 ) -> Impossible | None:
-    """Return why the minima would not do, both together or each with the other limit as it is; None
-    if they would.
-
-    Money is not limited here.
+    """Return why the minima (both together, or each with the other limit as it is) would not do;
+    None if they would. Money is not limited here.
     """
     limits = problem.limits
     larger = (
@@ -241,9 +228,6 @@ def _refused(
 
 
 def _too_few_gpus(problem: Problem, cluster: ClusterFacts) -> bool:
-    """Tell whether fewer GPUs are allowed than one trial takes, so that no time and no money would
-    help.
-    """
     size = cluster.gpus_per_instance if cluster.per_instance else 1
     most = problem.limits.max_gpus
     return most is not None and most // size * size < problem.params.p_min
@@ -259,7 +243,7 @@ def _outline(problem: Problem) -> Outline | Impossible:
 
 
 def closing_of(deadline_s: float, cluster: ClusterFacts, profile: Profile) -> float:
-    """Compute the seconds that the core will set aside for the end of a run."""
+    """Return the seconds that the core will set aside for the end of a run."""
     slowest_s = max(profile.job.report.p50_s / profile.job.scaling.speed(1), profile.job.save.p95_s)
     return closing_s(deadline_s, slowest_s, cluster)
 

@@ -1,6 +1,4 @@
-"""The plan for an experiment: its cluster, what was measured of its scripts, and the policy's plan
-for both.
-"""
+"""The plan for an experiment: its cluster, what was measured of its scripts, and its policy."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def plan_of(
 ) -> Planned:
     """Plan what `seerd run` would start. `quote`: what the cluster offers.
 
-    Raises `UsageError` for what cannot be planned, and `LimitsError` if the limits fit nothing.
+    Raises `UsageError` for what cannot be planned, `LimitsError` if the limits fit nothing.
     """
     job = experiment.jobs[0]
     profiles = [profile_for(home.path, job, quote.machine_types) for job in experiment.jobs]
@@ -51,9 +49,7 @@ def plan_of(
 def others_of(
     experiment: Experiment, home: Home, quote: Quote, *, ideal: bool
 ) -> dict[str, Planned | Impossible]:
-    """Plan for the same limits with each other policy; where several jobs share the run, with
-    none.
-    """
+    """Plan for the same limits with each other policy; with none where jobs share the run."""
     if experiment.is_shared:
         return {}
     job = experiment.jobs[0]
@@ -63,7 +59,7 @@ def others_of(
 
 
 def _booting(cluster: ClusterFacts, profile: Profile) -> ClusterFacts:
-    """Return the cluster with the time that its instances take to boot, if it has any to rent."""
+    """Return the cluster with the seconds that its rented instances take to boot."""
     if not cluster.per_instance:
         return cluster
     return replace(cluster, boot_s=profile.cloud.pending.p50_s + profile.cloud.boot.p50_s)

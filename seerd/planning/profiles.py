@@ -1,10 +1,8 @@
-"""Profiles of training scripts: what is kept of them, where, and how later plans find them.
+"""Profiles of training scripts, `profiles/KEY.json` in the folder of all runs (docs/profile.md).
 
-The one rule: a profile is found only for what it was measured with: the script's name, content and
-arguments, the provider, and the kind of machine. A file that cannot be read, or is of another
-version, counts as none: measuring again replaces it.
-
-Files are `profiles/KEY.json` in the folder of all runs; docs/profile.md says what is in them.
+The one rule: a profile counts only for what it was measured with: the script's name, content and
+arguments, the provider, and the kind of machine. An unreadable file, or another version, counts as
+none.
 """
 
 from __future__ import annotations
@@ -33,8 +31,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 MOST_GPUS, LONGEST_S = 1 << 20, 1e8
-DOUBTFUL = 0.1
-"""A law with a larger relative deviation gets a note that says so."""
+DOUBTFUL = 0.1  # a law with a larger relative deviation gets a note
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +90,7 @@ class KeptProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(spec: Spec, instance_type: str) -> Target:
-    """Derive what is measured when this spec is profiled on this kind of machine."""
+    """Return what is measured when this spec is profiled on this kind of machine."""
     train, provider = spec.train, spec.cluster.provider
     path = train.source / train.script
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
@@ -112,7 +109,7 @@ def target_of(spec: Spec, instance_type: str) -> Target:
 def kept_of(
     target: Target, found: Measured, run: str, measured_at: str, notes: Sequence[str] = ()
 ) -> KeptProfile:
-    """Derive the profile from what was measured. Raises `ValueError` if there was no report."""
+    """Make the profile of what was measured. Raises `ValueError` if there was no report."""
     made = fit(found.report_s)
     return KeptProfile(
         version=VERSION,
@@ -162,7 +159,7 @@ def _times(samples: Sequence[float]) -> Times | None:
 
 
 def _doubts(made: Fit, found: Measured) -> Iterator[str]:
-    """Yield what one should know before trusting the figures, one sentence each."""
+    """Yield what to know before trusting the figures, one sentence each."""
     if len(made.measured) == 1:
         yield f"only {_gpus(made.measured)} measured: twice the GPUs are taken to be twice as fast"
     elif made.error > DOUBTFUL:
@@ -214,9 +211,8 @@ def path_of(home: Path, key: str) -> Path:
 
 
 def keep(home: Path, kept: KeptProfile) -> Path:
-    """Write a profile to its file, whole or not at all, and return the file.
-
-    It replaces an older one. Raises `UsageError` if it cannot be written.
+    """Write a profile to its file, whole or not at all, and return the file. Raises
+    `UsageError`.
     """
     path = path_of(home, kept.key)
     try:
@@ -229,9 +225,8 @@ def keep(home: Path, kept: KeptProfile) -> Path:
 
 
 def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile | None:
-    """Find what was measured of this script, on the first of these machines that has a profile.
-
-    Return None if nothing was measured.
+    """Return what was measured of this script, on the first of these machines with a profile; None:
+    nothing was measured.
     """
     for instance_type in machine_types:
         path = path_of(home, target_of(spec, instance_type).key)
@@ -245,11 +240,11 @@ def load_profile(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profil
 
 
 def profile_for(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile:
-    """Return what was measured of this script, else what is assumed of it and what was measured of
-    its cloud, with the data of the spec.
+    """Return what was measured of this script, else what is assumed of it and was measured of its
+    cloud, with the data of the spec.
 
-    How much an instance fetches, and at what price, cannot be measured: only the person knows
-    (RubberBand, EuroSys '21, section 4.1: "data price").
+    How much an instance fetches, and its price, cannot be measured (RubberBand, EuroSys '21,
+    section 4.1: "data price").
     """
     found = load_profile(home, spec, machine_types)
     if found is None:
@@ -263,7 +258,7 @@ def profile_for(home: Path, spec: Spec, machine_types: Sequence[str]) -> Profile
 
 
 def _is_possible(kept: KeptProfile) -> bool:
-    """Tell whether the figures can be true: a file with, say, a changed digit counts as none."""
+    """Return whether the figures can be true: a file with, say, a changed digit counts as none."""
     times = (
         kept.report_s,
         kept.start_s,

@@ -1,7 +1,5 @@
-"""What a run's folder keeps of jobs that came while the run went on: a file each.
-
-The one rule: it is there before the run is asked to take the job, and stays for as long as the job
-may be one of the run's.
+"""Files in a run's folder for jobs that came while it went on. Each is written before the run is
+asked to take the job.
 """
 
 from __future__ import annotations
@@ -28,24 +26,20 @@ K = TypeVar("K", Job, _Data)
 
 
 def keep(folder: RunFolder, job: Job, data: Sequence[Data]) -> None:
-    """Keep a job. Raises `OSError`.
-
-    job   how agents start its trials
-    data  what instances fetch for it, as its spec has it
-    """
+    """Keep how agents start a job's trials, and what instances fetch for it. Raises `OSError`."""
     told = msgspec.to_builtins(job) | msgspec.to_builtins(_Data(below(job.id, data)))
     folder.added_job(job.id).write_bytes(msgspec.json.encode(told))
 
 
 def starts(folder: RunFolder, jobs: Iterable[str]) -> list[Job]:
-    """Return how agents start the trials of these jobs. Raises `JournalError` if one cannot be
-    read.
+    """Return how agents start the trials of these jobs. Raises `JournalError` for an unreadable
+    file.
     """
     return [_read(folder, job, Job) for job in jobs]
 
 
 def data(folder: RunFolder, jobs: Iterable[str]) -> list[Data]:
-    """Return what instances fetch for these jobs. Raises `JournalError` if one cannot be read."""
+    """Return what instances fetch for these jobs. Raises `JournalError` for an unreadable file."""
     return [one for job in jobs for one in _read(folder, job, _Data).data]
 
 

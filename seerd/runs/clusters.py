@@ -1,4 +1,4 @@
-"""Where a run begins: the backend that its spec names, and what it offers."""
+"""The backend that a spec names, and what it offers."""
 
 from __future__ import annotations
 
@@ -26,23 +26,19 @@ def of(asked: Spec | Experiment) -> Backend[Any]:
 
 
 def rented(spec: Spec | None) -> Backend[Any]:
-    """Return the spec's backend if it rents instances, else the one that stands for those."""
+    """Return the spec's backend if it rents instances, else the default one that does."""
     if spec is not None and spec.cluster.rented:
         return of(spec)
     return by_name(RENTED)(CLUSTERS[RENTED]())
 
 
 def simulated(asked: Experiment | None) -> Backend[Any]:
-    """Return the backend that is simulated: the one that is asked for; the papers' instances where
-    none are named.
-    """
+    """Return the backend to simulate: the one that is asked for, else the papers' instances."""
     return (of(asked) if asked else rented(None)).for_simulation()
 
 
 def with_command(spec: Spec, command: str) -> Backend[Any]:
-    """Return the spec's backend, for a command that not all have. Raises `UsageError` for one that
-    has not.
-    """
+    """Return the spec's backend. Raises `UsageError` if it does not have this command."""
     backend = of(spec)
     if command not in backend.commands:
         others = [name for name in BACKENDS if command in by_name(name).commands]
@@ -67,9 +63,8 @@ def check_quota(experiment: Experiment, facts: RunFacts) -> None:
 
 
 def unasked_quote(asked: Spec | Experiment, *, unbounded: bool = False) -> Quote:
-    """Return what the backend offers, without asking a cloud.
-
-    unbounded  as if this machine had as many GPUs as the plan likes
+    """Return what the backend offers, without asking a cloud. `unbounded`: as if this machine had
+    as many GPUs as the plan likes.
     """
     backend, machine = of(asked), this_machine()
     offer = backend.unasked_quote(None if unbounded else machine)
@@ -77,8 +72,8 @@ def unasked_quote(asked: Spec | Experiment, *, unbounded: bool = False) -> Quote
 
 
 def quote(asked: Spec | Experiment, home: Home) -> Quote:
-    """Return what the backend offers, after asking its cloud. Raises `CloudError` for what the
-    cloud refuses.
+    """Return what the backend offers, after asking its cloud. Raises `CloudError` if that
+    refuses.
     """
     backend, machine = of(asked), this_machine()
     offer = backend.quote(machine, home.path)

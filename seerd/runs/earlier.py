@@ -1,7 +1,4 @@
-"""Earlier runs that a new one can learn from: `--like RUN`.
-
-The one rule: earlier runs are only read.
-"""
+"""Earlier runs that a new one can learn from: `--like RUN`."""
 
 from __future__ import annotations
 
@@ -17,14 +14,12 @@ from seerd.shell.journal import Journal
 from seerd.spec.spec import Spec
 from seerd.units import count
 
-NEWEST = 20
-"""How many of the newest runs are looked at before one is offered."""
+NEWEST = 20  # newest runs that are compared before one is offered
 
 
 def informed(spec: Spec, home: Home) -> Spec:
-    """Return the spec with what the runs tell that `[policy] like` names.
-
-    Raises `UsageError` if one of them tells nothing, `JournalError` if it cannot be read.
+    """Return the spec with what the runs of `[policy] like` tell. Raises `UsageError` if one tells
+    nothing, `JournalError` if it cannot be read.
     """
     if not spec.like:
         return spec
@@ -33,7 +28,7 @@ def informed(spec: Spec, home: Home) -> Spec:
 
 
 def alike(spec: Spec, home: Home) -> list[str]:
-    """List the newest runs that have the spec's name, metric and space, oldest first."""
+    """List the newest runs with the spec's name, metric and space, oldest first."""
     found = []
     for folder in home.runs()[-NEWEST:]:
         facts = _facts(folder)
@@ -66,7 +61,6 @@ def _learned(spec: Spec, folder: RunFolder) -> tuple[EarlierTrial, ...]:
 
 
 def _facts(folder: RunFolder) -> RunFacts | None:
-    """Read what a run began with; None if that cannot be read."""
     try:
         with Journal.open(folder.journal, read_only=True) as journal:
             return begin(journal)[0].facts

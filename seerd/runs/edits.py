@@ -1,6 +1,5 @@
-"""What has changed of a run's specs, sources and data since the run began.
-
-The one rule: a run goes on as it was, so edits are only ever told.
+"""What has changed of a run's specs, sources and data since the run began. The run goes on as it
+was; edits are only reported.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ from seerd.shell.home import RunFolder
 from seerd.spec.spec import Spec
 
 MOST_NAMED = 3
-MOST_FILES = 2000
-"""How many files are looked at of each folder outside of the source."""
-MOST_BYTES = 1 << 20
-"""Bytes of a file that is compared by its checksum, if the spec names it."""
+MOST_FILES = 2000  # files that are compared of each folder outside of the source
+MOST_BYTES = 1 << 20  # a longer file that the spec names is compared by its time, not its checksum
 
 
 class MadeFrom(msgspec.Struct, frozen=True):
@@ -54,9 +51,7 @@ def keep(folder: RunFolder, spec: Spec) -> None:
 
 
 def note(folder: RunFolder) -> str | None:
-    """Return what to say of edits since the run began; None if there are none, or if that is not
-    known.
-    """
+    """Return what the user should know of edits since the run began; None if none are known."""
     changed: list[str] = []
     specs: list[str] = []
     for job in ["", *sorted(path.stem for path in folder.specs.glob("*.made-from"))]:
@@ -84,7 +79,6 @@ def note(folder: RunFolder) -> str | None:
 
 
 def _others(signs: dict[str, str]) -> Iterator[str]:
-    """Yield the files that are others now, or gone."""
     return (path for path, was in signs.items() if _sign(Path(path), ":" not in was) != was)
 
 
@@ -107,7 +101,7 @@ def _sign(path: Path, by_content: bool) -> str:
 
 
 def _differs(copy: Path, path: Path) -> bool:
-    """Return whether a file is another one than what was copied of it, or gone."""
+    """Return whether a file differs from its copy, or is gone."""
     try:
         if copy.is_symlink() or not path.exists():
             return not path.exists()

@@ -1,6 +1,5 @@
-"""Reads a run from its journal: the events and the decisions, one after the other.
-
-The one rule: nothing is decided, written or carried out, so any later version reads the same.
+"""Reads a run from its journal. Nothing is decided, written or carried out, so any later version
+reads the same.
 """
 
 from __future__ import annotations
@@ -19,22 +18,20 @@ from seerd.errors import ImpossibleEventError, JournalError, OlderJournalError
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal
 
+# advances a state by one event and the decisions that followed from it
 Go = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
-"""Advances a state by one event and the decisions that followed from it."""
 
 
 def read(folder: RunFolder) -> State:
-    """Read the state at the end of a run's journal, whether its daemon lives or not.
-
-    Raises `JournalError`.
+    """Read the state at the end of a run's journal, whether its daemon lives or not. Raises
+    `JournalError`.
     """
     return read_with_origin(folder)[0]
 
 
 def read_with_origin(folder: RunFolder) -> tuple[State, float]:
     """Read the state at the end of a run's journal, and when the run began, seconds since 1970.
-
-    Models that were moved with the run's folder are where it is now.
+    Models that were moved with the run's folder get their new place.
     """
     with Journal.open(folder.journal, read_only=True) as journal:
         state, origin = replay(journal), journal.origin
@@ -46,9 +43,8 @@ def read_with_origin(folder: RunFolder) -> tuple[State, float]:
 
 
 def replay(journal: Journal, rules: Rules = RULES) -> State:
-    """Read the journal to its end, and return the state there.
-
-    `rules`: those of a daemon that goes on from there. Raises `JournalError`.
+    """Return the state at the end of a journal. `rules`: those of a daemon that goes on from there.
+    Raises `JournalError`.
     """
     state, entries = begin(journal, rules)
     follow(state, entries)
@@ -56,9 +52,8 @@ def replay(journal: Journal, rules: Rules = RULES) -> State:
 
 
 def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry]]:
-    """Return the state before the first event, and an iterator of all entries.
-
-    Raises `JournalError`, now or while the entries are read.
+    """Return the state before the first event, and an iterator of all entries. Raises
+    `JournalError`, now or while the entries are read.
     """
     entries = _read(journal)
     first = next(entries, None)
@@ -71,10 +66,8 @@ def begin(journal: Journal, rules: Rules = RULES) -> tuple[State, Iterator[Entry
 
 
 def follow(state: State, entries: Iterable[Entry], go: Go = follow_one) -> None:
-    """Advance the state by these entries; `go` does it for each.
-
-    Raises `JournalError` if an entry is missing, `ImpossibleEventError` if one cannot have
-    happened.
+    """Advance the state by these entries; `go` does it for each. Raises `JournalError` if an entry
+    is missing, `ImpossibleEventError` if one cannot have happened.
     """
     for entry in entries:
         if entry.seq != state.clock.seq + 1:
@@ -87,7 +80,6 @@ def follow(state: State, entries: Iterable[Entry], go: Go = follow_one) -> None:
 
 
 def _read(journal: Journal) -> Iterator[Entry]:
-    """Read all entries. Raises `JournalError` that says which one cannot be read."""
     read = 0
     try:
         for entry in journal.entries():

@@ -1,4 +1,4 @@
-"""Begins, resumes and ends runs: from a spec or a run's folder to a daemon, and to what it leaves.
+"""Begins, resumes and ends runs: from a spec or a run's folder to a daemon and its result.
 
 The one rule: everything that a resumed run needs is written into its folder before it begins.
 """
@@ -41,22 +41,17 @@ from seerd.units import format_duration
 if TYPE_CHECKING:
     from seerd.planning.planned import Planned  # numpy, which a run needs no more
 
-COPY_SHARE = 1 / 6
-"""Copying the source takes at most this share of the time until the run must close."""
-COPY_S = 0.5
-"""Seconds that it may take however short the run is."""
-DISCARD_S = 0.5
-"""Seconds for which the removal of a folder is waited for."""
-TOLD_S = 1.0
-"""Seconds by which the clock must be behind the journal to be told."""
+COPY_SHARE = 1 / 6  # most of the time until the run must close that copying the source takes
+COPY_S = 0.5  # seconds that it may take however short the run is
+DISCARD_S = 0.5  # seconds for which the removal of a folder is waited for
+TOLD_S = 1.0  # a clock that is less behind the journal is not reported, seconds
 BEHIND = (
     "this machine's clock is at least {} behind, since the run's last event is later than now: the "
     "run goes on from that event, and keeps its limits from there; set the clock (timedatectl)"
 )
+# files that a run's coordinator, and each agent on its machine, must be able to open
 LEAST_FILES = 64
-"""Files that a run's coordinator, and each agent on its machine, must be able to open."""
-START_S = 1.0
-"""Seconds from the copy to the first trial's start."""
+START_S = 1.0  # seconds from the copy to the first trial's start
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +71,14 @@ def create(
     origin: float,
     say: Say = lambda line: None,
 ) -> tuple[RunFolder, State]:
-    """Make a new run's folder, ready to begin; if that fails, no folder is left.
+    """Make a new run's folder, ready to begin; if that fails, no folder is left. Raises
+    `LimitsError` if the deadline leaves too little time to copy the source, `UsageError` if too few
+    files may be opened.
 
     facts   what was decided about the run, by `facts_of`
     quote   what its cluster offers
     origin  when the run began, wall clock, seconds since 1970
     say     prints one line for the user
-
-    Raises `LimitsError` if the deadline leaves too little time to copy the source, and `UsageError`
-    if too few files may be opened.
     """
     _raise_files()
     folder = home.new(experiment.name)
@@ -122,16 +116,12 @@ def _raise_files() -> None:
 
 
 def _most_s(left_s: float, deadline_s: float) -> float:
-    """Return how many seconds copying the source may take where so many are left until the run must
-    close: most of them are for training, and a trial must have the time to start.
-    """
     return max(COPY_S, min(left_s * COPY_SHARE, left_s - shortest_s(deadline_s) - START_S))
 
 
 def copy_job(folder: RunFolder, job: Spec, terms: CopyTerms) -> None:
-    """Copy a job's source into the run's folder, and its spec if it shares the run.
-
-    Raises what `copy_source` raises, and `OSError`.
+    """Copy a job's source into the run's folder, and its spec if it shares the run. Raises what
+    `copy_source` raises, and `OSError`.
     """
     if job.id:
         folder.specs.mkdir(exist_ok=True)
@@ -197,8 +187,8 @@ def begin(folder: RunFolder, state: State, watcher: Watcher) -> Ended:
 
 
 def _discard(folder: RunFolder) -> None:
-    """Remove the folder of a run that has not begun: in a process that goes on where a busy disk
-    takes longer than the deadline allows.
+    """Remove the folder of a run that has not begun, in a process that goes on if a busy disk takes
+    longer than the deadline allows.
     """
     quiet = subprocess.DEVNULL
     remover = subprocess.Popen(
@@ -209,9 +199,8 @@ def _discard(folder: RunFolder) -> None:
 
 
 def resume(folder: RunFolder, watcher: Watcher) -> Ended:
-    """Continue a run whose daemon was killed, or that was interrupted, until it is over.
-
-    Raises `UsageError` if the run is over for good.
+    """Continue a run whose daemon was killed, or that was interrupted, until it is over. Raises
+    `UsageError` if the run is over for good.
     """
     return copy_context().run(_resume, folder, watcher)  # the run's `wall` is its own
 
@@ -235,9 +224,8 @@ def _resume(folder: RunFolder, watcher: Watcher) -> Ended:
 
 
 def cut(folder: RunFolder, up_to: int) -> None:
-    """Leave of a damaged journal its first `up_to` events, from which `resume` goes on.
-
-    Raises `UsageError` if they are not whole, or the journal is, and `JournalError`.
+    """Cut a damaged journal to its first `up_to` events, from which `resume` goes on. Raises
+    `UsageError` if they are not whole, or the journal is, and `JournalError`.
     """
     with folder.locked(), Journal.open(folder.journal, read_only=True) as journal:
         whole = sum(1 for _ in journal.entries())
@@ -274,12 +262,12 @@ def _environment(folder: RunFolder, state: State) -> RunEnvironment:
 
 
 def can_go_on(state: State) -> bool:
-    """Tell whether trials of a run that is over may train again."""
+    """Return whether trials of a run that is over may train again."""
     return state.end.status == "interrupted" and state.now < state.facts.problem.limits.deadline_s
 
 
 def lacks_its_model(state: State) -> bool:
-    """Tell whether a run that is over still has its best model only in the store."""
+    """Return whether a run that is over still has its best model only in the store."""
     lacking = [name for name in state.jobs if name not in state.result.of_jobs]
     return state.end.status != "interrupted" and any(
         incumbent(state, name) is not None for name in lacking
@@ -287,8 +275,8 @@ def lacks_its_model(state: State) -> bool:
 
 
 def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
-    """Let what is rented from now on last for a deadline that was extended: the daemon that did so
-    may have died before it had noted that. The clock may also have been set.
+    """Extend the rental to the run's deadline: a daemon that extended it may have died before it
+    noted that, and the clock may have been set.
     """
     setup = _setup_of(folder)
     until = journal.origin + state.facts.problem.limits.deadline_s + MARGIN_S
@@ -297,8 +285,8 @@ def _keep_end(folder: RunFolder, journal: Journal, state: State) -> None:
 
 
 def _take_up_clock(journal: Journal, last_s: float) -> str:
-    """Move the clock forward to the run's last event, if it shows less. Return what people should
-    know of that, or nothing. On the same boot the wall clock of now does not count.
+    """Move the clock forward to the run's last event, if it shows less; return a note for the user,
+    or nothing. On the same boot the wall clock does not count.
     """
     journal.take_up_wall()
     behind_s = last_s - (wall() - journal.origin)
@@ -308,9 +296,8 @@ def _take_up_clock(journal: Journal, last_s: float) -> str:
 
 
 def _reopen(folder: RunFolder, journal: Journal, state: State) -> None:
-    """Restart the clock of an interrupted run where it stopped.
-
-    Raises `UsageError` for other runs that are over, and if the deadline has passed.
+    """Restart the clock of an interrupted run where it stopped. Raises `UsageError` for other runs
+    that are over, and if the deadline has passed.
     """
     if state.end.status != "interrupted":
         raise UsageError(

@@ -1,8 +1,5 @@
-"""Better models of a run on this machine that its checkpoint store had no place for: full, not
-writable, over its quota.
-
-The one rule: what a trial has saved stays in the run's folder, so it can be stored once there is
-room.
+"""Better models of a run on this machine that its checkpoint store had no room for (full, not
+writable, over its quota). They stay in the run's folder, and can be stored once there is room.
 """
 
 from __future__ import annotations
@@ -19,13 +16,12 @@ from seerd.errors import StoreError
 from seerd.planner.trial_ids import job_of
 from seerd.shell.home import RunFolder
 
-Better = dict[str, tuple[Path, Checkpoint]]
-"""By job: a model that is only in this folder."""
+Better = dict[str, tuple[Path, Checkpoint]]  # by job: a model that is only in this folder
 
 
 def unstored(folder: RunFolder, state: State) -> Better:
-    """Return each job's best whole model that no store has and that is better than the one it would
-    hand back, and the folder of its file.
+    """Return each job's best whole model that no store has and that is better than its present
+    result, with the folder of its file.
     """
     better: Better = {}
     for path in folder.instances.glob("*/trials/*/checkpoints/[!.]*.json"):
@@ -50,8 +46,8 @@ def unstored(folder: RunFolder, state: State) -> Better:
 
 
 def store(folder: RunFolder, state: State, better: Better) -> tuple[Checkpoint, ...]:
-    """Put these models into the store; return them. Raises `StoreError` if there still is no room
-    for one, `JournalError` if nobody knows where the store is.
+    """Put these models into the store; return them. Raises `StoreError` if there still is no room,
+    `JournalError` if the store is unknown.
     """
     from seerd.runs import wiring
 
@@ -69,7 +65,7 @@ def store(folder: RunFolder, state: State, better: Better) -> tuple[Checkpoint, 
 
 
 def note(folder: RunFolder, state: State) -> list[str]:
-    """Write which better models could not be stored, and what to do; no lines if there is none."""
+    """List which better models could not be stored, and what to do."""
     return [
         f"a model of {saved.trial} ({state.facts.goal_of(saved.trial).metric} {saved.metric:.6g}, "
         f"{saved.reports} reports) is better, and was not stored: it is in {local}; if the store "

@@ -1,8 +1,4 @@
-"""What a run's folder keeps beside its journal, and the run environment that is made of it.
-
-The one rule: what a resumed run needs is a value, `Setup`; making a run environment of it asks
-nobody.
-"""
+"""What a run's folder keeps beside its journal (`Setup`), and the run environment made of it."""
 
 from __future__ import annotations
 
@@ -42,9 +38,8 @@ CHECKPOINT_EVERY_S = 10.0
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What the daemon needs beside the journal, kept as `setup.json` in the run's folder.
-
-    In the file, `where` stands under the name of its kind.
+    """What the daemon needs beside the journal, kept as `setup.json`; in the file, `where` stands
+    under the name of its kind.
     """
 
     job: Job  # how agents start trials; where jobs share the run, only what they share
@@ -103,10 +98,8 @@ def setup_of(
 
 
 def started_as(spec: Spec, kind: Backend[Any] | type[Backend[Any]]) -> Job:
-    """Say how agents start the trials of a spec, but for what depends on the run's machines: the
-    folder of its source, the store, the numbers of GPUs and threads.
-
-    kind  of the cluster that they run on
+    """Return how agents start the trials of a spec, but for what depends on the run: the folder of
+    its source, the store, the numbers of GPUs and threads. `kind`: of their cluster.
     """
     train, path = spec.train, project_paths.python_path(spec, os.environ)
     return Job(
@@ -139,7 +132,7 @@ def _store_of(store: str | None, folder: RunFolder) -> str:
 
 
 def prolonged(setup: Setup, until: float) -> Setup:
-    """Set a later end for what a resumed run rents from now on."""
+    """Return the setup with a later end for what is rented from now on."""
     return msgspec.structs.replace(setup, until=until)
 
 
@@ -170,9 +163,7 @@ def _sum(told: dict[str, Any]) -> str:
 
 
 def _setup(told: dict[str, Any]) -> Setup:
-    """Read what `save` wrote, or an earlier version, which wrote no checksum. Raises `ValueError`
-    if it is damaged.
-    """
+    """Read what `save` wrote. Raises `ValueError` if it is damaged."""
     checksum = told.pop("sha256", None)
     if checksum not in (None, _sum(told)):
         raise ValueError("its content is not what its checksum says")
@@ -189,7 +180,7 @@ def _value(told: Any, kind: Any) -> Any:
 
 
 def site_of(setup: Setup, folder: RunFolder) -> Site:
-    """Connect the daemon with the instances of a run, new or resumed."""
+    """Connect the daemon with the instances of a run."""
     return by_name(setup.kind).site(setup.where, folder, setup.until, RULES.lease_s)
 
 
@@ -224,10 +215,8 @@ def environment_of(setup: Setup, site: Site, folder: RunFolder, facts: RunFacts)
 
 
 class RunData:
-    """What every instance of a run fetches once.
-
-    setup  what the run's folder keeps
-    jobs   the jobs that share the run, which may become more
+    """What every instance of a run fetches once. `jobs`: those that share the run, which may
+    grow.
     """
 
     def __init__(
@@ -243,7 +232,7 @@ class RunData:
 
     async def downloads(self, job: str | None = None) -> list[Download]:
         """List the files, with fresh URLs: for all jobs, or for one that comes while the run goes
-        on. Raises `StoreError` if that cannot be, and `JournalError`.
+        on. Raises `StoreError` and `JournalError`.
         """
         data = self._data() if job is None else added.data(self._folder, [job])
         if not data:
@@ -256,7 +245,7 @@ class RunData:
         return [file for one in data for file in await source.downloads(one.source, one.to)]
 
     def prolong(self, until: float) -> None:
-        """Let what is signed from now on last until then, wall clock, seconds since 1970."""
+        """Extend the expiry of URLs signed from now on, wall clock, seconds since 1970."""
         self._setup = prolonged(self._setup, until)
         for store in {self._store, self._source or self._store}:
             store.prolong(until)
@@ -267,17 +256,13 @@ class RunData:
 
 
 def _come(setup: Setup, jobs: Iterable[Job | JobFacts]) -> list[str]:
-    """Return the ids of those that came while the run went on."""
+    """Return the ids of the jobs that came while the run went on."""
     known = {job.id for job in setup.jobs}
     return [job.id for job in jobs if job.id not in known]
 
 
 class RunsUntil:
-    """When what a run rents and signs ends at the latest, and that of what is rented later.
-
-    setup  what the run's folder keeps
-    data   what instances fetch
-    """
+    """When what a run rents and signs ends at the latest."""
 
     def __init__(self, setup: Setup, folder: RunFolder, site: Site, data: RunData) -> None:
         self._setup = setup
@@ -286,14 +271,14 @@ class RunsUntil:
         self._data = data
 
     def until(self) -> float:
-        """Return when instances that are rented now end themselves, wall clock, seconds since
-        1970; infinite where nothing is rented.
+        """Return when instances that are rented now end themselves, wall clock, seconds since 1970;
+        infinite where nothing is rented.
         """
         return math.inf if self._site.prolong is None else self._setup.until
 
     def prolong(self, deadline: float) -> None:
-        """Let what is rented and signed from now on last for a later deadline, wall clock, seconds
-        since 1970. A daemon that takes the run up later does the same.
+        """Extend what is rented and signed from now on to a later deadline, wall clock, seconds
+        since 1970; also for a daemon that takes the run up later.
         """
         self._setup = prolonged(self._setup, max(self._setup.until, deadline + MARGIN_S))
         save(self._setup, self._folder)
@@ -304,7 +289,6 @@ class RunsUntil:
 
 def readable_store(folder: RunFolder) -> Store:
     """Return the checkpoint store of a run that may have been moved, or whose setup is damaged.
-
     Raises `JournalError` if the store is elsewhere and the setup cannot be read.
     """
     if folder.store.is_dir():
@@ -314,8 +298,5 @@ def readable_store(folder: RunFolder) -> Store:
 
 
 def store_of(setup: Setup, run: str, region: str | None) -> Store:
-    """Make the run's checkpoint store.
-
-    region  the region of AWS; None: the environment's
-    """
+    """Make the run's checkpoint store. `region`: of AWS; None: the environment's."""
     return by_address(setup.store).store(run, setup.until, region)

@@ -1,3 +1,1 @@
-"""A simulated world around the real core: no clock and no processes, and the same result for the
-same seed.
-"""
+"""A simulated world around the real core: no clock, no processes, one result for one seed."""

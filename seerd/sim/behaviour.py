@@ -1,7 +1,4 @@
-"""What a simulated world is like: how trials learn, and how long everything takes.
-
-The one rule: only values and functions; the world decides when to use them.
-"""
+"""What a simulated world is like: how trials learn, and how long everything takes. Values only."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from seerd.planner.profile import NONE, Latency
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 
+# (config, n) -> the metric of its n-th report, from 1; None if it is not finite
 Metric = Callable[[Config, int], float | None]
-"""The metric of a configuration's n-th report, n from 1: (config, n). None if it is not finite."""
+# (config, n, gpus) -> seconds of training between a configuration's reports n - 1 and n
 UnitTime = Callable[[Config, int, int], float]
-"""Seconds of training between a configuration's reports n - 1 and n: (config, n, gpus)."""
 
 
 def exactly(seconds: float) -> Latency:
-    """Make a time that does not vary."""
+    """Return a time that does not vary."""
     return Latency(seconds, seconds)
 
 

@@ -1,7 +1,5 @@
-"""Recorded learning curves, read from a file and replayed by simulated trials (docs/simulate.md).
-
-The one rule: what `load_curves` returns has been checked. The key `curve` of a configuration is the
-number of its row.
+"""Recorded learning curves, checked and replayed by simulated trials (docs/simulate.md). The key
+`curve` of a configuration is the number of its row.
 """
 
 from __future__ import annotations
@@ -21,35 +19,28 @@ from seerd.errors import UsageError
 from seerd.planner.model import Mode
 from seerd.planner.space import Condition, Config, Parameter, Space, Value
 
-CURVE = "curve"
-"""The key of a configuration that has its row's number; a key of that name in the file is left
-out.
-"""
+CURVE = "curve"  # the key with the row's number; one of that name in the file is left out
 
+# keys that tell which run a curve is of, or how it went: nobody can choose them before a trial
+# begins, and `score` would tell its end
 BOOKKEEPING = frozenset({"study", "trial", "iteration", "nan_train_loss", "global_step", "score"})
-"""Keys by which others note which run a curve is of, or how it went: policies must not see them,
-since nobody can choose them before a trial begins, and `score` would tell its end.
-"""
 
-FEW = 8
-"""A key with at most this many different values is a choice, one with more a range."""
+FEW = 8  # a key with at most this many different values is a choice, one with more a range
 
-LARGEST = 2**53
-"""The largest integer that counts as a value: a float could not hold a larger one exactly."""
+LARGEST = 2**53  # a float cannot hold a larger integer exactly
 
+# of all arrays together: a small file can unpack to more than any memory holds
 MOST_BYTES = 1 << 30
-"""The most bytes of all arrays together: a small file can unpack to more than any memory holds."""
 
+# seconds of an epoch: with less, time would not advance between reports; with more, sums would not
+# be finite
 SHORTEST_S, LONGEST_S = 1e-4, 1e9
-"""The least and the most seconds of an epoch: with less, time would not advance between two
-reports; with more, sums would not be finite.
-"""
 
 MOST_GPUS = 1 << 20
 
-ZIP = b"PK"
-"""What an .npz file begins with."""
+ZIP = b"PK"  # how an .npz file begins
 
+# what numpy and zipfile raise for damaged, encrypted, unknown or too large files
 DAMAGED = (
     OSError,
     ValueError,
@@ -60,9 +51,6 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What numpy and zipfile raise for files that are damaged, encrypted, packed in an unknown way, or
-that claim to be too large.
-"""
 
 Floats = NDArray[np.float64]
 
@@ -92,13 +80,12 @@ class Curves:
         return float(last.max() if self.mode == "max" else last.min())
 
     def regret(self, metric: float) -> float:
-        """Compute how far a metric is from the best final one; positive if it is worse."""
+        """Return how far a metric is from the best final one; positive if it is worse."""
         return self.best_final - metric if self.mode == "max" else metric - self.best_final
 
     def lasting(self, full_curve_s: float, speed: float) -> Curves:
         """Rescale time so that the median whole curve takes `full_curve_s` seconds on one GPU.
-
-        `speed`: lambda(`gpus`), the throughput of the recording relative to one GPU.
+        `speed`: lambda(`gpus`), the recording's throughput relative to one GPU.
         """
         whole_s = float(np.median(self.seconds.sum(axis=1))) * speed
         return replace(self, seconds=self.seconds * (full_curve_s / whole_s), _rows={})
@@ -112,7 +99,7 @@ class Curves:
         return self._row(config)[1][min(epoch, self.epochs) - 1]
 
     def space(self) -> Space:
-        """Make the search space of exactly the recorded configurations."""
+        """Return the search space of exactly the recorded configurations."""
         table = tuple({CURVE: row} | dict(config) for row, config in enumerate(self._configs()))
         return Space(tuple(_parameters(self.configs)), table)
 
@@ -142,9 +129,8 @@ def load_curves(path: Path) -> Curves:
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of the file. Raises `UsageError`.
-
-    Pickled objects are refused: reading them could run any program.
+    """Read the arrays of the file. Pickled objects are refused: reading them could run any
+    program.
     """
     try:
         with path.open("rb") as opened:
@@ -207,9 +193,8 @@ def _numbers(values: NDArray[Any]) -> bool:
 
 
 def _held(values: NDArray[Any]) -> Floats:
-    """Replace the NaNs at the end of each row by the row's last value; a NaN before that stays.
-
-    A curve that ends infinite stays so.
+    """Replace the NaNs at the end of each row by its last value; earlier NaNs and infinities
+    stay.
     """
     held = np.array(values, dtype=np.float64)
     there = ~np.isnan(held)
@@ -245,10 +230,8 @@ def _is_value(value: object) -> bool:
 
 
 def _parameters(configs: tuple[Config, ...]) -> list[Parameter]:
-    """Derive dimensions for policies with a model, as far as the configurations tell them.
-
-    One that some configurations lack is active on a condition, if a single choice tells which of
-    them have it; if none does, it is left out.
+    """Derive dimensions for policies with a model. One that some configurations lack is active on a
+    condition, if a single choice tells which have it; else it is left out.
     """
     names = dict.fromkeys(name for config in configs for name in config)
     columns = {name: [config[name] for config in configs if name in config] for name in names}
@@ -268,7 +251,7 @@ def _names(parameter: Parameter) -> bool:
 
 
 def _condition(name: str, other: Parameter, configs: tuple[Config, ...]) -> Condition | None:
-    """Find the values of another parameter with which configurations have this one; None if they do
+    """Return with which values of another parameter configurations have this one; None if those do
     not tell.
     """
     having = {config.get(other.name) for config in configs if name in config}

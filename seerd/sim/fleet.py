@@ -1,7 +1,7 @@
 """The simulated instances and the attempts on them: what the cloud and the agents do.
 
-The one rule: it acts only on orders and on time, and knows nothing of the core. It tells what
-happens as events, numbered by agent.
+The one rule: it acts on orders and on time alone, and reports what happens as events, numbered by
+agent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,9 @@ from seerd.sim.heap import NANOSECONDS, Heap
 from seerd.training.attempt import mean_of
 
 NO_SHA256 = "0" * 64
-REFUSAL_S = 0.5
-"""Seconds from the request until the cloud says that it has no instance."""
-NOTICED_S = 5.0
-"""The most seconds from a crash on one instance until the others fail, if they do not wait for
-ever.
-"""
-FINISHING_S = 2.0
-"""The most seconds between the ends of a script on its instances."""
+REFUSAL_S = 0.5  # seconds until the cloud says that it has no instance
+NOTICED_S = 5.0  # most seconds from a crash on one instance until others fail, if they ever do
+FINISHING_S = 2.0  # most seconds between the ends of a script on its instances
 
 
 @dataclass(slots=True)
@@ -90,11 +85,7 @@ class SimulatedMachine:
 
 
 class SimulatedFleet:
-    """All simulated instances.
-
-    tell   takes what happens
-    reply  takes the outcome of a command, which only the present daemon hears
-    """
+    """All simulated instances."""
 
     def __init__(
         self,
@@ -139,7 +130,6 @@ class SimulatedFleet:
         self._reply(boot_s, partial(self._booted, machine, command.id))
 
     def _full(self, now: float) -> bool:
-        """Return whether the cloud has no more instances for the run."""
         capacity = self.behaviour.capacity
         return capacity is not None and sum(
             machine.alive for machine in self.machines.values()
@@ -177,12 +167,12 @@ class SimulatedFleet:
         self._heap.at(max(now, by - notice_s), partial(self.notice, name, "interruption", by))
 
     def notice(self, name: str, what: Notice, by: float | None = None) -> None:
-        """Let the cloud announce that it will take the instance away."""
+        """Announce that the cloud will take the instance away."""
         if self.machines[name].alive:
             self._fact(self.machines[name], events.InstanceNoticed, what=what, by=by)
 
     def share(self, name: str, gpus: int) -> None:
-        """Let other runs come to the instance, or go: this run may use so many of its GPUs."""
+        """Leave so many GPUs of the instance to this run, beside others."""
         if self.machines[name].alive:
             self._fact(self.machines[name], events.InstanceShared, gpus=gpus, why="others are here")
 
@@ -226,15 +216,14 @@ class SimulatedFleet:
             self.end(machine, attempt)
 
     def lose(self, name: str, why: str = "power failure") -> None:
-        """Let an instance die; the daemon learns of it."""
+        """End an instance; the daemon learns of it."""
         if self.machines[name].alive:
             self.power_off(name)
             self._tell(events.InstanceLost(at=self._heap.now, instance=name, why=why))
 
     def billed_gpu_s(self, minimum_s: float) -> float:
-        """Compute the GPU-seconds that the cloud bills for the instances that have ended.
-
-        Each counts from running until terminated, and for `minimum_s` seconds at least.
+        """Return the billed GPU-seconds of the ended instances, each from running until terminated,
+        and for `minimum_s` seconds at least.
         """
         return math.fsum(
             machine.gpus * max(minimum_s, machine.ended - machine.running_since)
@@ -243,9 +232,7 @@ class SimulatedFleet:
         )
 
     def end_leases(self, *, power_off: bool) -> None:
-        """Let all leases run out, as no daemon renewed them: every agent lets its trials save and
-        exit.
-        """
+        """End all leases, as no daemon renewed them: every agent lets its trials save and exit."""
         stuck = {
             a.key
             for machine in self.machines.values()
@@ -286,7 +273,7 @@ class SimulatedFleet:
     # ------------------------------------------------------------ attempts
 
     def order(self, command: StartTrial | StopTrial) -> None:
-        """Take an order to its agents; the same order again changes nothing."""
+        """Give an order to its agents; the same order again changes nothing."""
         machines = [self.machines[name] for name in command.nodes]
         machines = [m for m in machines if m.alive and command.id not in m.orders]
         for machine in machines:
@@ -424,19 +411,17 @@ class SimulatedFleet:
         )
 
     def _compared(self, attempt: SimulatedAttempt) -> float | None:
-        """Compute by what a checkpoint that is saved now is compared with others."""
+        """Return by what a checkpoint that is saved now is compared with others."""
         first = max(1, attempt.reports - self._smooth(attempt.trial) + 1)
         metric = self.behaviour.of(attempt.trial).metric
         return mean_of([metric(attempt.config, n) for n in range(first, attempt.reports + 1)])
 
     def _share(self, attempt: SimulatedAttempt) -> float:
-        """Compute which part of the present unit of work is done."""
         if attempt.since == math.inf:
             return attempt.share
         return min(1.0, attempt.share + (self._heap.now - attempt.since) / attempt.unit_s)
 
     def _stop(self, machines: list[SimulatedMachine], command: StopTrial) -> None:
-        """Stop an attempt: what its agents do when all are asked at once."""
         key = command.trial, command.attempt
         lead = next((machine for machine in machines if key in machine.attempts), None)
         if lead is None:
@@ -481,7 +466,7 @@ class SimulatedFleet:
         self._exit(guilty, attempt, "crashed", 1)
 
     def _finish(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        """Let the instances of an attempt come to the end of the script, one after the other."""
+        """End the script on the instances of an attempt, one after the other."""
         if len(attempt.parts) == 1:
             self._exit(machine.id, attempt, "finished", 0)
             return
@@ -497,7 +482,6 @@ class SimulatedFleet:
     def _exit(
         self, name: str, attempt: SimulatedAttempt, cause: ExitCause, code: int | None
     ) -> None:
-        """End an attempt on an instance, unless it has ended there."""
         if name not in attempt.parts:
             return
         machine = self.machines[name]
@@ -513,9 +497,7 @@ class SimulatedFleet:
         )
 
     def end(self, machine: SimulatedMachine, attempt: SimulatedAttempt) -> None:
-        """End an attempt on this instance; when it is on no instance any more, its trial stops
-        running.
-        """
+        """End an attempt on this instance; its trial stops running when none is left."""
         del machine.attempts[attempt.key]
         attempt.broken = True
         self.held_gpu_s += attempt.parts.pop(machine.id) * (self._heap.now - attempt.started)

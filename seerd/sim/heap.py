@@ -1,8 +1,4 @@
-"""Simulated time: the next thing that happens is what the heap has for the earliest moment; at the
-same moment, what was put there first.
-
-The one rule: only the heap keeps time.
-"""
+"""Simulated time: actions run by their moment, and in their order at the same moment."""
 
 from __future__ import annotations
 
@@ -10,10 +6,8 @@ import heapq
 import itertools
 from collections.abc import Callable
 
+# decimals of moments where nothing takes time, so that equal moments are equal floats
 NANOSECONDS = 9
-"""The decimals to which moments are rounded where nothing takes time, so that what is due at the
-same moment is due at the same floating-point number.
-"""
 
 
 class Heap:
@@ -25,13 +19,12 @@ class Heap:
         self._order = itertools.count()
 
     def at(self, when: float, action: Callable[[], None], *, last: bool = False) -> None:
-        """Let something happen at a moment, after what was put there before.
-
-        `last`: after everything else of that moment.
+        """Schedule an action, after those put there before for the same moment; `last`: after all
+        others.
         """
         heapq.heappush(self._heap, (max(when, self.now), last, next(self._order), action))
 
     def turn(self) -> None:
-        """Advance time to the next thing, and let it happen."""
+        """Advance time to the next action, and run it."""
         self.now, _, _, action = heapq.heappop(self._heap)
         action()

@@ -1,7 +1,5 @@
-"""From the terms of a simulation (limits, cluster, profile, curves) to a world: what the core is
-given, and how everything behaves.
-
-The one rule: a setting and a seed determine the run to the last bit.
+"""From the terms of a simulation (limits, cluster, profile, curves) to a world. A setting and a
+seed determine the run to the last bit.
 """
 
 from __future__ import annotations
@@ -130,9 +128,8 @@ class Outcome:
 
 
 def problem_of(setting: Setting, params: PolicyParams | None = None) -> Problem:
-    """Make what is planned with, before the cloud's costs are set aside.
-
-    params  the policy of the only job; None: each job has its own
+    """Make what is planned with, before the cloud's costs are set aside. `params`: the policy of
+    the only job; None: each job has its own.
     """
     size, limits = setting.cluster.gpus_per_instance, setting.limits
     if not setting.is_shared:
@@ -170,9 +167,8 @@ def _job_problem(setting: Setting, job: JobSetting, params: PolicyParams | None)
 def run(
     setting: Setting, problem: Problem, seed: int, *, checked: bool = False
 ) -> Outcome | Impossible:
-    """Simulate one run of a problem's policy; `Impossible` if the limits fit nothing.
-
-    `checked`: check the core's invariants after every step.
+    """Simulate one run of a problem's policy; `Impossible` if the limits fit nothing. `checked`:
+    check the core's invariants after every step.
     """
     world = world_of(setting, problem, seed, checked=checked)
     if isinstance(world, Impossible):
@@ -209,10 +205,8 @@ def seeded(problem: Problem, seed: int) -> Problem:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Turn off the garbage collector during a run.
-
-    A run makes no cyclic garbage until it is over, and the collector would look at all of its
-    trials again and again.
+    """Turn off the garbage collector: a run makes no cyclic garbage until it is over, and the
+    collector would visit all its trials again and again.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -256,10 +250,7 @@ def _job_behaviour(setting: Setting, job: JobSetting) -> Behaviour:
 
 
 class _UnitTime:
-    """The seconds of a recorded curve, scaled from the file's number of GPUs to another one.
-
-    They are lambda(gpus of the file) / lambda(gpus) times as long.
-    """
+    """The seconds of a recorded curve, times lambda(gpus of the file) / lambda(gpus)."""
 
     def __init__(self, curves: Curves, scaling: Scaling) -> None:
         self._curves = curves

@@ -1,11 +1,8 @@
-"""Made-up learning curves, shaped as real ones are, for a script that has not been run yet.
-
-The one rule: they say nothing about the script; they only let plans be compared before anything has
-been paid for. The same space and seed give the same curves.
+"""Made-up learning curves, shaped as real ones are, to compare plans before a script was run.
 
 A configuration's final value falls with its distance from a hidden best point of the space. One
-that has a large value of its first parameter diverges, as with too large a learning rate. The way
-to the final value is a power law with noise, as learning curves are (Domhan et al., IJCAI '15).
+with a large value of its first parameter diverges, as with too large a learning rate. The way to
+the final value is a power law with noise (Domhan et al., IJCAI '15).
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ DIVERGES = 0.85
 
 def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curves:
     """Make `CONFIGS` curves of configurations of the space, with metrics between 0 and 1.
-
     `report_s`: seconds per report on one GPU.
     """
     rng = random.Random(f"synthetic {seed}")
@@ -50,5 +46,5 @@ def synthetic(space: Space, mode: Mode, report_s: float, seed: int = 0) -> Curve
 
 
 def _share(parameter: Parameter, config: Config) -> float:
-    """Compute where a value lies, 0 to 1; one that is inactive is in the middle."""
+    """Return where a value lies, 0 to 1; an inactive one is in the middle."""
     return parameter.share(config[parameter.name]) if parameter.name in config else 0.5

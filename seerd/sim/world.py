@@ -1,9 +1,9 @@
 """The core in a simulated world: time is a heap, the cloud and the agents are a `SimulatedFleet`,
 and a run takes milliseconds.
 
-The one rule: the core is the real one, and the journal is kept as the daemon keeps it: an event
-counts once it is in the journal. A killed daemon loses everything else, and the next one reads its
-state from the journal. The policy answers before anything else of that moment happens.
+The one rule: the core is the real one, and an event counts once it is in the journal. A killed
+daemon loses everything else, and the next one reads its state from the journal. The policy answers
+before anything else of that moment happens.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class World:
     """Simulates a run to its end.
 
     With `checked`, the journal is kept, the daemon may be killed, and after every step the
-    invariants must hold: a violation raises `AssertionError`. Without it, only what `simulate`
-    needs is kept, which is many times as fast.
+    invariants must hold (else `AssertionError`). Without it, only what `simulate` needs is kept,
+    which is many times as fast.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class World:
         return self.run_on()
 
     def begin(self) -> None:
-        """Let the person start the run."""
+        """Start the run."""
         start_s = 0.0 if self._instant else START_S
         self.at(start_s, lambda: self.tell(RunStarted(at=self.now, facts=self.facts)))
 
@@ -125,17 +125,17 @@ class World:
         return self.state
 
     def turn(self) -> None:
-        """Let the next thing happen."""
+        """Run the next action."""
         self._heap.turn()
 
     def at(self, when: float, action: Callable[[], None]) -> None:
-        """Let something happen at a moment, after what was put there before."""
+        """Schedule an action, after those put there before for the same moment."""
         self._heap.at(when, action)
 
     # ------------------------------------------------------------ the daemon
 
     def tell(self, *events: AnyEvent) -> None:
-        """Tell the daemon a batch of events, after those that wait; they are lost if there is no
+        """Give the daemon a batch of events, after those that wait; they are lost if there is no
         daemon.
         """
         self._inbox.append(events)
@@ -169,10 +169,8 @@ class World:
                 self._carry_out(command)
 
     def _step(self, event: AnyEvent) -> list[AnyCommand]:
-        """Decide on an event, and return the commands to carry out.
-
-        The policy is asked at once, about the run as it is now, whatever is handled before the
-        answer is delivered.
+        """Decide on an event, and return the commands to carry out. The policy is asked at once,
+        about the run as it is now, whatever is handled before the answer is delivered.
         """
         before = unfinished(self.state) if isinstance(event, RunResumed) else []
         decided = step(self.state, event)
@@ -200,7 +198,7 @@ class World:
         self.at(self.now + self.down_s, self.resume)
 
     def resume(self) -> None:
-        """Start a new daemon, which reads the journal, looks at what is there, and goes on."""
+        """Start a new daemon, which reads the journal, lists the living instances, and goes on."""
         self._incarnation += 1
         self._asking = None
         self.state = self.read(self.state.rules)
@@ -213,9 +211,8 @@ class World:
         self.tell(resumed, *self.fleet.missed())
 
     def read(self, rules: Rules | None = RULES) -> State:
-        """Read the state at the end of the journal, through its form on disk.
-
-        `rules`: those of a daemon that goes on from there; None: none does.
+        """Read the state at the end of the journal, through its form on disk. `rules`: those of a
+        daemon that goes on from there; None: none does.
         """
         # Reading asks nobody for a rule.
         state = new_state(self.facts, cast("Rules", rules))
@@ -239,8 +236,8 @@ class World:
         )
 
     def _later(self, wait_s: float, event: Callable[[float], AnyEvent]) -> None:
-        """Tell the present daemon of an outcome later; a daemon that has replaced it by then does
-        not hear it.
+        """Report an outcome to the present daemon later; one that has replaced it does not get
+        it.
         """
         incarnation = self._incarnation
         self.at(
@@ -288,25 +285,25 @@ class World:
     # ------------------------------------------------------------ what else may happen
 
     def lose(self, name: str) -> None:
-        """Let an instance die; the daemon learns of it."""
+        """End an instance; the daemon learns of it."""
         self.fleet.lose(name)
 
     def notice(self, name: str, what: Notice = "interruption", by: float | None = None) -> None:
-        """Let the cloud announce that it will take an instance away; `lose` must take it."""
+        """Announce that the cloud will take an instance away; `lose` must take it."""
         self.fleet.notice(name, what, by)
 
     def share(self, name: str, gpus: int) -> None:
-        """Let other runs on the instance leave so many of its GPUs to this one."""
+        """Leave so many GPUs of the instance to this run, beside others."""
         self.fleet.share(name, gpus)
 
     def interrupt(self, *, hard: bool = False) -> None:
-        """Let the person press Ctrl-C."""
+        """Press Ctrl-C."""
         self.tell(StopAsked(at=self.now, hard=hard))
 
     def extend(self, problem: Problem, outline: Outline | None, request: str = "r1") -> None:
-        """Let the person extend the limits."""
+        """Extend the limits."""
         self.tell(ExtendAsked(at=self.now, request=request, problem=problem, outline=outline))
 
     def add(self, config: Config, request: str = "r1") -> None:
-        """Let the person add a configuration."""
+        """Add a configuration."""
         self.tell(AddAsked(at=self.now, request=request, config=dict(config)))

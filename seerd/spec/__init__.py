@@ -1,1 +1,1 @@
-"""What a person asks for: spec.toml and the command line, read strictly; every mistake is named."""
+"""A run as its user asks for it: spec.toml and the command line, read strictly."""

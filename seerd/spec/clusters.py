@@ -13,6 +13,7 @@ from seerd.spec.keys import READ, BackendKeys
 CLUSTERS: dict[str, type[BackendKeys]] = {
     name: import_module(f"{folder}.keys").KEYS for name, folder in BACKENDS.items()
 }
+# the keys of `[cluster]` that only one provider takes
 CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
     name: {
         field.name: field.metadata[READ]
@@ -21,11 +22,10 @@ CLUSTER_KEYS: dict[str, dict[str, v.Read]] = {
     }
     for name, keys in CLUSTERS.items()
 }
-"""The keys of `[cluster]` that only one provider takes."""
 
 
 def cluster_of(values: Mapping[str, Any], store: str | None) -> BackendKeys:
-    """Return the backend's keys. `values`: what was read, by the paths of keys."""
+    """Return the backend's keys. `values`: the values read, by the paths of their keys."""
     provider = values.get("cluster.provider", "local")
     own = {
         key: values[name] for key in CLUSTER_KEYS[provider] if (name := f"cluster.{key}") in values

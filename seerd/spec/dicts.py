@@ -1,6 +1,5 @@
-"""A spec that is a dict of Python's, as the TOML that it stands for.
-
-The one rule: the text is read as any spec is, so that mistakes are told in the same words.
+"""A spec that is a Python dict, written as TOML, so that mistakes are reported in the same
+words.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from typing import Any
 from seerd.errors import Mistake, SpecError
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")
-THE_DICT = "the spec"
-"""What messages call it, in the place of its file."""
+THE_DICT = "the spec"  # its name in messages, where a file has its path
 
 
 def toml_of(document: Mapping[str, Any]) -> str:
@@ -29,8 +27,8 @@ def toml_of(document: Mapping[str, Any]) -> str:
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    """Write each table under a head of its own, and what is in it in one line each: libraries would
-    move tables inside to the end, and the order of hyperparameters counts.
+    """Write each table under its header, one value a line: libraries would move inner tables to the
+    end, and the order of hyperparameters counts.
     """
     tables = {key: value for key, value in document.items() if isinstance(value, dict)}
     for key, value in document.items():
@@ -64,7 +62,6 @@ def _key(key: str) -> str:
 
 
 def _plain(value: Any, path: str, wrong: list[Mistake]) -> Any:
-    """Return a value in TOML's types: those of numpy are turned into Python's, paths into text."""
     match value:
         case bool() | int() | float() | str() | dt.date() | dt.time():
             return value

@@ -1,6 +1,5 @@
-"""What is allowed in a spec and probably not meant.
-
-The one rule: a doubt is told before anything is started, and stops nobody.
+"""What is allowed in a spec and probably not meant: reported before the start, and never an
+error.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from seerd.spec.spec import Spec
 LESS_IS_BETTER = re.compile(
     r"(^|_)(loss|error|err|mse|rmse|mae|nll|perplexity|ppl|cer|wer|fid|latency)(_|$)"
 )
+# found in scripts that take arguments
 READS_ARGUMENTS = re.compile(
     rb"argv|[Pp]arse|\b(?:click|typer|fire|absl|hydra|tyro|getopt|docopt|tap|defopt|plac|sacred)\b"
     rb"|cli\b|CLI\b|\bexec\("
 )
-"""What a script has that takes arguments."""
 LOADS_NOTHING = (
     "a trial that is stopped begins anew, whatever it has saved, so none takes turns; have it load "
     'that, or take an option for it: resume = ["--resume", "{checkpoint}"]'
@@ -34,7 +33,7 @@ MORE_IS_BETTER = re.compile(
 
 
 def doubts(spec: Spec) -> list[str]:
-    """Say what may not be meant, one sentence each."""
+    """List what is allowed and probably not meant, one sentence each."""
     return [
         *direction_doubts(spec.goal),
         *_of_places(spec),
@@ -93,9 +92,7 @@ def _of_saves(spec: Spec) -> list[str]:
 
 
 def _tracks_nothing(script: Path) -> bool:
-    """Return whether a script has a trial of `seerd.trial()`, and uses it in plain sight for
-    everything but saving: no other code gets it.
-    """
+    """Return whether a script uses its `seerd.trial()` in plain sight, and never to save."""
     try:
         nodes = list(ast.walk(ast.parse(script.read_bytes())))
     except (OSError, SyntaxError, ValueError):
@@ -118,7 +115,7 @@ def _tracks_nothing(script: Path) -> bool:
 
 
 def direction_doubts(goal: Goal) -> list[str]:
-    """Say whether the other mode may be meant."""
+    """Return a doubt if the other mode is probably meant."""
     name, other = goal.metric.lower(), "min" if goal.mode == "max" else "max"
     wrong = LESS_IS_BETTER if goal.mode == "max" else MORE_IS_BETTER
     right = MORE_IS_BETTER if goal.mode == "max" else LESS_IS_BETTER

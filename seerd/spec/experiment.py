@@ -1,8 +1,8 @@
-"""What a run is asked to do: its limits, where it runs, and one or more jobs. A spec.toml, a
+"""A run as it is asked for: its limits, where it runs, and one or more jobs. A spec.toml, a
 group.toml, several specs and a dict all become an `Experiment`.
 
-The one rule: of a job's own spec everything counts but `[limits]` and `[cluster]`, which are for a
-run of its own; what it may take of a run that it shares stands in its `[[job]]`.
+The one rule: `[limits]` and `[cluster]` of a job's own spec do not count in a shared run; its
+`[[job]]` has its limits there.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from seerd.spec.reader import SECTIONS, Override, Reader, text_of
 from seerd.spec.spec import Spec, SpecLimits, exports_of, load_spec, spec_of, store_of
 
 SHARING = ("fair", "greedy", "round-robin", "hybrid", "worst-first")
+# the keys of a group, but for those of its jobs, and how each value is read
 GROUP = {
     "": SECTIONS[""],
     "limits": SECTIONS["limits"],
@@ -33,7 +34,7 @@ GROUP = {
     "export": SECTIONS["export"],
     "cluster": SECTIONS["cluster"],
 }
-"""Every key of a group but those of its jobs, and how its value is read."""
+# the keys of a `[[job]]`
 JOB = {
     "spec": v.text,
     "name": v.job_name,
@@ -45,14 +46,13 @@ JOB = {
     "max_gpus": v.whole(1),
     "curves": v.text,
 }
-"""The keys of a `[[job]]`, and how their values are read."""
+# overrides of these are for the group; others for each job's spec
 FROM_THE_GROUP = ("limits.", "cluster.")
-"""What the command line overrides in the group; anything else in each job's spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What a run is asked to do."""
+    """A run as it is asked for."""
 
     name: str  # the beginning of its runs' names
     limits: SpecLimits  # the limits of the run, as far as they are given
@@ -88,12 +88,11 @@ def of_one(spec: Spec) -> Experiment:
 def load(
     specs: Mapping[str, Any] | Sequence[Path], overrides: Sequence[Override] = ()
 ) -> Experiment:
-    """Read a spec, a group, or several specs whose jobs share a run.
+    """Read a spec, a group, or several specs whose jobs share a run. `specs`: files, or one spec as
+    a dict.
 
-    specs  the files, or a dict as the TOML of one spec would be
-
-    Raises `SpecError` with all mistakes of the spec or the group, or of the first job that has any,
-    and `UsageError` for a group among specs.
+    Raises `SpecError` with all mistakes of the spec, the group, or the first job that has any, and
+    `UsageError` for a group among several specs.
     """
     if isinstance(specs, Mapping):
         return of_one(spec_of(specs, overrides))
@@ -107,8 +106,8 @@ def load(
 
 
 def is_group(path: Path) -> bool:
-    """Return whether this file is a group. One that cannot be read is not: reading it as a spec
-    reports why.
+    """Return whether this file is a group; False if it cannot be read, which `load` then
+    reports.
     """
     try:
         return "job" in tomllib.loads(text_of(path))
@@ -202,7 +201,6 @@ def job_of(
 
 
 def _named(text: str) -> str:
-    """Make a name of a job from a text."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:32] or "job"
 
 
@@ -214,7 +212,7 @@ def _untaken(name: str, taken: set[str]) -> str:
 
 
 def require_report(job: Spec) -> None:
-    """Check that something reports. Raises `UsageError` if not."""
+    """Raise `UsageError` if nothing would report."""
     train = job.train
     if train.observed is None and job.takes_no_part():
         raise UsageError(
@@ -225,10 +223,8 @@ def require_report(job: Spec) -> None:
 
 
 def require_limits(experiment: Experiment, minimize: str | None = None) -> None:
-    """Check that there is a deadline and something that limits what is spent, and that every job
-    reports. Raises `UsageError` if not.
-
-    minimize  what is minimised, which need not be limited
+    """Raise `UsageError` unless a deadline and a limit of spending are given, and every job
+    reports. `minimize`: "time" or "cost", which needs no limit.
     """
     limits, rented = experiment.limits, experiment.cluster.rented
     missing = []

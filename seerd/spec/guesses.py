@@ -1,6 +1,5 @@
-"""A person's own guesses: `[policy] start`, configurations or parts of some, that are tried first.
-
-The one rule: a guess is taken as it was written, or refused; no value of it is moved.
+"""The user's guesses, `[policy] start`: (partial) configurations that are tried first. A guess is
+taken as written, or refused.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from seerd.planner.space import Space, never_met
 
 
 def why_not(space: Space, guess: Config) -> str:
-    """Say why a guess can never be tried in this space; empty if it can."""
+    """Return why a guess can never be tried in this space; empty if it can."""
     known = {parameter.name: parameter for parameter in space.parameters}
     for name, value in guess.items():
         if name not in known:
@@ -35,7 +34,7 @@ def _needed(parameter: Parameter) -> str:
 def guesses(
     found: tuple[Config, ...], space: Space, wrong: Callable[[str, Any, str], None]
 ) -> tuple[Config, ...]:
-    """Return the guesses that can be tried; tell `wrong` (key, value, why) of the others."""
+    """Return the guesses that can be tried; call `wrong` (key, value, why) for the others."""
     reasons = [why_not(space, guess) for guess in found]
     for guess, why in zip(found, reasons, strict=True):
         if why:

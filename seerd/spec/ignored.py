@@ -1,6 +1,5 @@
-"""What of a source is not copied: what `.seerdignore`, written like a .gitignore, names.
-
-The one rule: rules are imported only where there is such a file.
+"""Which files of a source are not copied: those that `.seerdignore`, written like a .gitignore,
+names.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ ALWAYS_IGNORED = (
     ".ruff_cache/",
     ".pytest_cache/",
 )
+# returns whether a path, relative to the source, is not copied; a folder's ends with a slash
 Ignored = Callable[[str], bool]
-"""Returns whether a path, relative to the source, is not copied; a folder's ends with a slash."""
 
 
 def is_copied(source: Path, path: Path) -> bool:
-    """Return whether this path in the source is in the copies that are made of it."""
+    """Return whether this path in the source is in the copies of it."""
     name = path.relative_to(source).as_posix()
     return not is_left_out(name, ignoring(source / ".seerdignore"))
 
@@ -38,8 +37,8 @@ def is_left_out(name: str, ignored: Ignored) -> bool:
 
 
 def ignoring(ignore: Path) -> Ignored:
-    """Return what this file says. Raises `UsageError` if a line of a `.seerdignore` is no pattern;
-    in a .gitignore such a line names nothing, as for git.
+    """Return the rules of this file. Raises `UsageError` if a line of a `.seerdignore` is no
+    pattern; in a .gitignore such a line names nothing, as for git.
     """
     if not ignore.is_file():
         return _is_always_ignored
@@ -59,6 +58,6 @@ def ignoring(ignore: Path) -> Ignored:
 
 
 def _is_always_ignored(path: str) -> bool:
-    """Return what a .gitignore of `ALWAYS_IGNORED` alone says, without importing its rules."""
+    """Return what a .gitignore of `ALWAYS_IGNORED` says, without the import of `pathspec`."""
     name = path.rstrip("/").rpartition("/")[2]
     return name.endswith(".pyc") or (path.endswith("/") and f"{name}/" in ALWAYS_IGNORED)

@@ -1,7 +1,4 @@
-"""What the `[cluster]` tables of all backends have in common.
-
-The one rule: what others must know of any backend before it is asked, its keys say.
-"""
+"""The `[cluster]` keys that all backends have in common."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ READ = "read"
 
 
 def setting(read: v.Read, **default: Any) -> Any:
-    """Make a field that is a key of the spec. `read`: how its value is read."""
+    """Make a field that is a key of the spec, read by `read`."""
     return field(metadata={READ: read}, **default)
 
 
 @dataclass(frozen=True)
 class BackendKeys:
-    """The keys of `[cluster]`. A field that `setting` makes is one that only this backend takes."""
+    """The keys of `[cluster]`. A field made by `setting` is for this backend only."""
 
     provider: ClassVar[str]  # its name in a spec
     rented: ClassVar[bool] = False  # whether its instances cost money by the hour

@@ -1,6 +1,4 @@
-"""The keys of `[train]` for a script that does not import seerd: how it is given hyperparameters
-and a checkpoint, and how it is read.
-"""
+"""The keys of `[train]` for a script that does not import seerd."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ Wrong = Callable[..., None]
 def observed(get: Get, names: Sequence[str], wrong: Wrong) -> ObservedScript | None:
     """Return how the script is observed; None if it imports seerd. Mistakes go to `wrong`.
 
-    get    a value of the spec by the path of its key
+    get    returns a value of the spec by the path of its key
     names  the hyperparameters
     """
     known = [GPUS, *names]

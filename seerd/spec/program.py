@@ -1,9 +1,5 @@
-"""Whether trials can start their program, as far as that can be told before anything is started:
-whether the program of `launcher = "command"` exists, whether Python is there and has torch, and
-whether `import seerd` would find the package.
-
-The one rule: only what will be shipped to other machines is checked, since it is not known here
-what they have.
+"""Whether trials can start their program: whether the program exists, Python has torch, and `import
+seerd` finds the package. Unknown for other machines, except for what is shipped to them.
 """
 
 from __future__ import annotations
@@ -17,19 +13,17 @@ from pathlib import Path
 
 from seerd.agent.arguments import interpreter_words
 
-ANSWERS_S = 20.0
-"""Seconds within which a Python says whether it has torch; without an answer nothing is said."""
+ANSWERS_S = 20.0  # seconds that a Python has to say whether it has torch; no answer is no mistake
 
 
 def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
-    """Return why trials cannot start this program; empty if they can, or if that is not known here.
+    """Return why trials cannot start this program; empty if they can, or if this is unknown here.
+    Raises `OSError`, `RuntimeError` or `ValueError` for what cannot be a path.
 
     script  the program, a name or a path
     source  the folder they run in, which is the last folder of their PATH
     search  the folders before it
     here    whether they run on this machine
-
-    Raises `OSError`, `RuntimeError` or `ValueError` for what cannot be a path.
     """
     return (
         _why_no_file(script, source, here=here)
@@ -39,11 +33,7 @@ def why_not(script: str, source: Path, search: str, *, here: bool) -> str:
 
 
 def hides_seerd(folder: Path) -> str:
-    """Return what in a script's folder would be imported in place of the package seerd; empty if
-    nothing would.
-
-    A folder that holds the training side is the package itself.
-    """
+    """Return what in a script's folder hides the package seerd; empty if nothing does."""
     package = folder / "seerd"
     if (package / "__init__.py").is_file() and not (package / "training" / "trial.py").is_file():
         return "the folder seerd/"
@@ -93,7 +83,7 @@ def why_no_python(python: str, folder: Path, env: Mapping[str, str], *, torch: b
 
 
 def as_command(script: str) -> str:
-    """Return how a spec has what was written as its script, if that is a command; else nothing."""
+    """Return how to write a script that is really a command; empty if it is none."""
     words = script.split()
     if words[:1] == ["-m"]:
         words = ["python", *words]

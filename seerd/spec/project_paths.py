@@ -1,7 +1,7 @@
-"""What of a spec, or of the environment of `seerd run`, leads to the live project: trials run in a
-copy of it.
+"""Paths in a spec, or in the environment of `seerd run`, that lead to the live project.
 
-The one rule: a path into the source means the copy; one into the rest of the project is a doubt.
+The one rule: trials run in a copy. A path into the source means the copy; one into the rest of the
+project is a doubt.
 """
 
 from __future__ import annotations
@@ -19,20 +19,17 @@ from seerd.agent.arguments import interpreter_words
 from seerd.spec.ignored import is_copied
 from seerd.spec.spec import Spec
 
+# a path in the module that setuptools writes for an editable installation
 MAPPED = re.compile(r"'(/[^'\n]+)'")
-"""A path in the module that setuptools writes for an editable installation."""
 
-QUOTED = re.compile(r"""["'](/[^"'\n]+)["']""")
-"""An absolute path in a script's text."""
+QUOTED = re.compile(r"""["'](/[^"'\n]+)["']""")  # an absolute path in a script's text
 MOST_NAMED = 3
-MOST_FILES = 100
-"""How many modules beside the script are read."""
+MOST_FILES = 100  # modules beside the script that are read
 
 
 def python_path(spec: Spec, around: Mapping[str, str]) -> str | None:
-    """Return PYTHONPATH for trials, with what lies in the source relative to it; None: as it is.
-
-    around  the environment of `seerd run`, which trials on this machine have, too
+    """Return PYTHONPATH for trials, relative where it lies in the source; None: as it is. `around`:
+    the environment of `seerd run`, which trials on this machine inherit.
     """
     folders = [*_searched(spec, around), *_above_package(spec)]
     paths = {folder: _in_copy(folder, spec.train.source) for folder in folders}
@@ -42,9 +39,7 @@ def python_path(spec: Spec, around: Mapping[str, str]) -> str | None:
 
 
 def arguments(spec: Spec) -> list[str]:
-    """Return the script's arguments, with paths that are relative to the spec relative to the
-    source, in which trials run.
-    """
+    """Return the script's arguments, with paths relative to the source, not to the spec."""
     return [_argument(argument, spec) for argument in spec.train.args]
 
 
@@ -79,7 +74,6 @@ def doubts(spec: Spec, around: Mapping[str, str]) -> Iterator[str]:
 
 
 def _written_out(script: Path, source: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the paths into the source that are written out in a script or a module beside it."""
     for file in dict.fromkeys([script, *sorted(script.parent.glob("*.py"))[:MOST_FILES]]):
         with suppress(OSError, ValueError):  # such as a loop of links
             paths = map(Path, QUOTED.findall(file.read_text(errors="replace")))
@@ -87,7 +81,6 @@ def _written_out(script: Path, source: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _in_copy(path: Path, source: Path) -> str | None:
-    """Return a path relative to the source that it lies in; None if it lies elsewhere."""
     path = path.resolve()
     return path.relative_to(source).as_posix() if path.is_relative_to(source) else None
 
@@ -100,8 +93,8 @@ def _argument(argument: str, spec: Spec) -> str:
 
 
 def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
-    """Return the folders in which trials look for modules, as far as that can be seen here: those
-    of PYTHONPATH, which in the spec is relative to it, and of editable installations.
+    """Return the folders in which trials look for modules: those of PYTHONPATH (relative to the
+    spec, if it sets it) and of editable installations.
     """
     base, entries = spec.folder, spec.train.env.get("PYTHONPATH")
     here = spec.cluster.here
@@ -117,9 +110,7 @@ def _searched(spec: Spec, around: Mapping[str, str]) -> list[Path]:
 
 
 def _above_package(spec: Spec) -> Iterator[Path]:
-    """Yield the folder that the script's own package is in, if the script imports its package: as
-    `python -m` would have it.
-    """
+    """Yield the folder above the script's own package, if the script imports that package."""
     script = spec.train.source / spec.train.script
     folder = script.parent
     while (folder / "__init__.py").is_file() and folder != spec.train.source:
@@ -129,9 +120,8 @@ def _above_package(spec: Spec) -> Iterator[Path]:
 
 
 def _editable(python: str | None) -> Iterator[Path]:
-    """Yield the folders that a Python imports from since they were installed with `pip install -e`.
-
-    pip writes a `.pth` file that has the folder, or one that imports a module that has it.
+    """Yield the folders that a Python has installed with `pip install -e`: a `.pth` file has the
+    folder, or imports a module that has it.
     """
     if python is None:
         return
@@ -147,7 +137,6 @@ def _editable(python: str | None) -> Iterator[Path]:
 
 
 def _imported(script: Path, folder: Path) -> list[str]:
-    """Return what of this folder the script imports by its text."""
     try:
         text = script.read_text(errors="replace")
     except OSError:

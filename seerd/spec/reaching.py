@@ -1,7 +1,5 @@
-"""Whether every hyperparameter reaches the script.
-
-The one rule: a spec is refused only where nothing can carry a hyperparameter; else there is a
-doubt.
+"""Whether every hyperparameter reaches the script. A spec is refused only where nothing can carry
+one.
 """
 
 from __future__ import annotations
@@ -21,20 +19,20 @@ from seerd.agent.arguments import places, text_of
 from seerd.planner.space import Space
 from seerd.spec.ignored import ignoring
 
+# in a file that takes part in a run: it imports seerd, or names its variables
 SEERD = re.compile(rb"\bimport\s+(?:[\w., ]+,\s*)?seerd\b|\bfrom\s+seerd\b|[\"']seerd[\"'.]|SEERD_")
-"""What a file has that takes part in a run: it imports seerd, or names its variables."""
+# in a file that goes on from a checkpoint
 LOADS = re.compile(
     rb"\bload\(|\bload_(?!digits|iris|wine|dataset|data)|from_pretrained|[rR]esum|[rR]estor"
     rb"|ckpt_path|\bopen\([^\n]*['\"]r|read_(?:bytes|text)"
 )
-"""What a file has that goes on from what was saved."""
+# how many files of the source are listed, and how long a file is that is read
 MOST_FILES, MOST_BYTES = 5_000, 1 << 20
-"""How many files of the source are listed, and how long a file is that is read."""
 
 
 def unplaced(space: Space, texts: Iterable[str]) -> list[str]:
-    """Return the hyperparameters that are in none of these texts: arguments, environment variables
-    and files in which names in braces are filled.
+    """Return the hyperparameters that are in none of these texts (arguments, environment variables,
+    files in which names in braces are filled).
     """
     placed = {name for text in texts for name in places(text, space.names)}
     for parameter in reversed(space.parameters):  # what selects others is seen by those
@@ -44,8 +42,8 @@ def unplaced(space: Space, texts: Iterable[str]) -> list[str]:
 
 
 def misread(space: Space, args: Sequence[str], script: Path) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield each hyperparameter with a value that the option before its place does not take: its
-    name, the option, the type that the script has for argparse, and the value.
+    """Yield (hyperparameter, option, argparse's type, value) for each value that the option before
+    its place does not take.
     """
     kinds: dict[Any, set[str]] = defaultdict(set)
     with suppress(SyntaxError, ValueError):
@@ -78,9 +76,7 @@ def _is_taken(kind: str, text: str) -> bool:
 
 
 def shown(what: Pattern[bytes], source: Path, suffix: str = "") -> bool | None:
-    """Return whether a file of the source that is copied, with this suffix, has what is searched;
-    None if it has too many files.
-    """
+    """Return whether a copied file of the source with this suffix matches; None: too many files."""
     listed, ignored = 0, ignoring(source / ".seerdignore")
     for top, folders, files in os.walk(source):
         folders[:] = [
@@ -99,7 +95,7 @@ def shown(what: Pattern[bytes], source: Path, suffix: str = "") -> bool | None:
 
 
 def shows(what: Pattern[bytes], file: Path) -> bool:
-    """Return whether a file has what is searched, as far as it is read."""
+    """Return whether a file matches, as far as it is read."""
     try:
         return file.stat().st_size <= MOST_BYTES and what.search(file.read_bytes()) is not None
     except OSError:

@@ -1,7 +1,5 @@
-"""The text of a spec, and what the command line changes in it: every key's value, read strictly,
-and all mistakes, each named as the person wrote it.
-
-The one rule: no mistake ends the reading; mistakes are collected.
+"""Reads the text of a spec and the overrides of the command line. Mistakes are collected, each
+under the name that the user wrote.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from seerd.planner.space import Space, never_met
 from seerd.spec import values as v
 from seerd.spec.clusters import CLUSTER_KEYS
 
+# every key of every table except `[space]`, and how its value is read
 SECTIONS: dict[str, dict[str, v.Read]] = {
     "": {"name": v.name, "on_end": v.text},
     "metric": {
@@ -69,18 +68,15 @@ SECTIONS: dict[str, dict[str, v.Read]] = {
     "export": {"tensorboard": v.text, "mlflow": v.text, "optuna": v.text, "wandb": v.text},
     "cluster": {"provider": v.one_of(*CLUSTER_KEYS), "store": v.text},
 }
-"""Every key of every table except `[space]`, and how its value is read."""
 
 Sections = dict[str, dict[str, v.Read]]
-LONGEST = 4 << 20
-"""The most bytes of a spec: a longer file would take longer to read than a person would wait."""
-CONSTRAINTS = "constraints"
-"""The key of `[space]` that is no parameter."""
+LONGEST = 4 << 20  # bytes of a spec: reading a longer one would keep the user waiting
+CONSTRAINTS = "constraints"  # the key of `[space]` that is no parameter
 REQUIRED = ("metric.name", "metric.mode", "train.script")
 
 
 class Override(NamedTuple):
-    """A key of the spec to which the command line, or a call from Python, gives another value."""
+    """A key of the spec that the command line, or a call from Python, sets."""
 
     key: str  # the key's path, for example `policy.eta`
     value: Any  # its value as it was written, or as TOML would have it
@@ -88,9 +84,7 @@ class Override(NamedTuple):
 
 
 def text_of(path: Path) -> str:
-    """Read the file's text. Raises `SpecError` if it cannot be read, is too long or is not
-    UTF-8.
-    """
+    """Read a file's text. Raises `SpecError` if it is unreadable, too long or not UTF-8."""
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
@@ -110,9 +104,8 @@ def text_of(path: Path) -> str:
 
 
 class Reader:
-    """Reads one spec and collects what is wrong with it.
-
-    in_a_file  whether the person has the text before them, so that lines have numbers
+    """Reads one spec and collects its mistakes. `in_a_file`: whether lines have numbers for the
+    user.
     """
 
     def __init__(self, path: Path, text: str, *, in_a_file: bool = True) -> None:
@@ -129,8 +122,8 @@ class Reader:
         self.problems.append(Mistake(key, shown, allowed, hint, line, self._said(key)))
 
     def _said(self, key: str) -> str:
-        """Name the option of the command line that gives this key, or a part of it; empty if none
-        does.
+        """Return the option of the command line that gives this key, or a part of it; or
+        nothing.
         """
         for override in reversed(self._overrides):
             if f"{key}.".startswith(f"{override.key}.") or override.key.startswith(f"{key}."):
@@ -184,14 +177,14 @@ class Reader:
         return values
 
     def table(self, path: str, content: dict[str, Any], keys: dict[str, v.Read]) -> dict[str, Any]:
-        """Read one table of a list, by its keys; note what is wrong or unknown."""
+        """Read one table of a list, by its keys; note mistakes."""
         values: dict[str, Any] = {}
         self._unknown(path, content, keys)
         self._section(path, content, keys, values)
         return {key.removeprefix(f"{path}."): value for key, value in values.items()}
 
     def space(self, content: Any) -> Space:
-        """Read the `[space]` table; note what is wrong."""
+        """Read the `[space]` table; note mistakes."""
         if not isinstance(content, dict) or not content.keys() - {CONSTRAINTS}:
             self.wrong("space", content, "a table [space] with at least one parameter is needed")
             return Space()
@@ -215,7 +208,6 @@ class Reader:
     def _conditions(
         self, parameter: Parameter, above: dict[str, Parameter], content: dict[str, Any]
     ) -> None:
-        """Note conditions that can never hold."""
         for condition in parameter.when:
             path, name = f"space.{parameter.name}.when", condition.parameter
             if name in above and name != parameter.name:
@@ -229,7 +221,6 @@ class Reader:
                 self.wrong(path, name, f"{name} has to stand above {parameter.name}")
 
     def _constraints(self, content: dict[str, Any]) -> tuple[str, ...]:
-        """Read the constraints; note those that are not understood."""
         path, names = f"space.{CONSTRAINTS}", content.keys() - {CONSTRAINTS}
         try:
             texts: tuple[str, ...] = v.list_of(v.text)(content.get(CONSTRAINTS, []))
@@ -271,7 +262,6 @@ class Reader:
                 )
 
     def _provider_keys(self, cluster: dict[str, Any]) -> dict[str, v.Read]:
-        """Return the keys of all providers; note those that are not for the chosen one."""
         provider = cluster.get("provider", "local")
         for other, keys in CLUSTER_KEYS.items():
             for key in set(keys) & set(cluster):
@@ -306,7 +296,6 @@ class Reader:
 
 
 def _never(parameter: Parameter, value: Value) -> str:
-    """Say why a parameter never has a value that a condition names; empty if it may."""
     if not parameter.choices and not parameter.stepped:
         return f"{parameter.name} is any number of a range: choices or a step are needed"
     if parameter.may_be(value):
@@ -321,7 +310,6 @@ def _near(value: Value, known: Iterable[Value]) -> list[str]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Tell whether it can be written: what a terminal gives may have bytes that are no UTF-8."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

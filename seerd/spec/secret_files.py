@@ -1,7 +1,4 @@
-"""Which files usually hold secrets, by their names and, for keys, by what they begin with.
-
-The one rule: a name that examples and public keys have, too, is no reason for a doubt.
-"""
+"""Which files usually hold secrets: by their names and, for keys, by their content."""
 
 from __future__ import annotations
 
@@ -23,20 +20,18 @@ PLACES = re.compile(
     r")$",
     re.IGNORECASE,
 )
+# suffix of a file's name -> text in it if it holds a secret
 READ = {
     ".pem": b"PRIVATE KEY-----",
     ".key": b"PRIVATE KEY-----",
     ".json": b'"private_key"',
     ".npmrc": b"_auth",
 }
-"""How a file's name ends -> what it has if it holds a secret."""
-MOST_BYTES = 1 << 14
-"""How much of such a file is read, and how long it is at most if it is JSON."""
+MOST_BYTES = 1 << 14  # bytes that are read of such a file; longer JSON is not read
 
 
 def holds_secrets(name: str, path: str) -> bool:
     """Return whether a file, of this name in the source and really at this path, may hold secrets.
-
     Both count: a link may give `~/.aws` another name.
     """
     if PLACES.search(name) or PLACES.search("/".join(Path(path).parts[-3:])):

@@ -1,6 +1,5 @@
-"""spec.toml: what a person asks for, read strictly, with all mistakes reported at once.
-
-The one rule: what this module returns has been checked, so that no other module checks it again.
+"""spec.toml, read strictly, with all mistakes reported at once. A `Spec` is checked here, and
+nowhere again.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class SpecLimits:
-    """The limits as far as the spec or the command line gives them."""
+    """The limits as far as they are given."""
 
     # seconds from the command's start until the best model is in the store
     deadline_s: float | None
@@ -112,23 +111,23 @@ class Spec:
         return unplaced(self.space, [*train.args, *train.env.values(), *files])
 
     def takes_part(self) -> bool | None:
-        """Return whether a file of the source imports seerd, or names its variables; None if it has
-        too many files.
+        """Return whether a file of the source imports seerd, or names its variables; None: too many
+        files.
         """
         train = self.train
         suffix = "" if train.launcher == "command" else ".py"
         return shows(SEERD, train.source / train.script) or shown(SEERD, train.source, suffix)
 
     def takes_no_part(self) -> bool:
-        """Return whether it is certain that nothing but arguments, and what the script prints,
-        connects it with the run.
+        """Return whether certainly only arguments, and what the script prints, connect it with the
+        run.
         """
         train = self.train
         open_ended = train.launcher == "command" or "PYTHONPATH" in train.env
         return not open_ended and self.takes_part() is False
 
     def loads_nothing(self) -> bool:
-        """Return whether it is certain that trials save, and never go on from that."""
+        """Return whether trials certainly save, and never go on from that."""
         observed = self.train.observed
         if observed is None or not observed.checkpoint or observed.resume:
             return False
@@ -142,8 +141,8 @@ class Spec:
         return list(misread(self.space, train.args, train.source / train.script))
 
     def exported(self) -> frozenset[Path]:
-        """Return the files and folders that runs are exported to, which are none of the source; a
-        folder with the script in it is.
+        """Return the files and folders that runs are exported to, and that are not copied; a folder
+        with the script in it is.
         """
         script = (self.train.source / self.train.script).resolve()
         found = paths_of(self.export, self.folder)
@@ -151,20 +150,15 @@ class Spec:
 
 
 def load_spec(path: Path, overrides: Sequence[Override] = ()) -> Spec:
-    """Read the spec in this file, with what the command line overrides.
-
-    Raises `SpecError` with all mistakes.
-    """
+    """Read the spec in this file, with overrides. Raises `SpecError` with all mistakes."""
     text = text_of(path)
     spec = _read(Reader(path, text), path.resolve().parent, text, overrides)
     return replace(spec, file=path.resolve())
 
 
 def spec_of(document: Mapping[str, Any], overrides: Sequence[Override] = ()) -> Spec:
-    """Read a spec that is a dict, as its TOML would be; paths are relative to the working
-    directory.
-
-    Raises `SpecError` with all mistakes.
+    """Read a spec that is a dict; paths are relative to the working directory. Raises `SpecError`
+    with all mistakes.
     """
     text = toml_of(document)
     reader = Reader(Path(THE_DICT), text, in_a_file=False)
@@ -189,7 +183,6 @@ def _read(reader: Reader, folder: Path, text: str, overrides: Sequence[Override]
 
 
 def _check_places(spec: Spec, reader: Reader) -> None:
-    """Note hyperparameters that nothing can carry to the script."""
     train = spec.train
     for name, option, kind, value in spec.misread():
         if kind != "bool":
@@ -207,7 +200,7 @@ def _check_places(spec: Spec, reader: Reader) -> None:
 
 
 def _as_given(document: Mapping[str, Any], overrides: Sequence[Override]) -> str:
-    """Write the spec with what was given beside it, so that it alone makes the same run."""
+    """Write the spec with its overrides, so that it alone makes the same run."""
     said = [f"--set {one.key}" if one.said == "--set" else one.said for one in overrides]
     return f"# As it was run, with {', '.join(dict.fromkeys(said))}.\n{toml_of(document)}"
 
@@ -246,14 +239,11 @@ def exports_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 Get = Callable[..., Any]
+# key of `[metric]` -> its field of `Goal`, where that has another name
 GOAL_FIELDS = {"name": "metric", "constraint": "constraints"}
-"""Key of `[metric]` -> its field of `Goal`, where that has another name."""
-T_MIN_S = 60.0
-"""The shortest first round where nothing is known of the script."""
+T_MIN_S = 60.0  # the shortest first round for a script that was not measured
+# the default: the best in the bench, on existing and on rented machines (docs/comparison.md)
 POLICY = "seer+"
-"""The policy of a spec that names none: the best in the bench, on machines that are there and where
-instances are rented (docs/comparison.md).
-"""
 
 
 def _policy(get: Get, space: Space, reader: Reader) -> PolicyParams:
@@ -313,9 +303,7 @@ def _train(get: Get, folder: Path, reader: Reader, space: Space, *, here: bool) 
 
 
 def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
-    """Return the script's path inside the source folder, since that folder is shipped; note what is
-    wrong.
-    """
+    """Return the script's path inside the source folder, which is shipped; note mistakes."""
     path = _path(folder, script, "train.script", reader)
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
@@ -337,7 +325,6 @@ def _script(script: str, folder: Path, source: Path, reader: Reader) -> str:
 
 
 def _fill(files: tuple[str, ...], source: Path, space: Space, reader: Reader) -> tuple[str, ...]:
-    """Return the files in which names are filled; note those that cannot be."""
     for file in files:
         path = source / file
         if not path.is_file() or path.resolve() != path:
@@ -367,7 +354,7 @@ def _look_for(script: str, source: Path, get: Get, reader: Reader, *, here: bool
 
 
 def store_of(store: str | None, folder: Path, reader: Reader) -> str | None:
-    """Resolve where checkpoints are kept, a directory or an address; note what is wrong."""
+    """Resolve where checkpoints are kept, a directory or an address; note mistakes."""
     if store is None or ((scheme := scheme_of(store)) and scheme in STORES):
         return store
     if scheme:

@@ -1,6 +1,5 @@
-"""Where a run is exported to: the file or folder that a target of `[export]` means, or the server.
-
-The one rule: two ways to write one place are one place.
+"""Where a run is exported to: the file, folder or server of a target of `[export]`. Two ways to
+write one place are one place.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 SQLITE = "sqlite"
+# files that SQLite keeps beside an open database (sqlite.org/tempfiles.html)
 SQLITE_ADDS = ("-wal", "-shm", "-journal")
-"""What SQLite writes beside a database, as it is open (sqlite.org/tempfiles.html)."""
 PORTS = {"http": 80, "https": 443, "mysql": 3306, "postgresql": 5432}
 PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s]+(?=@)|([?&]password=)[^&\s]+")
 
 
 def place_of(where: str, folder: Path) -> Path | str:
-    """Return the absolute path that a target means, or its address without who asks and how.
-
-    folder  what a relative path is relative to
+    """Return the absolute path that a target means, or its address without user, driver and
+    options. `folder`: what a relative path is relative to.
     """
     scheme, colon, rest = where.partition(":")
     scheme = scheme.lower().partition("+")[0]  # sqlite+pysqlite: the driver is no part of the place
@@ -34,7 +32,7 @@ def place_of(where: str, folder: Path) -> Path | str:
 
 
 def paths_of(export: Mapping[str, str], folder: Path) -> frozenset[Path]:
-    """Return the files and folders that the targets of `[export]` write, there or not."""
+    """Return the files and folders that the targets of `[export]` write, existing or not."""
     found: set[Path] = set()
     for where in export.values():
         path = place_of(where, folder)
@@ -57,7 +55,7 @@ def anywhere(where: str, folder: Path) -> str:
 
 
 def without_password(text: str) -> str:
-    """Return the text with dots for the passwords of addresses in it."""
+    """Return the text with dots for the passwords of its addresses."""
     return PASSWORD.sub(r"\1\2...", text)
 
 

@@ -1,8 +1,5 @@
-"""How each kind of value in a spec is read: one small function per kind, from what TOML holds to
-what seerd works with.
-
-The one rule: a function takes any TOML value and returns the good one, or raises `ValueError` with
-a sentence that says what is allowed.
+"""How each kind of value in a spec is read, by one small function per kind: it takes any TOML value
+and returns the checked one, or raises `ValueError` with a sentence that says what is allowed.
 """
 
 from __future__ import annotations
@@ -23,26 +20,18 @@ from seerd.planner.model import MetricConstraint
 from seerd.planner.parameter import Condition, Parameter, Value, ends
 from seerd.units import parse_duration, parse_gpu_time, parse_money, parse_size
 
-CONSTRAINT = re.compile(r"([^\s<>=]+)\s*(<=|>=|<|>)\s*(\S+)")
-"""A constraint on a metric: its name, the sign, and the number."""
+CONSTRAINT = re.compile(r"([^\s<>=]+)\s*(<=|>=|<|>)\s*(\S+)")  # a metric, the sign, and the number
 Read = Callable[[Any], Any]
-LARGEST = 2**53
-"""The largest whole number: some readers of JSON do not hold larger ones exactly, and a journal
-holds no more than 64 bits.
-"""
-TINY, HUGE = 1e-300, 1e300
-"""Half a step beyond these there may be no float."""
-MOST_TAGS = 40
-"""The most tags of a person's own: EC2 takes 50 on one resource, seerd's own included."""
+LARGEST = 2**53  # larger integers are not exact in some JSON readers, and a journal holds 64 bits
+TINY, HUGE = 1e-300, 1e300  # half a step beyond these there may be no float
+MOST_TAGS = 40  # EC2 takes 50 on one resource, seerd's own included
 ADDRESS = re.compile(r"[^\s@/\x00-\x20\x7f-][^\s@/\x00-\x20\x7f]*")
 LAST_PORT = 65535
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def text(value: Any) -> str:
-    """Take a string that is not blank and has no NUL, so that it can be an argument of a
-    program.
-    """
+    """Take a string that is not blank and has no NUL, as a program's argument needs."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("a text in quotes is needed")
     if "\0" in value:
@@ -76,7 +65,7 @@ def name(value: Any) -> str:
 
 
 def job_name(value: Any) -> str:
-    """Read the name of a job, which begins the names of its trials."""
+    """Take the name of a job, which begins the names of its trials."""
     found = text(value)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", found):
         raise ValueError("a name of at most 32 letters, digits, _ and - is needed")
@@ -181,8 +170,8 @@ def _metric_constraint(value: Any) -> MetricConstraint:
 
 
 def reports(value: Any) -> dict[str, str]:
-    """Take a pattern, which stands for the spec's metric (the name is empty), or a table of
-    patterns by the names of metrics.
+    """Take a pattern, for the spec's metric (under an empty name), or a table of patterns by
+    metric.
     """
     found = {"": value} if isinstance(value, str) else value
     if not isinstance(found, dict) or not found:
@@ -235,9 +224,8 @@ def environment(value: Any) -> dict[str, str]:
 
 
 def tags(value: Any) -> dict[str, str]:
-    """Take tags of the person's own (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html).
-
-    Those of seerd are refused, since by them it knows what it may end.
+    """Take the user's tags (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html). Those of
+    seerd are refused, since they mark what it may end.
     """
     found = texts(value)
     for name, content in found.items():
@@ -352,9 +340,8 @@ def config(value: Any) -> dict[str, Value]:
 
 
 def parameter(key: str, value: Any) -> Parameter:
-    """Take one dimension of the search space: choices, a fixed value, a range or a normal.
-
-    A choice may be a list. Whether its conditions can hold is not known here.
+    """Take one dimension of the search space: choices (which may be lists), a fixed value, a range
+    or a normal. Whether its conditions can hold is checked elsewhere.
     """
     if set("{}") & set(printed_name(key)):
         raise ValueError("a name without braces is needed, since {name} stands for a value")
@@ -463,7 +450,7 @@ def _conditions(value: dict[str, Any]) -> tuple[Condition, ...]:
 
 
 def _check_quoted(table: Any) -> None:
-    """Raise `ValueError` for a table in a table: that is what TOML makes of a name with points."""
+    """Raise `ValueError` for nested tables, which TOML makes of an unquoted name with points."""
     for name, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, dict):
             path = f"{name}.{next(iter(value), 'lr')}"
@@ -473,14 +460,13 @@ def _check_quoted(table: Any) -> None:
 
 
 def _is_value(value: Any, deepest: int = 2) -> bool:
-    """Tell whether this is a value, or a list of values, or of lists of them."""
     if isinstance(value, list) and deepest:
         return all(_is_value(item, deepest - 1) for item in value)
     return isinstance(value, (bool, int, float, str))
 
 
 def _frozen(value: Any) -> Any:
-    """Return the value, lists as tuples. Raises `ValueError` for a number that is not kept."""
+    """Return the value, lists as tuples. Raises `ValueError` for a number that cannot be kept."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("every number must be finite")
     if isinstance(value, int) and abs(value) > LARGEST:

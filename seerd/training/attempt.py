@@ -1,4 +1,4 @@
-"""The files in `$SEERD_DIR`: what the agent says about this attempt, and what it is told."""
+"""The files in `$SEERD_DIR`: what the agent tells this attempt, and what the attempt reports."""
 
 import json
 import math
@@ -54,8 +54,8 @@ class Attempt:
         )
 
     def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
-        """Return how good these metrics are, the more the better; None if the metric that counts is
-        not finite.
+        """Return how good these metrics are, more is better; None if the one that counts is not
+        finite.
         """
         value = metrics.get(self.metric)
         return -value if value is not None and self.mode == "min" else value
@@ -65,7 +65,7 @@ class Attempt:
         return [text.split()[0] for text in self.constraints]
 
     def allows(self, metrics: Dict[str, Optional[float]]) -> bool:
-        """Tell whether all constraints hold for these metrics (`manifest.allows`)."""
+        """Return whether all constraints hold for these metrics (`manifest.allows`)."""
         return allows(self.constraints, metrics)
 
     def tell(self, kind: str, **fields: Any) -> None:
@@ -76,9 +76,7 @@ class Attempt:
             out.write(line.encode())
 
     def ends_at(self) -> Optional[float]:
-        """Read when training ends, as the agent knows it (seconds since the boot); None: it does
-        not say.
-        """
+        """Read when training ends, in seconds since the boot; None: the agent does not say."""
         try:
             horizon = json.loads((self.folder / "horizon.json").read_text())
             return float(horizon["ends_since_boot"])
@@ -86,15 +84,17 @@ class Attempt:
             return None
 
     def is_to_stop(self) -> bool:
-        """Tell whether the agent wants the trial to save and leave, or has died."""
+        """Return whether the agent wants the trial to save and leave, or has died."""
         return (self.folder / "stop").exists() or self.is_alone()
 
     def is_alone(self) -> bool:
-        """Tell whether the agent has died, so that nobody would stop this trial."""
+        """Return whether the agent has died (its lock is free), so that nobody would stop this
+        trial.
+        """
         return _is_free(os.environ.get("SEERD_AGENT_LOCK"))
 
     def is_to_save(self) -> bool:
-        """Tell whether the agent wants the trial to save now and go on; True once for each time."""
+        """Return whether the agent wants a save now; True once for each request."""
         try:
             (self.folder / "save").unlink()
         except OSError:
@@ -102,10 +102,9 @@ class Attempt:
         return True
 
     def mark_as_left(self) -> None:
-        """Create the file `stop`, as the agent does when it wants the trial to leave.
-
-        The agents of an attempt on several instances see by it that the trial has not come to its
-        own end, since only one of them may have been told to stop it.
+        """Create the file `stop`, as the agent does. The agents of an attempt on several instances
+        see by it that the trial did not end by itself, since only one of them may have been asked
+        to stop it.
         """
         (self.folder / "stop").touch()
 
@@ -116,9 +115,7 @@ def since_boot() -> float:
 
 
 def mean_of(values: List[Optional[float]]) -> Optional[float]:
-    """Return the mean of these values, at least one; None if it is not finite or one of them was
-    not (None).
-    """
+    """Return the mean of at least one value; None if it, or one of them, is not finite (None)."""
     finite = [value for value in values if value is not None]
     try:
         # `sum` may round the mean of equal values away from them.
@@ -128,9 +125,6 @@ def mean_of(values: List[Optional[float]]) -> Optional[float]:
 
 
 def _is_free(lock: Optional[str]) -> bool:
-    """Tell whether nobody holds the agent's lock. Then the agent has died, and nobody would stop
-    this trial.
-    """
     if lock is None or fcntl is None:
         return False
     try:

@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional, Tuple
 
 
 def defaults(spec: Optional[str]) -> Dict[str, Any]:
-    """Choose the first value, or the middle, of every parameter in the spec of this script that is
+    """Return the first value, or the middle, of every parameter of this script's spec that is
     active then. Constraints are not looked at. Raises as `_told` does.
     """
     space = _told(spec)["space"]
@@ -16,19 +16,17 @@ def defaults(spec: Optional[str]) -> Dict[str, Any]:
 
 
 def max_reports(spec: Optional[str]) -> Optional[int]:
-    """Read how many reports a whole training has by the spec of this script; None if it does not
-    say. Raises as `_told` does.
+    """Return how many reports a whole training has by this script's spec; None if it does not say.
+    Raises as `_told` does.
     """
     value: Optional[int] = _told(spec).get("policy", {}).get("max_reports")
     return value
 
 
 def _told(spec: Optional[str]) -> Dict[str, Any]:
-    """Read the spec of this script.
-
-    It is the first file that exists of `spec`, `$SEERD_SPEC`, spec.toml beside the script and
-    spec.toml in the working directory. Raises `FileNotFoundError` if there is none, `RuntimeError`
-    if this Python cannot read it.
+    """Read the first that exists of `spec`, `$SEERD_SPEC`, spec.toml beside the script and
+    spec.toml in the working directory. Raises `FileNotFoundError` if none does, `RuntimeError` if
+    this Python cannot read it.
     """
     script = Path(sys.argv[0]).resolve().parent
     options = [spec, os.environ.get("SEERD_SPEC"), script / "spec.toml", "spec.toml"]

@@ -17,19 +17,16 @@ from typing import Any, BinaryIO, Callable, Dict, List, Optional
 from seerd.agent import KEPT, folders
 from seerd.agent.manifest import by_number
 
-FLUSHED = 32 << 20
-"""Bytes after which what is written has to be on the disk."""
-ABOUT = "seerd.json"
-"""File in a checkpoint that is a folder: what is to be known of the trial."""
+FLUSHED = 32 << 20  # bytes after which written data must be on the disk
+ABOUT = "seerd.json"  # file in a checkpoint that is a folder: what is known of the trial
 
+# how good metrics are, more is better; None: unknown
 Worth = Callable[[Dict[str, Optional[float]]], Optional[float]]
-"""How good metrics are, the more the better; None if that cannot be said."""
 
 
 def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any], worth: Worth) -> None:
-    """Write a checkpoint, and remove all but the newest `KEPT` and the best one.
-
-    Raises `RuntimeError` if it is the first one and could not be loaded again.
+    """Write a checkpoint, and remove all but the newest `KEPT` and the best one. Raises
+    `RuntimeError` if it is the first one and could not be loaded again.
     """
     data = dumped(torch, payload)
     if torch is not None and not any(folder.glob("[0-9]*.json")):
@@ -40,8 +37,8 @@ def write(torch: Any, folder: Path, name: str, payload: Dict[str, Any], worth: W
 def write_folder(
     folder: Path, name: str, about: Dict[str, Any], source: Path, worth: Worth
 ) -> None:
-    """Write a checkpoint of the folder `source`, with what is to be known of the trial, and remove
-    others as `write` does.
+    """Write a checkpoint of the folder `source`, with what is known of the trial, as `write`
+    does.
     """
     _write(folder, name, about, packed(source, about), worth)
 
@@ -62,8 +59,8 @@ def _write(folder: Path, name: str, payload: Dict[str, Any], data: bytes, worth:
 
 
 def publish(folder: Path, manifest: Dict[str, Any], worth: Worth) -> None:
-    """Write the manifest of a checkpoint whose bytes are at their place, and remove all but the
-    newest `KEPT` and the best one.
+    """Write the manifest of a checkpoint whose bytes are in place, and remove all but the newest
+    `KEPT` and the best one.
     """
     _write_whole(folder / f"{manifest['name']}.json", json.dumps(manifest).encode())
     every = _every(folder)
@@ -73,14 +70,13 @@ def publish(folder: Path, manifest: Dict[str, Any], worth: Worth) -> None:
 
 
 def versions() -> Dict[str, str]:
-    """Return which Python writes the checkpoint, and which torch, if that is imported."""
+    """Return the versions of Python and, if it is imported, of torch."""
     known_versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     torch = sys.modules.get("torch")
     return known_versions if torch is None else {**known_versions, "torch": str(torch.__version__)}
 
 
 def _every(folder: Path) -> List[Path]:
-    """Return the manifests in the folder, oldest first."""
     return sorted(folder.glob("[0-9]*.json"), key=lambda path: by_number(path.stem))
 
 
@@ -99,9 +95,8 @@ def _best(every: List[Path], worth: Worth) -> Optional[Path]:
 
 
 def newest(torch: Any, folder: Path) -> Optional[bytes]:
-    """Read the newest checkpoint that is whole and can be loaded; None if there is none.
-
-    A damaged one is passed over, and its manifest removed.
+    """Read the newest checkpoint that is whole and can be loaded; None if there is none. A damaged
+    one is skipped, and its manifest removed.
     """
     for path in reversed(_every(folder)):
         try:
@@ -134,12 +129,12 @@ def load(torch: Any, data: bytes) -> Dict[str, Any]:
 
 
 def is_folder(data: bytes) -> bool:
-    """Tell whether these are the bytes of a checkpoint that is a folder."""
+    """Return whether these are the bytes of a checkpoint that is a folder."""
     return data.startswith(folders.LISTING.encode() + b"\0")
 
 
 def packed(folder: Path, about: Dict[str, Any]) -> bytes:
-    """Return the bytes of a checkpoint of this folder, with what is to be known of the trial."""
+    """Return the bytes of a checkpoint of this folder, with what is known of the trial."""
     (folder / ABOUT).write_text(json.dumps(about))
     out = io.BytesIO()
     folders.pack(folder, out)
@@ -147,7 +142,7 @@ def packed(folder: Path, about: Dict[str, Any]) -> bytes:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Make the folder anew of what `packed` has returned. Raises `CheckpointError`, `OSError`."""
+    """Make the folder anew from the result of `packed`. Raises `CheckpointError`, `OSError`."""
     part = folder.with_name(f".{folder.name}.pt")
     part.write_bytes(data)
     folders.unpack(part, folder)
@@ -175,7 +170,7 @@ def dumped(torch: Any, payload: Any) -> bytes:
 
 
 def _write_whole(path: Path, data: bytes) -> str:
-    """Write a file that gets its name only when its bytes are on the disk. Return its checksum."""
+    """Write a file that gets its name only when its bytes are on the disk; return its checksum."""
     part = path.with_name(f".{path.name}")
     with open(part, "wb") as file:
         out = Flushed(file)
@@ -187,8 +182,8 @@ def _write_whole(path: Path, data: bytes) -> str:
 
 
 class Flushed:
-    """A file whose bytes are on the disk, at the latest when `FLUSHED` more have been written: a
-    process that waits for the disk cannot be killed.
+    """A file that waits for the disk after every `FLUSHED` bytes: a process that waits for more
+    cannot be killed.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -206,7 +201,7 @@ class Flushed:
         return written
 
     def tell(self) -> int:
-        """Return how many bytes there are."""
+        """Return how many bytes were written."""
         return self._file.tell()
 
     def flush(self) -> None:
@@ -217,15 +212,14 @@ class Flushed:
 
 
 def _reason(error: Exception) -> str:
-    """Say what cannot be loaded. torch's own text is long, and advises to load it unsafely."""
+    """Return what cannot be loaded. torch's own text is long, and advises to load it unsafely."""
     match = re.search(r"GLOBAL (\S+)", str(error))
     return f"there is a {match[1]} in it" if match else str(error).split("\n", 1)[0]
 
 
 def _check_loadable(torch: Any, data: bytes, states: Dict[str, Any]) -> None:
-    """Raise `RuntimeError` if a checkpoint could not be loaded safely, and name what is to blame.
-
-    This is found out at the first checkpoint, not when one is needed.
+    """Raise `RuntimeError`, with the object to blame, if a checkpoint could not be loaded safely:
+    at the first checkpoint, not when one is needed.
     """
     try:
         load(torch, data)

@@ -32,9 +32,8 @@ class Batch:
 
 def split(total: int, per_gpu: Optional[int], world: int, possible: Iterable[int]) -> Batch:
     """Split a batch over `world` ranks, in as few micro-batches of at most `per_gpu` as can be.
-
-    Raises `ValueError` if there are no samples, or if `world` or any other `possible` number of
-    GPUs does not divide them.
+    Raises `ValueError` if there are no samples, or if `world` or another `possible` number of GPUs
+    does not divide them.
     """
     if total < 1:
         raise ValueError(f"a batch has at least one sample, not {total}")
@@ -68,17 +67,15 @@ class Share:
 
 
 class Sampler:
-    """The indices that this rank reads.
-
-    For `DataLoader(data, batch_size=batch.micro, sampler=sampler)`.
+    """The indices that this rank reads, for `DataLoader(data, batch_size=batch.micro,
+    sampler=sampler)`.
 
     Each pass is one permutation of all samples, made from the trial's seed and the number of the
-    pass. It is cut into global batches of `Trial.batch`, and each of these is split over the ranks.
-    What does not fill a global batch is left out of this pass.
+    pass. It is cut into global batches of `Trial.batch`, each split over the ranks; an incomplete
+    last one is left out.
 
-    Its position is part of every checkpoint, also in the middle of a pass. It counts what was
-    trained on (by the steps of the first tracked optimizer), not what loader workers have fetched
-    in advance.
+    Its position is in every checkpoint, also in the middle of a pass. It counts what was trained on
+    (by the steps of the first tracked optimizer), not what loader workers fetched in advance.
     """
 
     def __init__(
@@ -128,7 +125,7 @@ class Sampler:
         return {"pass": self._pass, "position": position}
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
-        """Go on from the position that `state_dict` has returned."""
+        """Go on from a position of `state_dict`."""
         self._pass = state["pass"]
         self._start = self._drawn = state["position"]
         self._resumed = self._drawn > 0
@@ -151,10 +148,8 @@ class Sampler:
 
 
 def first_batch(torch: Any) -> int:
-    """Return the batch size of the first loader that does not go through its data in order, as
-    those for evaluation do; 0: there is none.
-
-    Only the garbage collector knows of a script's loaders.
+    """Return the batch size of the first loader that does not read its data in order, as those for
+    evaluation do; 0: there is none. Only the garbage collector knows a script's loaders.
     """
     data = torch.utils.data
     for thing in gc.get_objects():

@@ -1,12 +1,10 @@
-"""How this process ends, and that it ends well although torch's threads may not let it.
+"""How this process ends, in order even with torch's threads.
 
 A thread of gloo that drops the last reference to a tensor needs the interpreter. If that is being
-taken down already, the process aborts: "terminate called without an active exception", and torchrun
-calls the whole attempt failed. This happens to bare scripts too, even after a barrier and
-`destroy_process_group()`: on a busy machine, to one rank in several runs.
-
-So ranks whose process group is ours leave without taking the interpreter down, and what that would
-have done is done here.
+taken down, the process aborts ("terminate called without an active exception") and torchrun calls
+the whole attempt failed: on a busy machine in one of several runs, even after a barrier and
+`destroy_process_group()`. So ranks whose process group is ours leave without taking the interpreter
+down.
 """
 
 import atexit
@@ -19,7 +17,7 @@ from seerd.agent.warm.ending import flush_open_files
 
 
 class End:
-    """What is known of the end of this process."""
+    """How this process ends."""
 
     def __init__(self) -> None:
         # asked: whether SIGTERM has asked it to save and leave
@@ -50,7 +48,7 @@ class End:
 
 
 def leave_at_once(status: int) -> None:
-    """End this process at once with this exit status, after what an ordinary end would still do."""
+    """End this process at once, after what an ordinary end would still do."""
     if "multiprocessing.util" in sys.modules:
         sys.modules["multiprocessing.util"]._exit_function()  # ends the workers of loaders
     if "logging" in sys.modules:

@@ -10,8 +10,7 @@ from seerd.training.framework import Framework
 from seerd.training.trial import Trial
 
 FILE = "lightning.ckpt"
-OURS = "seerd"
-"""The key of what we add to the checkpoint."""
+OURS = "seerd"  # the key of what we add to the checkpoint
 
 
 class Callback(Base):
@@ -78,8 +77,8 @@ class Callback(Base):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: Dict[str, Any]
     ) -> None:
-        """Have Lightning, which counts batches in an epoch, go on after the same steps where a step
-        has another number of batches now.
+        """Rescale the counts of batches, so that Lightning goes on after the same steps though a
+        step has another number of batches now.
         """
         before = checkpoint.get(OURS, {}).get("accumulate", trainer.accumulate_grad_batches)
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]

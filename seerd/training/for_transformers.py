@@ -72,7 +72,7 @@ class Callback(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Have the last state saved, and nothing done any more once the trial leaves."""
+        """Have the last state saved, and nothing more done once the trial leaves."""
         if self._framework.leaves:
             control.should_evaluate = control.should_save = control.should_log = False
         elif self._ends and not self._framework.by_hand:

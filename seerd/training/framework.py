@@ -1,8 +1,7 @@
 """A trial whose training loop is a framework's, which saves into folders of its own
 (`seerd.transformers`, `seerd.lightning`).
 
-The one rule: the framework saves when it is told to, at a moment at which it can go on from; what
-it has saved becomes a checkpoint with all that a trial has besides.
+The one rule: the framework saves when asked, at a moment from which it can go on.
 """
 
 import shutil
@@ -15,8 +14,7 @@ from seerd.training.marks import SAVING
 from seerd.training.trial import Trial
 
 BY_HAND = Path("out")
-SKIPPED = ("training_args.bin",)
-"""Files that could be read only by running code in them, and that nobody needs to go on."""
+SKIPPED = ("training_args.bin",)  # readable only by running code in it, and not needed to go on
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")
 
 
@@ -24,8 +22,8 @@ class Framework:
     """A framework's side of `trial`."""
 
     def __init__(self, trial: Trial) -> None:
-        """Take the place of `trial.running()`. Raises `RuntimeError` if the checkpoint to go on
-        from is not a framework's.
+        """Take over from `trial.running()`. Raises `RuntimeError` if the checkpoint to go on from
+        is not a framework's.
         """
         if trial.epoch > 0 and trial.checkpoint is None:
             raise RuntimeError(
@@ -49,7 +47,7 @@ class Framework:
 
     def look(self) -> bool:
         """Agree with all ranks whether to leave (`leaves`); return whether to save now. If so, the
-        framework saves, on every rank, and then calls `keep`.
+        framework saves on every rank, and then calls `keep`.
         """
         trial = self.trial
         if trial._over:
@@ -63,13 +61,12 @@ class Framework:
         return False
 
     def is_unsaved(self) -> bool:
-        """Tell whether there is something to save that was not saved last."""
+        """Return whether the state differs from the last save."""
         return self.trial._is_unsaved()
 
     def keep(self, folder: Path) -> None:
-        """Make a checkpoint of what all ranks have saved in this folder.
-
-        Raises `RuntimeError` if it is the first one and could not be read without running code.
+        """Make a checkpoint of what all ranks have saved in this folder. Raises `RuntimeError` if
+        it is the first one and could not be read without running code.
         """
         trial = self.trial
         if trial._is_unsaved():
@@ -80,7 +77,7 @@ class Framework:
         trial._go_on(self._leaves)
 
     def report(self, metrics: Dict[str, Any]) -> None:
-        """Report what of this is a number, unless the trial leaves: it will come to this again."""
+        """Report the numbers among these, unless the trial leaves: it will come to this again."""
         numbers: Dict[str, float] = {}
         for name, value in metrics.items():
             try:
@@ -125,8 +122,8 @@ def _check(torch: Any, folder: Path) -> None:
 
 
 def _arrays() -> List[Any]:
-    """Return what of numpy may be in a checkpoint, besides what torch allows: arrays, as the state
-    of its random generator is one.
+    """Return what of numpy may be in a checkpoint besides what torch allows: arrays, as in the
+    state of its random generator.
     """
     try:
         import numpy as np

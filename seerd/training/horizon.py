@@ -1,6 +1,4 @@
-"""How much of the training that this trial may still expect is over.
-
-The one rule: what is not known is not made up. The daemon says when the run must end, and the spec
+"""How much of the expected training is over. The daemon says when the run must end, and the spec
 may say how many reports a whole training has; whichever comes first is the end.
 """
 
@@ -10,12 +8,11 @@ from typing import Optional, Tuple
 
 from seerd.training.attempt import Attempt, since_boot
 
-LOOK_S = 1.0
-"""Seconds after which the agent's word is looked at again."""
+LOOK_S = 1.0  # seconds after which the agent's file is read again
 
 
 class Horizon:
-    """As it was at the last call of `running()`; on every rank the same."""
+    """Progress and remaining time at the last call of `running()`, the same on every rank."""
 
     def __init__(self, attempt: Optional[Attempt], max_reports: Optional[int]) -> None:
         # progress: from 0 to 1, 0.0 if nothing is known. It never goes back, but for a trial that
@@ -33,8 +30,8 @@ class Horizon:
         self.progress, self.trained_s = progress, trained_s
 
     def look(self, unit_s: float, reports: int) -> Tuple[float, float]:
-        """Return (progress, remaining_s) after a unit of work of `unit_s` seconds, as far as this
-        rank knows.
+        """Return (progress, remaining_s) after a unit of work of `unit_s` seconds, as this rank
+        sees it.
         """
         self.trained_s += unit_s
         remaining_s = self._remaining_s()

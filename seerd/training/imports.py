@@ -1,5 +1,5 @@
-"""What this process has imported when its training begins: told to the agent, so that later trials
-find it imported (`seerd/agent/warm`).
+"""What this process has imported when its training begins, for the agent: later trials start with
+it (`seerd/agent/warm`).
 """
 
 import json
@@ -13,8 +13,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 def tell(folder: Path) -> None:
     """Write `modules.json` into this folder: the modules that are not the job's own, in the order
-    of their import, and the environment variables that have changed since the start of the process
-    (Linux).
+    of their import, and the environment variables changed since the process began (Linux).
     """
     part = folder / ".modules.json"
     body = {"modules": _modules(), "changed": _changed()}

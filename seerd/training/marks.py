@@ -1,6 +1,6 @@
-"""What the agent is shown of this rank while it works (`marks/LOCAL_RANK`, docs/training-side.md).
+"""What the agent sees of this rank while it works (`marks/LOCAL_RANK`, docs/training-side.md).
 
-The one rule: bringing a mark up to date takes a microsecond, and never waits for a disk.
+The one rule: an update takes a microsecond, and never waits for a disk.
 """
 
 import contextlib
@@ -15,22 +15,19 @@ from typing import Optional
 
 from seerd.training.ranks import Ranks
 
+# little-endian; ten integers: version; pid; rank; ranks on this instance; the signal that has it
+# write its Python stack (0: none); whether it computes on a GPU; what it does; calls of `running()`
+# begun; passes and steps since; spells of work; then seconds: the longest spell; waiting in
+# `running()`; waiting between a backward pass and its step
 MARK = struct.Struct("<10q3d")
-"""The layout of a mark, little-endian. First ten integers: version; pid; rank; ranks on this
-instance; the signal that has it write its Python stack (0: none); whether it computes on a GPU;
-what it does; calls of `running()` begun; passes and steps since; spells of work. Then three numbers
-of seconds: the longest spell; waiting in `running()`; waiting between a backward pass and its step.
-"""
 WORKING, WAITING, REDUCING, SAVING, ENDED = range(5)
+# counted from SIGRTMIN: the lowest are the C library's, and scripts use SIGUSR1 and SIGUSR2
 STACK_SIGNAL = 7
-"""Counted from SIGRTMIN. The lowest are the C library's, and people use SIGUSR1 and SIGUSR2."""
 
 
 class Mark:
-    """Whether this rank works or waits for the others, and how far it has come.
-
-    If there are other ranks and a `folder`, it is shown in a file there, which is mapped into
-    memory and which the agent reads.
+    """Whether this rank works or waits for the others, and how far it has come. With other ranks
+    and a `folder`, a file there shows it to the agent, mapped into memory.
     """
 
     def __init__(self, ranks: Ranks, folder: Optional[Path]) -> None:
@@ -65,7 +62,7 @@ class Mark:
         self.turn(doing, ticks=1)
 
     def turn(self, doing: int, units: int = 0, ticks: int = 0) -> None:
-        """Show what this rank does from now on (`doing`), and count these `units` and `ticks`.
+        """Show what this rank does from now on (`doing`), and count `units` and `ticks`.
 
         A spell of work counts only after the first `running()`, and the first spell is never the
         longest: it compiles and loads.
@@ -90,8 +87,8 @@ class Mark:
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    """Map a small file whose bytes are written first: without them a full disk would end us at the
-    first write.
+    """Map a small file whose bytes are written first: otherwise a full disk would kill the process
+    at the first write to the map.
     """
     path.parent.mkdir(exist_ok=True)
     with open(path, "w+b", buffering=0) as file:
@@ -100,9 +97,8 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def _stack_signal() -> int:
-    """Have a signal write the Python stack to the log, whatever this rank is stuck in.
-
-    Returns the signal's number; 0 if there is none.
+    """Have a signal write the Python stack to the log, whatever this rank is stuck in; return its
+    number, 0 if there is none.
     """
     try:
         number = signal.SIGRTMIN + STACK_SIGNAL

@@ -4,12 +4,10 @@ import time
 from dataclasses import dataclass
 from typing import Optional
 
+# saves are at least this many times their own seconds apart: they take at most 5% of the time
 SAVE_SHARE = 20
-"""A checkpoint is written again, at the earliest, after so many times the seconds that the last one
-took: saving takes at most 5% of the time.
-"""
+# least seconds between checkpoints of better models: the store takes its time, too
 BEST_EVERY_S = 1.0
-"""Least seconds from one checkpoint to one of a better model: the store takes its time, too."""
 
 
 @dataclass
@@ -36,8 +34,8 @@ class Pace:
         return longest
 
     def save_due(self, every_s: float) -> bool:
-        """Tell whether it is time to save: always before the first save, then at most every
-        `every_s` seconds.
+        """Return whether to save: always before the first save, then at most every `every_s`
+        seconds.
         """
         self._measure()
         if self.saved_at is None:
@@ -45,7 +43,7 @@ class Pace:
         return time.monotonic() - self.saved_at >= max(every_s, SAVE_SHARE * self.save_s)
 
     def best_due(self) -> bool:
-        """Tell whether it is time to save a model that is better than every one that was saved."""
+        """Return whether to save a model that is better than every saved one."""
         return self.save_due(BEST_EVERY_S)
 
     def saved(self, began: float) -> float:
@@ -55,6 +53,6 @@ class Pace:
         return self.save_s
 
     def _measure(self) -> None:
-        """Count the unit of work that is under way, as long as it is by now."""
+        """Count the unit of work that is under way."""
         if self.looked_at is not None:
             self.longest_s = max(self.longest_s, time.monotonic() - self.looked_at)

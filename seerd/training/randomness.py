@@ -15,9 +15,7 @@ def seed_all(torch: Any, seed: int) -> None:
 
 
 def states(torch: Any) -> Dict[str, Any]:
-    """Return the states as they are now, in plain values and tensors, which can be loaded
-    safely.
-    """
+    """Return the present states in plain values and tensors, which can be loaded safely."""
     version, words, gauss = random.getstate()
     result: Dict[str, Any] = {"python": [version, list(words), gauss]}
     if "numpy" in sys.modules:
@@ -31,7 +29,7 @@ def states(torch: Any) -> Dict[str, Any]:
 
 
 def restore(torch: Any, saved: Dict[str, Any]) -> None:
-    """Set the states that `states` has returned."""
+    """Set the states that `states` returned."""
     version, words, gauss = saved["python"]
     random.setstate((version, tuple(words), gauss))
     if "numpy" in saved and "numpy" in sys.modules:

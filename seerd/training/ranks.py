@@ -4,14 +4,12 @@ import os
 from datetime import timedelta
 from typing import Any, List
 
+# seconds that ranks on several instances wait for each other: a vanished one closes no connection
 PEERS_S = 120
-"""Seconds that ranks on several instances wait for each other before they give up: an instance that
-has vanished closes no connection.
-"""
 
 
 def import_torch() -> Any:
-    """Import torch and return it; None where there is none."""
+    """Import torch and return it; None if it is missing."""
     try:
         import torch
         import torch.distributed
@@ -45,7 +43,6 @@ class Ranks:
             self._join(torch.distributed)
 
     def _join(self, dist: Any) -> None:
-        """Make the process group, unless the script has, and one on the CPU for agreeing."""
         patience = {"timeout": timedelta(seconds=PEERS_S)} if self.many_nodes else {}
         if not dist.is_initialized():
             dist.init_process_group("nccl" if self.on_gpu else "gloo", **patience)
@@ -84,14 +81,12 @@ class Ranks:
 
     @property
     def own(self) -> bool:
-        """Whether we made the process group, and it is still there."""
+        """Whether we made the process group, and it still exists."""
         return self._own and bool(self._torch.distributed.is_initialized())
 
     def close(self, *, together: bool) -> None:
-        """Leave our own process group.
-
-        With `together`, only after all ranks have come here, since gloo aborts those whose peer is
-        gone.
+        """Leave our own process group. `together`: after all ranks are here, since gloo aborts
+        those whose peer is gone.
         """
         if together:
             self._torch.distributed.barrier(group=self._group)

@@ -1,9 +1,7 @@
-"""Models that are sharded over the ranks (FSDP), and their optimizers, as `trial.track` sees them.
+"""Models that are sharded over the ranks (FSDP), and their optimizers, for `trial.track`. Their
+state is gathered on rank 0, so a checkpoint fits any number of ranks.
 
-Their state is brought together on rank 0 by torch.distributed.checkpoint, so that a checkpoint does
-not depend on how many ranks there were.
-
-The one rule: saving and restoring are collective here. Every rank does them, at the same time.
+The one rule: saving and restoring are collective, on every rank at the same time.
 """
 
 import importlib
@@ -11,7 +9,7 @@ from typing import Any, Dict, Iterable, Optional
 
 
 def is_sharded(torch: Any, thing: Any) -> bool:
-    """Tell whether this is a model or an optimizer whose parameters are spread over the ranks."""
+    """Return whether this is a model or an optimizer whose parameters are spread over the ranks."""
     if type(thing).__name__ == "FullyShardedDataParallel":
         return True
     return any(_is_spread(parameter) for parameter in _parameters(thing))
@@ -38,8 +36,8 @@ class ShardedModel:
 
 
 class ShardedOptimizer:
-    """The optimizer of a sharded model: its whole state on rank 0, and nothing on the others. It is
-    by the names of parameters, not by their numbers.
+    """The optimizer of a sharded model: its whole state, by the names of parameters, on rank 0, and
+    nothing on the others.
     """
 
     def __init__(self, torch: Any, model: Any, optimizer: Any) -> None:
@@ -57,8 +55,8 @@ class ShardedOptimizer:
         return state or {}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Restore this rank's part of the whole state. Raises `RuntimeError` if it is that of a
-        model that was not sharded.
+        """Restore this rank's part of the whole state. Raises `RuntimeError` for the state of an
+        optimizer whose model was not sharded.
         """
         if not by_names(state):
             raise RuntimeError(
@@ -73,9 +71,8 @@ COLLECTIVE = (ShardedModel, ShardedOptimizer)
 
 
 def collective(torch: Any, name: str, thing: Any, tracked: Iterable[Any]) -> Any:
-    """Return what saves and restores this thing: itself, unless it is sharded.
-
-    Raises `ValueError` for an optimizer whose model is not among `tracked`.
+    """Return what saves and restores this object: itself, unless it is sharded. Raises `ValueError`
+    for an optimizer whose model is not among `tracked`.
     """
     if torch is None or not is_sharded(torch, thing):
         return thing
@@ -92,8 +89,8 @@ def collective(torch: Any, name: str, thing: Any, tracked: Iterable[Any]) -> Any
 
 
 def check_plain(name: str, thing: Any, state: Any) -> None:
-    """Raise `RuntimeError` if the state of a sharded model's optimizer is to be restored into one
-    of a model that is not.
+    """Raise `RuntimeError` if the state of a sharded model's optimizer is to be restored into that
+    of a model that is not sharded.
     """
     if hasattr(thing, "param_groups") and by_names(state):
         raise RuntimeError(
@@ -103,7 +100,7 @@ def check_plain(name: str, thing: Any, state: Any) -> None:
 
 
 def by_names(state: Any) -> bool:
-    """Tell whether this is the state of an optimizer by the names of parameters."""
+    """Return whether this is the state of an optimizer by the names of parameters."""
     groups = state.get("param_groups", []) if isinstance(state, dict) else []
     return any(isinstance(name, str) for group in groups for name in group.get("params", []))
 

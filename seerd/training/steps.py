@@ -34,8 +34,6 @@ class Steps:
         self._mark.tick(WORKING)
 
     def _pass(self, _: Any) -> None:
-        """Show that a backward pass is done. After the last one before a step, a rank waits for the
-        gradients of others.
-        """
+        """Count a backward pass. After the last one before a step, a rank waits for the others."""
         self._passes += 1
         self._mark.tick(WORKING if self._passes % self.accumulate else REDUCING)

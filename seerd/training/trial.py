@@ -18,8 +18,7 @@ from seerd.training.pace import Pace
 from seerd.training.ranks import Ranks, import_torch
 from seerd.training.steps import Steps
 
-FINE = 10**9
-"""Ranks agree in whole numbers: so many make one."""
+FINE = 10**9  # ranks agree in whole numbers: so many make one
 
 
 def trial(spec: Optional[str] = None) -> "Trial":
@@ -114,26 +113,26 @@ class Trial:
 
     @property
     def progress(self) -> float:
-        """How much of the training that this trial may still expect is over, from 0 to 1.
+        """The share of the expected training that is over, 0 to 1, as of the last call of
+        `running()`.
 
-        It is that of the last call of `running()`, the same on every rank. It never goes back, but
-        where the training itself does. If nothing is known of an end, it is 0.0.
+        It is the same on every rank, and goes back only where the training itself does. 0.0 if no
+        end is known.
         """
         return self._horizon.progress
 
     @property
     def remaining_s(self) -> float:
-        """Seconds that this trial may still train at most, at the last call of `running()`.
-
-        It may be stopped before. Infinite if nothing is known of an end.
+        """Most seconds that this trial may still train, as of the last call of `running()`;
+        infinite if no end is known. It may be stopped before.
         """
         return self._horizon.remaining_s
 
     def track(self, **objects: Any) -> None:
         """Save these objects with every checkpoint, and restore them from the last one.
 
-        Each has `state_dict` and `load_state_dict`. Of a DistributedDataParallel wrapper the model
-        inside is taken, so a checkpoint fits with and without it.
+        Each has `state_dict` and `load_state_dict`. A DistributedDataParallel wrapper is left out,
+        so a checkpoint fits with and without it.
 
         Args:
             objects: by the name that they have in the checkpoint.
@@ -177,8 +176,8 @@ class Trial:
         return batch
 
     def see_batch(self, total: int) -> None:
-        """Note how many samples one step takes on all GPUs together, and warn if that was another
-        number before: the same hyperparameters mean something else then.
+        """Note the samples of one step on all GPUs together; warn if that was another number
+        before, since the same hyperparameters mean something else then.
         """
         before, self.global_batch, self._batch_said = self.global_batch, total, True
         if self.rank == 0 and before not in (None, total):
@@ -250,8 +249,8 @@ class Trial:
         return not leave
 
     def report(self, **metrics: Any) -> None:
-        """Report how good the model is now. The numbers of rank 0 count; other ranks may leave them
-        out.
+        """Report how good the model is now; only the numbers of rank 0 count, and other ranks may
+        pass none.
 
         Args:
             metrics: by name; the spec's metric is among them.
@@ -288,17 +287,17 @@ class Trial:
         )
 
     def _note(self, attempt: Attempt, metrics: Dict[str, Optional[float]]) -> None:
-        """Note a report for the next checkpoint. The metric that counts is the mean of the last
-        `smooth` reports there, so that all who compare checkpoints compare the same; None if one
-        of them violates a constraint.
+        """Note a report for the next checkpoint. There the metric that counts is the mean of the
+        last `smooth` reports, so that all who compare checkpoints agree; None if one of them
+        violates a constraint.
         """
         metric = metrics[attempt.metric] if attempt.allows(metrics) else None
         self._recent = [*self._recent, metric][-attempt.smooth :]
         self._metrics = {**metrics, attempt.metric: mean_of(self._recent)}
 
     def _far(self) -> Tuple[int, int]:
-        """Return progress and remaining seconds as whole numbers, in parts of 1 / `FINE`, the
-        seconds plus one part, and 0 if they are unlimited. Only rank 0 knows.
+        """Return progress and remaining seconds as whole numbers of 1 / `FINE`, the seconds plus
+        one part, or 0 if unlimited. Only rank 0 knows.
         """
         if self.rank != 0:
             return 0, 0
@@ -309,32 +308,23 @@ class Trial:
     # ------------------------------------------------------------ when to leave, when to save
 
     def _should_leave(self) -> bool:
-        """Tell whether this rank was asked to leave. One rank of each instance looks for the
-        agent's word.
-        """
         looks = self._attempt is not None and self._ranks.local == 0
         return self._end.asked or bool(looks and self._attempt and self._attempt.is_to_stop())
 
     def _should_save(self) -> bool:
-        """Tell whether to save: after the first report of this attempt, then at intervals
-        (`Pace.save_due`), and sooner if the model is better than every one that was saved.
-        """
         if self._attempt is None or not self._is_unsaved():
             return False
         better = self._beats(self._attempt.worth(self._metrics))
         return self._pace.save_due(self._attempt.every_s) or (better and self._pace.best_due())
 
     def _is_to_save(self) -> bool:
-        """Tell whether the agent of this instance wants a checkpoint now."""
         looks = self._attempt is not None and self._ranks.local == 0
         return bool(looks and self._attempt and self._attempt.is_to_save())
 
     def _beats(self, worth: Optional[float]) -> bool:
-        """Tell whether a model is better than every one that was saved."""
         return worth is not None and (self._best is None or worth > self._best)
 
     def _is_unsaved(self) -> bool:
-        """Tell whether there is something to save that was not saved last."""
         return (
             self._attempt is not None and self.epoch > 0 and self._state_id() != self._saved_state
         )
@@ -359,7 +349,6 @@ class Trial:
     # ------------------------------------------------------------ checkpoints
 
     def _save(self) -> None:
-        """Collect the random states of all ranks, and have rank 0 write a checkpoint."""
         if not self._is_unsaved():
             return
         self._write(self._ranks.gather(randomness.states(self._torch)))
@@ -381,7 +370,6 @@ class Trial:
         )
 
     def _put(self, write: Callable[[Path, str, Dict[str, Any], checkpoints.Worth], None]) -> None:
-        """Have a checkpoint written with what is to be known of the trial, and tell of it."""
         assert self._attempt is not None
         began = time.monotonic()
         name = f"{self.epoch:06d}-{self._units:08d}"
@@ -408,7 +396,7 @@ class Trial:
         self._attempt.tell("checkpoint", name=name, save_s=self._pace.saved(began), tracked=tracked)
 
     def _restore(self) -> Optional[Dict[str, Any]]:
-        """Read the newest good checkpoint, and return it on every rank; only rank 0 need have the
+        """Read the newest good checkpoint and return it on every rank; only rank 0 needs the
         file.
         """
         if self._attempt is None:
@@ -429,9 +417,7 @@ class Trial:
         return payload
 
     def _unpacked(self, data: bytes) -> Optional[Dict[str, Any]]:
-        """Unpack a checkpoint that is a folder, once on each instance, to where a framework finds
-        it; None if it is none.
-        """
+        """Unpack a checkpoint that is a folder, once on each instance; None if it is none."""
         if not checkpoints.is_folder(data):
             return None
         assert self._attempt is not None
@@ -443,9 +429,8 @@ class Trial:
         return checkpoints.about(folder)
 
     def _begin(self) -> None:
-        """Begin the first unit of work: restore the random states, and tell the agent.
-
-        On another number of ranks the states do not fit, so new ones are made from the seed.
+        """Begin the first unit of work: restore the random states, and tell the agent. For another
+        number of ranks the states do not fit, so new ones are made from the seed.
         """
         if self._restored is not None and "rng" in self._restored:
             rng = self._restored["rng"]
@@ -465,7 +450,7 @@ class Trial:
             self._attempt.tell("training", epoch=self.epoch)
 
     def _rewind_torch(self) -> None:
-        """Set torch's random state as it was at the checkpoint; nothing has been trained since."""
+        """Set torch's random state as at the checkpoint; nothing has been trained since."""
         if self._torch_state is not None:
             self._torch.set_rng_state(self._torch_state)
 

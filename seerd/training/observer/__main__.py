@@ -21,19 +21,14 @@ from seerd.training.observer.saved import FILE_QUIET_S, Saved, Watch, follows
 from seerd.training.pace import BEST_EVERY_S, Pace
 
 POLL_S = 0.05
+# seconds between two looks, and while the script saves every moment, or is ending
 FAST_POLL_S = 0.01
-"""Seconds between two looks, and if the script saves every moment, or is ending."""
-LOOK_SHARE = 10
-"""Then there are at least so many times the seconds that the last look took."""
-WORTH_WAITING_S = 14.0
-"""A script that saves at least so often is given the time to save once more when it must end."""
-AGAIN_S = 2.0
-"""Seconds after which a checkpoint that could not be written is tried again."""
-MOST_OF_LINE = 200
-"""Characters of the line of a report that are told."""
+LOOK_SHARE = 10  # the rest between fast looks is at least this many times the last look
+WORTH_WAITING_S = 14.0  # a script that saves at least so often may save once more when it must end
+AGAIN_S = 2.0  # seconds after which a checkpoint that could not be written is tried again
+MOST_OF_LINE = 200  # characters of a report's line that are recorded
 PARTIAL = "only the beginning of {!r} is read as a number: print it as Python does"
-MISSED = 10
-"""States that are not taken, and so many more for each file, after which that is told."""
+MISSED = 10  # states that were not taken, and so many more for each file, before a warning
 MISSING = (
     "{} is written again before it can be taken whole, so it is in no checkpoint: have the script "
     "save less often, or write a file or folder of a new name each time (step_1, step_2, ...)"
@@ -61,7 +56,7 @@ class Ending:
 
 
 class Observer:
-    """Observes one attempt. `told` is what `trial.json` says under `observed`."""
+    """Observes one attempt. `observed`: that part of `trial.json`."""
 
     def __init__(self, attempt: Attempt, observed: Dict[str, Any], launcher: int) -> None:
         self._attempt = attempt
@@ -128,7 +123,7 @@ class Observer:
         return int(name.rpartition("-")[2])
 
     def _is_anybody_there(self) -> bool:
-        """Tell whether the script is there, or an agent that will say how it ended."""
+        """Return whether the script is running, or an agent that will say how it ended."""
         try:
             os.kill(self._launcher, 0)
         except ProcessLookupError:
@@ -146,7 +141,6 @@ class Observer:
         self._tell(self._reports.late(time.monotonic()))
 
     def _tell(self, made: Iterable[None]) -> None:
-        """Tell of each report as it is made, and of the first one from which line it is."""
         for _ in made:
             first = {} if self._has_told else {"line": self._reports.text.strip()[:MOST_OF_LINE]}
             self._has_told = True
@@ -160,7 +154,6 @@ class Observer:
             self._doubt()
 
     def _doubt(self) -> None:
-        """Tell of what may be wrong with the patterns; the agent tells each only once."""
         if self._reports.partial:
             self._attempt.tell("warning", about="number", why=PARTIAL.format(self._reports.partial))
             self._reports.partial = ""
@@ -173,8 +166,8 @@ class Observer:
         return between_s if between_s is not None and between_s <= WORTH_WAITING_S else 0.0
 
     def _now(self) -> SoFar:
-        """Return how far the trial has come. A save without a report since the one before has no
-        metric: what was reported is that of another model.
+        """Return how far the trial has come. A save without a new report has no metric: what was
+        reported is of another model.
         """
         reports = self._reports
         metrics = reports.saved_metrics
@@ -202,16 +195,16 @@ class Observer:
             self._carry(saved, self._standing)
 
     def _stands_still(self, saved: Saved) -> bool:
-        """Tell whether both this save and the report of the same model have come."""
+        """Return whether both this save and the report of the same model have come."""
         return (
             saved.age_s() >= self._watch.settles_s and saved.is_closed and not self._reports.waits
         )
 
     def _note_change(self, saved: Saved) -> None:
-        """Note that what the script saves has changed: another save, or more of the same.
+        """Note that the script has saved again, or more of the same save.
 
-        Of two saves in quick succession nobody sees which reports came between them: then those
-        count for the second that were not seen before the first.
+        Nobody sees which reports came between two quick saves: those that were not seen before the
+        first count for the second.
         """
         before, self._seen = self._seen, saved
         is_too_fast = self._watch.settles_s < FAST_POLL_S  # to be seen as it stands
@@ -235,22 +228,21 @@ class Observer:
         self._note_save()
 
     def _note_missed(self, before: Saved) -> None:
-        """Note that a wanted state was not taken; warn after many."""
         self._missed += 1
         if self._missed == MISSED + len(before.signature) * MISSED:
             self._attempt.tell("warning", why=MISSING.format(before.path))
 
     def _is_left(self, before: Saved, saved: Saved) -> bool:
-        """Tell whether a checkpoint should be written of the save before, which is whole since the
-        script has gone on to the next of its kind: `step_4` after `step_3`.
+        """Return whether to keep the save before, which is whole since the script has gone on to
+        the next of its kind: `step_4` after `step_3`.
         """
         standing = self._standing
         wanted = follows(before, saved) and standing is not None and self._is_wanted(standing)
         return wanted and not self._is_carried(before) and self._watch.is_as_it_was(before)
 
     def _look_last(self, status: str) -> None:
-        """Look at what was saved when the script has ended: if that was by itself and in order, all
-        of it is whole. Otherwise it is only if it shows that itself.
+        """Keep the last save of a script that has ended: if it ended by itself and in order, the
+        save is whole; else only if it shows that itself.
         """
         saved = self._watch.look() if self._watches else None
         if saved is None or self._is_carried(saved) or not self._reports.epoch:
@@ -270,8 +262,8 @@ class Observer:
         )
 
     def _is_wanted(self, standing: SoFar) -> bool:
-        """Tell whether a checkpoint should be written now. There is none before the first report,
-        since it could not be compared.
+        """Return whether a checkpoint should be written now; never before the first report, since
+        it could not be compared.
         """
         if standing.epoch == 0 or self._has_just_failed():
             return False
@@ -285,7 +277,6 @@ class Observer:
         return self._failed_at is not None and time.monotonic() - self._failed_at < AGAIN_S
 
     def _note_save(self) -> None:
-        """Note that the script has saved, and how long ago it did so before."""
         now = time.monotonic()
         if self._saved_at is not None:
             self._between_s = now - self._saved_at
@@ -315,8 +306,8 @@ class Observer:
         self._tell_saved()
 
     def _tell_saved(self) -> None:
-        """Tell of new checkpoints, unless that has just been done: the store takes its time, too.
-        Those that better ones have overtaken are not there any more.
+        """Report new checkpoints, at most every `BEST_EVERY_S`, since the store takes its time;
+        those that better ones have replaced are gone.
         """
         now = time.monotonic()
         if not self._untold or (now - self._told_at < BEST_EVERY_S and self._ending is None):
@@ -329,9 +320,7 @@ class Observer:
     # ------------------------------------------------------------ the end
 
     def _see_to_end(self) -> None:
-        """Have the script end when the attempt is to end. It may save once more before, if it soon
-        will.
-        """
+        """End the script when the attempt is to end; if it soon saves, after that."""
         if self._ending is None:
             if not self._attempt.is_to_stop():
                 return
@@ -343,7 +332,7 @@ class Observer:
                     os.kill(process, signal.SIGTERM)
 
     def _will_soon_save(self, ending: Ending) -> bool:
-        """Tell whether the script will soon have saved, or a save of it will soon be taken."""
+        """Return whether the script will soon have saved, or a save of it will soon be taken."""
         is_worth = self._between_s is not None and self._between_s <= WORTH_WAITING_S
         soon_s = 1 + (1.5 * self._between_s if is_worth and self._between_s else 0.0)
         saved = self._watch.look() if self._watches else None
@@ -355,8 +344,8 @@ class Observer:
         return time.monotonic() < max(ending.asked_at, self._saved_at) + soon_s
 
     def _runs(self) -> bool:
-        """Tell whether the script is there (Linux; elsewhere it is taken to be). What was closed by
-        its death may be half written, and is left to `_look_last`.
+        """Return whether the script is running (Linux; elsewhere assumed). What its death closed
+        may be half written, and is left to `_look_last`.
         """
         if sys.platform != "linux":
             return True
@@ -364,15 +353,14 @@ class Observer:
         return any(map(_is_alive, ranks))
 
     def _processes(self) -> List[int]:
-        """Return the processes that run the script: those that torchrun has started, or else the
-        first one.
+        """Return the processes that run the script: those that torchrun has started, or the first
+        one.
         """
         ranks = _children(self._launcher) if self._by_torchrun else []
         return ranks or [self._launcher]
 
 
 def _is_alive(process: int) -> bool:
-    """Tell whether a process is there and has not ended (Linux)."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -380,14 +368,12 @@ def _is_alive(process: int) -> bool:
 
 
 def _logs(logs: Path, by_torchrun: bool) -> List[Path]:
-    """Find the logs of rank 0."""
     if not by_torchrun:
         return [logs / "launcher.log"]
     return sorted(logs.glob("*/attempt_*/0/std*.log"))
 
 
 def _children(parent: int) -> List[int]:
-    """Return the children of a process (Linux; elsewhere none)."""
     children = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{parent}/task").iterdir():

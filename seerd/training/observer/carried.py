@@ -1,10 +1,8 @@
-"""Checkpoints made of what a script saves.
+"""Checkpoints made of what a script saves: a file as it is, a folder as one file
+(`seerd/agent/folders.py`).
 
-A file becomes `NAME.pt` as it is, a folder as one file (`seerd/agent/folders.py`). The manifest
-says besides where it was (`at`), and which reports are behind its metric (`recent`).
-
-The one rule: a checkpoint is a copy. The copy counts only if the original was the same before and
-after, and if its own checksums are right, where it has any.
+The one rule: a checkpoint is a copy, and counts only if the original was the same before and after,
+and its own checksums, if any, are right.
 """
 
 import json
@@ -24,7 +22,7 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class SoFar:
-    """How far the trial has come: what a checkpoint's manifest says of it."""
+    """How far the trial has come, for a checkpoint's manifest."""
 
     epoch: int  # reports so far
     metrics: Dict[str, Optional[float]]  # metrics of the last report, as a checkpoint has them
@@ -43,10 +41,8 @@ class Carrier:
         self.out = ""
 
     def carry(self, saved: Saved, standing: SoFar) -> Optional[str]:
-        """Write a checkpoint of what was saved; return its name. None: it has changed meanwhile, so
-        that there is none.
-
-        Raises `OSError` if it cannot be written.
+        """Write a checkpoint of a save; return its name, None if the save changed meanwhile. Raises
+        `OSError` if it cannot be written.
         """
         folder = self._attempt.checkpoints
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +66,7 @@ class Carrier:
         return name
 
     def _copy(self, saved: Saved, out: checkpoints.Flushed) -> bool:
-        """Copy what was saved; return whether it was as it had been seen."""
+        """Copy a save; return whether it is still as it was seen."""
         path = self._work / saved.path
         if path.is_dir():
             folders.pack(path, cast(BinaryIO, out))

@@ -6,13 +6,13 @@ The one rule: a save ends with the file that comes last before the first one is 
 import re
 from typing import Dict, List, Set, Tuple
 
+# name, inode, size and time of each file and link
 Signature = Tuple[Tuple[str, int, int, int], ...]
-"""Name, inode, size and time of each file and link."""
+# a file or folder, and its content, relative to the folder in which the script runs
 State = Tuple[str, Signature]
-"""A file or folder, and what is in it, both relative to the folder in which the script runs."""
 NOTHING: State = ("", ())
+# saves that must have the same files; and at most so many others make this forgotten
 SEEN, MOST_SEEN = 2, 4
-"""Saves that have to have the same files; and at most so many others make this forgotten."""
 DIGITS = re.compile("[0-9]+")
 NUMBERED = re.compile("[^/]*[0-9][^/]*/")
 
@@ -30,8 +30,8 @@ class SaveOrder:
         self._is_numbered = False
 
     def note(self, before: State, now: State) -> None:
-        """Learn from what has become of a folder: it has changed, or another one came after it, or
-        it is the first one (`NOTHING` was there before).
+        """Learn from the change of a folder: it has changed, another one came after it, or it is
+        the first one (`NOTHING` before it).
         """
         old, new = self._written(before), self._written(now)
         gone = old.keys() - new.keys()
@@ -62,7 +62,6 @@ class SaveOrder:
         return times == sorted(times)
 
     def _written(self, state: State) -> Dict[str, int]:
-        """Return when each file was written."""
         path, signature = state
         times: Dict[str, int] = {}
         for name, _, _, time_ns in signature:

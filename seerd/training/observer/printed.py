@@ -14,26 +14,20 @@ from seerd.training.attempt import Attempt, mean_of
 from seerd.training.observer.rewritten import NOTHING, RewrittenLine
 
 MOST_AT_ONCE = 1 << 20
-LONGEST_LINE = 1 << 14
-"""The end of a longer line is not looked at: a pattern may take long on it."""
+LONGEST_LINE = 1 << 14  # the end of a longer line is not read: a pattern may take long on it
+# seconds that a report waits for constrained metrics; then their values before count
 COMPLETE_S = 5.0
-"""Seconds that a report waits for the metrics that are constrained. Without them the values before
-count.
-"""
-BRIEFLY_S = 0.2
-"""The same once a report was made without them since the next one came (`is_sparse`)."""
+BRIEFLY_S = 0.2  # the same once a report was made without them when the next one came (`is_sparse`)
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BREAK = re.compile(rb"([\r\x08]*\n|[\r\x08]+(?=[^\r\x08\n]))")
+# a line below the present one that is rewritten, as tqdm does for one of several bars: line feeds
+# only move the cursor, which is moved back afterwards
 OTHER_BAR = re.compile(rb"\n+\r([^\r\n]*?)(?:\x1b\[A)+")
-"""A line below the present one that is rewritten, as tqdm does for one of several bars: the line
-feeds before it only move the cursor, and it is moved back afterwards.
-"""
-OURS = "seerd: "
-"""How lines begin that this process prints itself."""
+OURS = "seerd: "  # how this process's own lines begin
 
 
 class Line(NamedTuple):
-    """A line that a script prints, or what a line shows that it rewrites."""
+    """A line that a script prints, or the present text of a line that it rewrites."""
 
     text: str  # what it shows, without colours
     ends: bool = True  # whether a line feed follows; False: a carriage return, or nothing yet
@@ -50,8 +44,8 @@ class Lines:
         self._rewritten: Set[Path] = set()
 
     def new(self) -> Iterator[Line]:
-        """Yield the whole lines that have come since the last time, and what a line shows now that
-        is being rewritten, unless it has just been written to.
+        """Yield the whole lines since the last call, and the text of a line that is being
+        rewritten, unless it has just been written to.
         """
         for path in self._find():
             new = self._read(path)
@@ -66,10 +60,8 @@ class Lines:
                 yield Line(_text(rest), False, path)
 
     def rest(self, *, was_cut: bool = False) -> Iterator[Line]:
-        """Yield all that is left when nobody writes any more, also lines without an end.
-
-        was_cut: the script did not end by itself, so that a line that it was rewriting has not
-        come to its end
+        """Yield all that is left when nobody writes any more, also lines without an end. `was_cut`:
+        the script did not end by itself, so a line that it rewrote has no end.
         """
         while any(self._has_more(path) for path in self._find()):
             yield from self.new()
@@ -120,16 +112,15 @@ class Reports:
     def go_on(
         self, epoch: int, metrics: Dict[str, Optional[float]], recent: List[Optional[float]]
     ) -> None:
-        """Go on after a checkpoint that has these. Its other metrics count until they come again:
-        a constraint that it violates is not forgotten.
+        """Go on after a checkpoint. Its other metrics count until they come again: a constraint
+        that it violates is not forgotten.
         """
         self.epoch, self.metrics, self.recent = epoch, metrics, recent
         self._seen = {name: value for name, value in metrics.items() if name in self._patterns}
 
     def take(self, line: Line, now: float) -> Iterator[None]:
-        """Look at a line; yield after each report that is complete by it.
-
-        now  seconds of the monotonic clock
+        """Read a line; yield after each report that it completes. `now`: seconds of the monotonic
+        clock.
         """
         if line.text.startswith(OURS):
             return
@@ -150,13 +141,13 @@ class Reports:
             yield from self.complete()
 
     def late(self, now: float) -> Iterator[None]:
-        """Yield after a report that has waited for long enough is made as it is."""
+        """Complete a report that has waited for long enough; yield after it."""
         wait_s = BRIEFLY_S if self.is_sparse else COMPLETE_S
         if self._waits_since is not None and now - self._waits_since >= wait_s:
             yield from self.complete()
 
     def complete(self) -> Iterator[None]:
-        """Yield after the report that waits, if there is one, is made as it is."""
+        """Complete the report that waits, if there is one; yield after it."""
         if self._waits_since is None:
             return
         self.epoch += 1
@@ -169,7 +160,7 @@ class Reports:
 
     @property
     def waits(self) -> bool:
-        """Whether a report is not complete yet."""
+        """Whether a report is incomplete."""
         return self._waits_since is not None
 
     @property
@@ -185,7 +176,7 @@ class Reports:
         return {**self.metrics, self._metric: mean_of(self.recent)} if self.recent else {}
 
     def _numbers(self, text: str) -> Iterator[Tuple[str, Optional[float]]]:
-        """Yield what the patterns find: None for a number that is not finite."""
+        """Yield what the patterns match: None for a number that is not finite."""
         for name, pattern in self._patterns.items():
             result = pattern.read(text)
             if result is not None:

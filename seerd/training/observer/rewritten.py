@@ -3,9 +3,9 @@
 The one rule: a number counts when it is final or has changed.
 
 - It counts when its line ends, if it has changed in this line, or was not in it from the start.
-- It counts when it changes after it has stood for `STOOD_S`, or once it has stood so long itself.
-- A number that changes all the time counts when its line ends; every `MOVING_S` until a first line
-  has ended.
+- It counts when it changes after `STOOD_S`, or once it has stood so long itself.
+- A number that changes all the time counts when its line ends; until a first line has ended,
+  every `MOVING_S`.
 
 The number that a line begins with was there before any work: it does not count.
 """
@@ -15,8 +15,7 @@ from typing import Any
 
 STOOD_S = 1.0
 MOVING_S = 5.0
-NOTHING: Any = object()
-"""No number is shown."""
+NOTHING: Any = object()  # no number is shown
 
 
 class RewrittenLine:

@@ -22,22 +22,16 @@ from typing import BinaryIO, Callable, Deque, Dict, Iterator, List, Optional, Tu
 from seerd.agent import folders
 from seerd.training.observer.order import DIGITS, NOTHING, SaveOrder, Signature, State
 
-FILE_QUIET_S = 0.25
-"""Seconds for which a file has not changed when it is taken."""
+FILE_QUIET_S = 0.25  # a file is taken when it has not changed for so many seconds
+# the same for a folder: a script may compute for a while between two of its files
 FOLDER_QUIET_S = 5.0
-"""The same for a folder. Between two of its files a script may compute for a while."""
-KNOWN_QUIET_S = 1.0
-"""The same for a folder that has the file that is written last."""
+KNOWN_QUIET_S = 1.0  # the same for a folder that has the file that is written last
+# written last by transformers' Trainer and by torch.distributed.checkpoint
 LAST_FILES = ("trainer_state.json", ".metadata")
-"""Files that are written last: by transformers' Trainer, and by torch.distributed.checkpoint."""
+# seconds after which a save and the report of the same model have both been seen
 BESIDE_PRINT_S = 0.1
-"""Seconds after which a save and the report of the same model have both been seen, whichever came
-first.
-"""
-FEW = 4
-"""Saves from which it is known for how long they stand."""
-HELD_S = 1.0
-"""Seconds for which a script that saves may be made to wait until its last save is copied."""
+FEW = 4  # saves after which it is known for how long they stand
+HELD_S = 1.0  # seconds that a script may be made to wait until its last save is copied
 MOST_HELD = 256
 ZIP = b"PK\x03\x04"
 
@@ -52,7 +46,7 @@ class Saved:
     is_closed: bool = False  # whether no process has had it open for writing since then
 
     def age_s(self) -> float:
-        """Return for how many seconds it has not changed."""
+        """Return the seconds since it changed."""
         return time.monotonic() - self.since
 
 
@@ -72,7 +66,7 @@ class Watch:
         self._sees_first: Optional[bool] = None
 
     def look(self) -> Optional[Saved]:
-        """Return what the script has saved last; None if there is nothing."""
+        """Return the script's last save; None if there is none."""
         state = max(map(self._measured, self._matching()), key=_changed, default=None)
         if self._sees_first is None:
             self._sees_first = state is None or _changed(state)[0] < self._began_ns
@@ -86,7 +80,6 @@ class Watch:
         return self._last
 
     def _learn(self, before: Optional[Saved], state: State) -> None:
-        """Learn from what the script has saved now how it saves."""
         is_folder = (self._work / state[0]).is_dir()
         left = NOTHING if before is None else (before.path, before.signature)
         if before is not None and (self.is_complete(before) if is_folder else before.is_closed):
@@ -98,7 +91,7 @@ class Watch:
 
     @property
     def stands_s(self) -> float:
-        """Seconds for which a save stands until the next begins; infinite: not known yet."""
+        """Seconds for which a save stands until the next begins; infinite: unknown."""
         return max(self._stood) if len(self._stood) == FEW else math.inf
 
     @property
@@ -113,24 +106,24 @@ class Watch:
         return min(BESIDE_PRINT_S, self.stands_s / 3)
 
     def may_be_whole(self, saved: Saved) -> bool:
-        """Tell whether it is worth copying: it has not changed for long enough, and nobody has it
-        open for writing; or its copy will show.
+        """Return whether it is worth copying: unchanged for long enough and not open for writing,
+        or its copy will show.
         """
         if self.shows(saved):
             return True
         return saved.age_s() >= self.quiet_s(saved) and saved.is_closed
 
     def shows(self, saved: Saved) -> bool:
-        """Tell whether a copy of it shows by itself whether it is whole (`is_sound`)."""
+        """Return whether a copy of it shows by itself whether it is whole (`is_sound`)."""
         path = self._work / saved.path
         return path.is_file() and _is_zip(path)
 
     def is_as_it_was(self, saved: Saved) -> bool:
-        """Tell whether it is still as it was seen."""
+        """Return whether it is still as it was seen."""
         return (saved.path, saved.signature) == self._measured(self._work / saved.path)
 
     def is_closed(self, saved: Saved) -> bool:
-        """Tell whether nobody has it open for writing, and no zip in it is a part of one."""
+        """Return whether nobody has it open for writing, and each zip in it is complete."""
         try:
             for path in self._files_of(saved):
                 with open(path, "rb") as file:
@@ -143,10 +136,9 @@ class Watch:
 
     @contextlib.contextmanager
     def held(self, saved: Saved) -> Iterator[None]:
-        """Have processes wait that open a file of it for writing, for at most `HELD_S`.
-
-        Raises `BlockingIOError` if a process has one open for writing, unless its copy will show
-        whether it is whole.
+        """Have processes that open its files for writing wait, for at most `HELD_S`. Raises
+        `BlockingIOError` if a file is open for writing, unless its copy will show whether it is
+        whole.
         """
         with contextlib.ExitStack() as stack:
             held = []
@@ -170,11 +162,11 @@ class Watch:
         return [path for path in paths if path.is_file()]
 
     def is_complete(self, saved: Saved) -> bool:
-        """Tell whether it is a folder whose files have all been written in their usual order."""
+        """Return whether it is a folder whose files have all been written in their usual order."""
         return saved.is_closed and self._order.is_complete((saved.path, saved.signature))
 
     def quiet_s(self, saved: Saved) -> float:
-        """Return for how many seconds it must not have changed: at most half the time that a save
+        """Return for how many seconds it must be unchanged: at most half the time that a save
         stands, once that is known.
         """
         if not (self._work / saved.path).is_dir():
@@ -186,10 +178,9 @@ class Watch:
         return KNOWN_QUIET_S if last.intersection(LAST_FILES) else FOLDER_QUIET_S
 
     def is_more_of(self, before: Saved, saved: Saved, is_young: bool) -> bool:
-        """Tell whether a change from the one to the other belongs to the same save: a file that is
-        still growing, or another one at once (`last.pt`, `best.pt`); a folder until it is quiet.
-
-        is_young: whether the one before had not stood still yet
+        """Return whether a change belongs to the same save: a file that still grows, or another one
+        at once (`last.pt`, `best.pt`); a folder until it is quiet. `is_young`: `before` had not
+        stood still yet.
         """
         if self.is_complete(before) or follows(before, saved):
             return False
@@ -221,9 +212,7 @@ def _changed(state: Tuple[str, Signature]) -> Tuple[int, str]:
 
 
 def is_sound(copy: Path) -> bool:
-    """Tell whether a copy of a zip, as `torch.save` writes it, is whole: it has a checksum of each
-    of its parts.
-    """
+    """Return whether a copy of a zip, as `torch.save` writes it, is whole by its checksums."""
     try:
         with zipfile.ZipFile(copy) as parts:
             return parts.testzip() is None
@@ -245,16 +234,15 @@ def identity(status: os.stat_result) -> Tuple[int, int, int]:
 
 
 def follows(before: Saved, saved: Saved) -> bool:
-    """Tell whether these are two of a kind: `step_4` after `step_3`."""
+    """Return whether these are two of a kind: `step_4` after `step_3`."""
     kinds = [DIGITS.sub("", state.path) for state in (before, saved)]
     return before.path != saved.path and kinds[0] == kinds[1]
 
 
 def _hold(file: BinaryIO) -> bool:
     """Have processes that open this file for writing wait until it is closed here; return whether
-    that can be done (a lease of fcntl(2): on Linux, not on network file systems).
-
-    Raises `BlockingIOError` if a process has it open for writing.
+    that works (a lease of fcntl(2): on Linux, not on network file systems). Raises
+    `BlockingIOError` if a process has it open for writing.
     """
     if sys.platform != "linux":
         return False
