@@ -1,8 +1,7 @@
-"""The agent's program: one agent for one folder. It is started as `python -I agent.pyz ...`, as
-`python -m seerd.agent ...`, or by a remote task that becomes it (`remote_tasks`).
+"""The agent's program, started as `python -I agent.pyz ...`, as `python -m seerd.agent ...`, or by
+a remote task that becomes it (`remote_tasks`).
 
-The one rule: the process that holds the lock on `agent.lock` is the agent of its folder. It does
-everything else after it has the lock.
+The one rule: the process that holds the lock on `agent.lock` is the agent of its folder.
 """
 
 from __future__ import annotations
@@ -12,34 +11,33 @@ import asyncio
 import fcntl
 import logging
 import os
+import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional, Sequence
 
 from seerd.agent import clock, host
 from seerd.agent.launch import LIBRARY, unpack_library
-from seerd.agent.lease import Lease
 from seerd.agent.orders import Here
-from seerd.agent.power import power_off
-from seerd.agent.serve import Agent
+from seerd.agent.serve import Agent, Lease
 
 NAME = "seerd-agent"
-"""The name of the process, which the boot script of an instance looks for
-(seerd/aws/userdata.py).
-"""
+"""Name of the process, which an instance's boot script looks for (seerd/aws/userdata.py)."""
 LOCK_S = 2.0
 LOCK_POLL_S = 0.01
 PRIVATE = 0o700
+WAYS = (("shutdown", "-h", "now"), ("poweroff",), ("systemctl", "poweroff"))
+ADMIN_PATH = "/usr/sbin:/sbin"
+"""Where these commands are, which is often not on the PATH of an ordinary user."""
+ONE_S, AGAIN_S, GIVE_UP_S = 20.0, 5.0, 600.0
+"""Seconds that one of these commands has, until they are tried again, and until that ends."""
 log = logging.getLogger("agent")
 
 
 def main() -> int:
-    """Run the agent until its end.
-
-    Returns exit status 0 after an orderly end, and 1 if the folder has an agent already. A wrong
-    option exits with 2. Any other error ends the process with a traceback.
-    """
+    """Run the agent until its end; return the exit status: 1 if the folder has an agent."""
     options = _options()
     program, folder = Path(sys.argv[0]).resolve(), Path(options.folder).resolve()
     library = Path(options.library).resolve() if options.library else None
@@ -64,34 +62,15 @@ def _options() -> argparse.Namespace:
     kind.add_argument("--slots", action="store_true", help="GPUs are CPU slots")
     parser.add_argument("--lease-s", type=float, required=True)
     parser.add_argument("--grace-s", type=float, required=True)
-    parser.add_argument(
-        "--spot",
-        action="store_true",
-        help="watch for the cloud's notice that it takes this instance away",
-    )
-    parser.add_argument(
-        "--power-off",
-        action="store_true",
-        help="power the machine off when nobody renews the lease",
-    )
-    parser.add_argument(
-        "--share",
-        type=float,
-        metavar="WEIGHT",
-        help="share the GPUs of this machine with other runs, by weight",
-    )
-    parser.add_argument(
-        "--library", help="where `seerd` can be imported from; default: out of this zip"
-    )
+    parser.add_argument("--spot", action="store_true", help="watch for notices of interruption")
+    parser.add_argument("--power-off", action="store_true", help="when nobody renews the lease")
+    parser.add_argument("--share", type=float, help="weight beside other runs on this machine")
+    parser.add_argument("--library", help="where to import `seerd` from; default: this zip")
     return parser.parse_args()
 
 
 def _lock() -> bool:
-    """Take the lock for as long as this process lives; return whether it could be taken.
-
-    Others hold it for an instant when they look whether an agent lives, so this tries for `LOCK_S`
-    seconds.
-    """
+    """Take the lock for as long as this process lives; return whether that worked."""
     descriptor = os.open("agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
     end = time.monotonic() + LOCK_S
     while True:
@@ -108,15 +87,12 @@ def _lock() -> bool:
 async def _live(
     options: argparse.Namespace, folder: Path, program: Path, library: Optional[Path]
 ) -> None:
-    """Run the agent from the lock to its end. Then power the machine off, if that was asked for and
-    nobody else will see to it.
-
-    A machine whose agent has failed is powered off too: it is of no use to anybody.
+    """Run the agent to its end. Then power the machine off, if that was asked for and the agent let
+    go by itself or failed.
     """
     try:
-        forsaken = await _serve(
-            options, folder, library or unpack_library(program, folder / LIBRARY)
-        )
+        library = library or unpack_library(program, folder / LIBRARY)
+        forsaken = await _serve(options, folder, library)
     except Exception:
         log.exception("the agent has to end")
         if options.power_off:
@@ -135,6 +111,50 @@ async def _serve(options: argparse.Namespace, folder: Path, library: Path) -> bo
     clock.begin(folder, host.boot_id())
     lease = Lease(clock.now() + options.lease_s, options.grace_s)
     return await Agent(here, lease, spot=options.spot).serve()
+
+
+def power_off() -> bool:
+    """Power the machine off; return whether it has agreed to, at the latest after `GIVE_UP_S`: what
+    is left then is its own timer.
+
+    An instance launched with InstanceInitiatedShutdownBehavior=terminate is then terminated
+    (docs.aws.amazon.com/AWSEC2/latest/UserGuide/, "Change the instance initiated shutdown
+    behavior").
+    """
+    end = time.monotonic() + GIVE_UP_S
+    while True:
+        if any(_has_agreed(command) for command in power_off_commands(os.geteuid() == 0)):
+            return True
+        if time.monotonic() + AGAIN_S > end:
+            log.error("this machine cannot be powered off from here")
+            return False
+        time.sleep(AGAIN_S)
+
+
+def power_off_commands(root: bool) -> List[List[str]]:
+    """Return every way to power off, the best first; an ordinary user needs `sudo`."""
+    return [[*(() if root else ("sudo", "-n")), *way] for way in WAYS]
+
+
+def _has_agreed(command: Sequence[str]) -> bool:
+    program = shutil.which(command[0], path=f"{os.environ.get('PATH', os.defpath)}:{ADMIN_PATH}")
+    if program is None:
+        log.error("there is no %s here", command[0])
+        return False
+    argv, words = [program, *command[1:]], " ".join(command)
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ONE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("%s: %s", words, error)
+        return False
+    if done.returncode:
+        message = (done.stderr or done.stdout).decode(errors="replace").strip()
+        log.error("%s ended with exit status %d: %.300s", words, done.returncode, message)
+        return False
+    log.warning("powering off: %s", words)
+    return True
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
 """What a script is run with: its interpreter, arguments and environment variables, in which values
-of hyperparameters replace their names in braces.
-
-The one rule: only the name of a hyperparameter in braces is a place, so JSON and formats of other
-programs stay as they are. `${name}` is no place.
+of hyperparameters replace their names in braces. Other braces, and `${name}`, stay as they are.
 
 A `[train] python` of several words (`uv run python`, `conda run -n NAME python`) only chooses an
-environment: it is run once to print its interpreter and variables, and trials are started with
-these, so that no other process stands between them and their agent.
+environment: it is run once to print its interpreter and variables, with which trials are started,
+so that no other process stands between them and their agent.
 """
 
 from __future__ import annotations
@@ -20,15 +17,15 @@ from pathlib import PurePosixPath
 from typing import Any, Collection, Dict, Iterator, List, Mapping, Pattern, Sequence, Tuple
 
 CHECKPOINT = "checkpoint"
-"""The name that stands for the path of a checkpoint from which a script continues."""
+"""Stands for the path of a checkpoint from which a script continues."""
 GPUS = "gpus"
-"""The name that stands for the number of GPUs of the attempt."""
+"""Stands for the number of GPUs of the attempt."""
 NAMED = re.compile(r"\{\{|(?<!\$)\{([^\W\d][\w./-]*)\}")
 """What looks like a place in an argument."""
 PRINT_INTERPRETER = "import json, os, sys; print(json.dumps([sys.executable, dict(os.environ)]))"
 """What the command's Python runs."""
 NOT_KEPT = {"_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE", "UV_RUN_RECURSION_DEPTH"}
-"""Variables that say how the command was started, and nothing of the environment."""
+"""Variables that say how the command was started, not what its environment is."""
 
 
 def named(argument: str) -> Iterator[str]:
@@ -48,10 +45,9 @@ def filled(
 
     An argument that names what has no value (an inactive hyperparameter) is left out. If it is
     nothing but that name, so is the option before it. An argument that becomes empty is left out.
-
-    An argument that is nothing but the name of a list becomes an argument for each element. One
-    that becomes a negative number is joined to the long option before it by `=`, since parsers
-    take `-1e-05` for an option.
+    One that is nothing but the name of a list becomes an argument for each element. One that
+    becomes a negative number is joined to the long option before it by `=`, since parsers take
+    `-1e-05` for an option.
     """
     pattern = _pattern(names)
     made: List[str] = []
@@ -77,9 +73,7 @@ def filled(
 def filled_environment(
     env: Mapping[str, str], names: Collection[str], values: Mapping[str, Any]
 ) -> Dict[str, str]:
-    """Return environment variables with values in the place of names. A variable that names what
-    has no value is left out.
-    """
+    """Return variables with values in the place of names, without those that name what has none."""
     return {
         variable: filled_text(text, names, values)
         for variable, text in env.items()
@@ -88,23 +82,17 @@ def filled_environment(
 
 
 def fixed_environment(env: Mapping[str, str], names: Collection[str]) -> Dict[str, str]:
-    """Return the variables that are the same for all attempts: those that name none of these
-    hyperparameters, nor the number of GPUs.
-    """
+    """Return the variables that are the same for all attempts."""
     return filled_environment(env, [GPUS, *names], {})
 
 
 def filled_text(text: str, names: Collection[str], values: Mapping[str, Any]) -> str:
-    """Return the text with values in the place of names, `null` for those without a value. All
-    else, `{{` among it, stays as it is.
-    """
+    """Return the text with values in the place of names, `null` without a value; `{{` stays."""
     return _pattern(names).sub(lambda at: text_of(values.get(at[1])) if at[1] else at[0], text)
 
 
 def text_of(value: Any) -> str:
-    """Write a value as any language reads it: a text as it is, all else as JSON, and a float with a
-    point, or YAML takes `1e-05` for a text.
-    """
+    """Write a text as it is, all else as JSON; a float with a point, as YAML needs it."""
     return value if isinstance(value, str) else _json(value)
 
 
@@ -129,9 +117,7 @@ def _is_negative(value: Any) -> bool:
 
 
 def _alone(value: Any) -> str:
-    """Write a value that is an argument of its own: a negative number without an exponent, or
-    parsers take it for an option.
-    """
+    """Write an argument of its own: a negative number without an exponent, for parsers."""
     is_written_out = _is_negative(value) and "e" in repr(value)
     return format(Decimal(repr(value)), "f") if is_written_out else text_of(value)
 
@@ -145,11 +131,7 @@ def _json(value: Any) -> str:
 
 
 def interpreter_words(python: str, folder: str) -> List[str]:
-    """Return the words of `[train] python`, relative to this folder. A path that exists is one
-    word, spaces included.
-
-    Raises `ValueError` if a quotation is not closed.
-    """
+    """Return the words of `[train] python`, relative to this folder. Raises `ValueError`."""
     words = shlex.split(python)
     if "/" in python and os.path.exists(os.path.join(folder, python)):
         words = [python]
@@ -157,9 +139,7 @@ def interpreter_words(python: str, folder: str) -> List[str]:
 
 
 def interpreter_answer(output: str, env: Dict[str, str]) -> Tuple[str, Dict[str, str]]:
-    """Return the interpreter that was printed, and the variables that differ from those of `env`,
-    with which the command was started. Raises `ValueError` if none was printed.
-    """
+    """Return the printed interpreter, and variables that differ from `env`. Raises `ValueError`."""
     path, seen = json.loads((output.strip().splitlines() or [""])[-1])
     changed = {name: value for name, value in seen.items() if env.get(name) != value}
     return str(path), {name: changed[name] for name in changed if name not in NOT_KEPT}

@@ -15,56 +15,89 @@ import shutil
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple, Union
 
 from seerd.agent import clock, host, postmortem
 from seerd.agent.family import Ancestor, Family, Others
 from seerd.agent.hangs import PATIENCE, Stall, Standstill
-from seerd.agent.journal import Maker
 from seerd.agent.launch import LaunchPlan, Places, speaks
-from seerd.agent.observing import END_FILE, Observing
-from seerd.agent.protocol import Exited, Noticed, Start, Started
+from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
 from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
 from seerd.agent.trial_output import QUIET_S, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
 from seerd.agent.watchdog import Watchdog
 
 LAST_PLACE_S = 30.0
-"""Seconds that the last checkpoint may wait for a place in the store, if no grace period ends
-before.
-"""
+"""Seconds that the last checkpoint may wait for a place in the store, without a grace period."""
 POLL_S = 0.1
 AGAIN_S = 1.0
 """Seconds until storing is tried again after the system has had no thread or file for it."""
 LEAST_QUIET_S, STILL_S = 5.0, 10.0
-"""Seconds without a report that are reported at the earliest, in short runs; and seconds in which
-an attempt must do nothing at all to be said to stand still.
-"""
-Tell = Callable[[List[Maker]], None]
+"""Shortest time without a report that is reported; and without any activity."""
+Report = Callable[[List[Fact]], None]
 SUMMARY_S = 3.0
-"""Seconds that torchrun has, after a rank has crashed, to end the others and to log which it was.
-"""
+"""Seconds that torchrun has, after a rank has crashed, to end the others and log which it was."""
 CLOSING_S = 1.0
-"""Seconds that the other ranks may live on when one has failed. torchrun would give them 30 s, and
-ranks that are stuck in a collective would need them all.
-"""
+"""Seconds that other ranks live on when one has failed; torchrun would wait 30 s for stuck ones."""
 LAST_WORDS_S = 10.0
-"""Seconds that torchrun has to log which rank failed, once all ranks are gone. It needs half a
-second, but more on an overloaded machine.
-"""
+"""Seconds that torchrun has to log which rank failed, once all ranks are gone."""
 STACK_S = 1.0
 """Seconds that a rank that hangs has to write its Python stack."""
 LITTLE = 1 << 14
 """Bytes of output that are read faster than a thread is started for it."""
+END_FILE = "ended"
+"""The file that tells the observer of a script how the script has ended."""
+LAST_LOOK_S = 60.0
+"""Seconds that the observer then has to copy the last checkpoint."""
 FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
 Proof = Callable[[Set[int]], Awaitable[str]]
+
+
+class ScriptObserver:
+    """The process that observes a script which does not import seerd (`seerd/training/observer`),
+    if there is one. `lost` is called when it ends before the script: nobody would report then.
+    """
+
+    def __init__(self, folder: Path, lost: Callable[[], None]) -> None:
+        self._folder = folder
+        self._lost = lost
+        self._process: Optional[asyncio.subprocess.Process] = None
+        self._watching: Optional[asyncio.Task[None]] = None
+
+    @property
+    def pids(self) -> Set[int]:
+        """Its process id, if there is one."""
+        return set() if self._process is None else {self._process.pid}
+
+    async def begin(self, spawn: Callable[[], Awaitable[asyncio.subprocess.Process]]) -> None:
+        """Start it. Raises `OSError`."""
+        (self._folder / "out.jsonl").touch()  # it may come later than the script's end
+        self._process = await spawn()
+        self._watching = asyncio.ensure_future(self._watch(self._process))
+
+    async def see_end(self, code: Optional[int]) -> None:
+        """Inform it that the script has ended, and wait until it has stored what is left."""
+        if self._process is None or self._watching is None:
+            return
+        self._watching.cancel()
+        with contextlib.suppress(OSError):  # a trial that has removed its own folder
+            part = self._folder / f".{END_FILE}"
+            part.write_text(str(code))
+            os.replace(part, self._folder / END_FILE)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._process.wait(), LAST_LOOK_S)
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        self._lost()
 
 
 class LocalAttempt:
     """One attempt of the run `run`, as `start` orders it.
 
-    `why_held` waits until the memory of GPUs is free; it returns what still holds it, or nothing.
-    `others` returns the other attempts here.
+    `why_held` waits until the memory of GPUs is free, and returns what still holds it. `others`
+    returns the other attempts here.
     """
 
     def __init__(
@@ -73,17 +106,17 @@ class LocalAttempt:
         start: Start,
         places: Places,
         output: TrialOutput,
-        tell: Tell,
+        report: Report,
         why_held: Proof,
         others: Callable[[], List[LocalAttempt]],
     ) -> None:
         self.start = start
-        self.gpus = set(start.gpus)  # its GPUs, which it holds until `done` is set
+        self.gpus = set(start.gpus)  # held until `done` is set
         self.done = asyncio.Event()  # set when the attempt is over
-        self.cause: Optional[str] = None  # who asked it to end: "asked" or "lease"; None: nobody
+        self.cause: Optional[str] = None  # why it has to end: "asked" or "lease"; None: it has not
         self._places = places
         self._output = output
-        self._tell = tell
+        self._report = report
         self._why_held = why_held
         self._others = others
         self.since = host.ticks()  # when it was ordered, in ticks since boot
@@ -91,7 +124,7 @@ class LocalAttempt:
         self._family = Family(
             f"{run}/{self.key}", folder, self.since, lambda: self.launcher, self._rivals
         )
-        self._watchdog = Watchdog(start, places, self.members, tell)
+        self._watchdog = Watchdog(start, places, self.members, report)
         self._hung: Optional[Stall] = None
         self._fault = ""
         self._still, self._quiet_s = Standstill(), QUIET_S
@@ -100,9 +133,9 @@ class LocalAttempt:
         self._by_torchrun = False
         self._is_crashing = False
         self._process: Optional[FirstProcess] = None
-        self._observing = Observing(places.attempt, self._end_unobserved)
+        self._observer = ScriptObserver(places.attempt, self._end_unobserved)
         self._wake = asyncio.Event()
-        self.stopped = asyncio.Event()  # set when somebody has asked it to end
+        self.stopped = asyncio.Event()  # set when it has to end
         self._kill_at: Optional[float] = None
         self._killing: Optional[asyncio.Task[None]] = None
         self._storing: Optional[asyncio.Task[None]] = None
@@ -114,8 +147,7 @@ class LocalAttempt:
         return f"{self.start.trial}/{self.start.attempt}"
 
     async def begin(self, plan: LaunchPlan, warm: WarmStarts) -> None:
-        """Start the processes, warm if that is possible, unless the attempt has been stopped
-        before.
+        """Start the processes, warm if possible, unless the attempt has been stopped before.
 
         Raises `OSError` or `ValueError` if they cannot be started.
         """
@@ -129,38 +161,35 @@ class LocalAttempt:
             if plan.observer is not None and self._process is not None:
                 argv = [*plan.observer, str(self._process.pid)]
                 folder = str(self._places.attempt)
-                await self._observing.begin(partial(self._spawned, argv, folder, plan))
+                await self._observer.begin(partial(self._spawned, argv, folder, plan))
         except OSError:
             await self._kill()  # also a process that was started before that was raised
             raise
 
     async def follow(self) -> None:
-        """Report the facts of the attempt until its end: that it has started, what it writes, and
-        last that nothing of it is left.
-
-        If it was stopped before its start, only the last is reported. If something still holds
-        memory of its GPUs, `Noticed` comes before `Exited`.
-        """
+        """Report the facts of the attempt until its end."""
         if self._process is None:
-            self._tell([self._exited(clock.now(), None)])
+            self._report([self._exited(clock.now(), None)])
             return
-        self._tell([self._started(clock.now(), self._process.pid)])
+        order, pid = self.start, self._process.pid
+        self._report([Started(0, clock.now(), order.id, order.trial, order.attempt, pid)])
         if speaks(self.start):
             left_s = math.inf if self._ends_at is None else self._ends_at - clock.now()
             self._quiet_s = quiet_s_of(left_s)
             self._output.begin(self._quiet_s)
         self._wake.set()
         free_at, held = await self._until_gone(self._process)
-        unfit = [self._noticed(free_at, held)] if held else []
-        self._tell([*unfit, self._exited(free_at, self._process.returncode)])
+        if held:
+            why = f"after {self.key} had ended its GPUs could not be used again: {held}"
+            self._report([Noticed(0, free_at, "unhealthy", None, why)])
+        self._report([self._exited(free_at, self._process.returncode)])
 
     def stop(self, cause: str, kill_at: float) -> None:
-        """Ask the attempt to save and exit, and kill it at `kill_at`, in the agent's time; at once
-        if that is past.
+        """Ask the attempt to save and exit, and kill it at `kill_at` (agent's time). A later call
+        can only shorten the time.
 
-        A later call can only shorten the time. When an attempt on several nodes crashes, all its
-        nodes fail at the same time, and the first to tell has the others stopped. So a node that
-        has lost a rank itself has `SUMMARY_S` seconds to find out which one it was.
+        When an attempt on several nodes crashes, the first node to report has the others stopped.
+        So a node that has lost a rank itself has `SUMMARY_S` seconds to find out which one it was.
         """
         now = clock.now()
         if self.cause is None and kill_at <= now:
@@ -174,7 +203,7 @@ class LocalAttempt:
             # It has not started, so what is being fetched need not be restored.
             self._output.checkpoint_store.cut()
         if kill_at > now and self._marker:
-            # A trial that has removed its own folder cannot be asked; it is killed in the end.
+            # A trial that has removed its own folder cannot be asked.
             with contextlib.suppress(OSError):
                 (self._places.attempt / "stop").touch()
         self.look()
@@ -182,12 +211,11 @@ class LocalAttempt:
     def ask_to_save(self) -> None:
         """Ask the trial to save at its next step, and to go on."""
         if self._marker:
-            # A trial that has removed its own folder cannot be asked.
             with contextlib.suppress(OSError):
                 (self._places.attempt / "save").touch()
 
     def expect_end(self, at: Optional[float]) -> None:
-        """Tell the trial when training ends (the agent's time; None: not known)."""
+        """Inform the trial when training ends (agent's time; None: unknown)."""
         self._ends_at = at
         if self._marker:
             self._write_end()
@@ -208,7 +236,7 @@ class LocalAttempt:
             self._end_by(self._kill())
 
     def look(self) -> None:
-        """Do what is due. This is called often, and costs next to nothing if nothing is due."""
+        """Do what is due. Called often; costs next to nothing if nothing is due."""
         if self._process is not None and self._killing is None:
             self._look_after(self._process)
         due = self._kill_at is not None and (
@@ -228,24 +256,18 @@ class LocalAttempt:
         self._killing.add_done_callback(lambda _: self._wake.set())
 
     def _look_after(self, process: FirstProcess) -> None:
-        """End the whole attempt if one of its ranks is gone, or hangs.
-
-        On several nodes a hang is only reported: the daemon, to which all nodes report, decides.
-        """
+        # On several nodes a hang is only reported: the daemon, to which all report, decides.
         if self._by_torchrun and self._watchdog.is_closing():
             self._end_by(self._clear(process))
         elif self.cause is None:
             self._watchdog.look()
             if self.start.node is None:
                 self._end_if_hung()
-                self._look_whether_it_stands(process)
-
-    def _look_whether_it_stands(self, process: FirstProcess) -> None:
-        output = self._output
-        limit_s = max(min(STILL_S, self._quiet_s), PATIENCE * output.longest_s)
-        now, written = time.monotonic(), output.read_to
-        if why := self._still.look(now, process.pid, written, output.reported_at, limit_s):
-            output.report_once("still", why)
+                output = self._output
+                limit_s = max(min(STILL_S, self._quiet_s), PATIENCE * output.longest_s)
+                activity = (process.pid, output.read_to, output.reported_at)
+                if why := self._still.look(time.monotonic(), *activity, limit_s):
+                    output.report_once("still", why)
 
     def _end_if_hung(self) -> None:
         stall = self._watchdog.hung
@@ -254,11 +276,11 @@ class LocalAttempt:
             self._end_by(self._kill_hung(stall))
 
     def _only_torchrun_is_left(self) -> bool:
-        """Return whether torchrun runs without ranks, before they start or after they have gone.
-        Its own exit takes half a second, for which nobody needs to wait.
+        """Return whether torchrun runs without ranks, before they start or after they have gone:
+        its own exit takes half a second, for which nobody needs to wait.
 
-        With several nodes it is left alone once it has started ranks: the other nodes wait for it,
-        and it keeps the store through which their ranks talk.
+        With several nodes it is left alone once it has started ranks: it keeps the store through
+        which their ranks talk.
         """
         if self._process is None or not self._by_torchrun:
             return False
@@ -269,17 +291,14 @@ class LocalAttempt:
         return self.members() == {self._process.pid}
 
     def _has_lost_a_rank(self) -> bool:
-        """Return whether this is one node of several, and one of the ranks started here is gone."""
         if self._process is None or self.start.node is None:
             return False
-        return len(host.values_of("LOCAL_RANK", self.members())) < len(
-            postmortem.ranks(self._places.logs)
-        )
+        ranks = host.values_of("LOCAL_RANK", self.members())
+        return len(ranks) < len(postmortem.ranks(self._places.logs))
 
     def _launched(self) -> Set[int]:
-        """Return the ids of the processes that this agent has started for it and waits for."""
         own = set() if self._process is None else {self._process.pid}
-        return own | self._observing.pids
+        return own | self._observer.pids
 
     def each_member(self) -> Iterator[int]:
         """Yield the ids of its processes one by one, as `Family.each` does."""
@@ -298,7 +317,6 @@ class LocalAttempt:
         return Ancestor(process.pid, process.returncode is not None)
 
     def _rivals(self) -> Others:
-        """Return what else runs here. Another attempt that is still to start may do so any time."""
         others = self._others()
         return Others(
             frozenset(other.launcher.pid for other in others),
@@ -342,8 +360,8 @@ class LocalAttempt:
     async def _until_gone(self, process: FirstProcess) -> Tuple[float, str]:
         """Report what the attempt writes until it has ended.
 
-        Returns since when nothing of it is left (the agent's time), and what still holds memory
-        of its GPUs (empty: nothing).
+        Returns since when nothing of it is left (agent's time), and what still holds memory of its
+        GPUs (empty: nothing).
         """
         exited = asyncio.ensure_future(process.wait())
         exited.add_done_callback(lambda _: self._wake.set())
@@ -352,22 +370,21 @@ class LocalAttempt:
             self._wake.clear()
             if self._killing is not None and self._killing.done():
                 self._killing.result()
-            self._tell(await self._drained())
+            self._report(await self._drained())
             self._store_beside()
         if self._killing is not None:
             await self._killing
-        await self._observing.see_end(process.returncode)
+        await self._observer.see_end(process.returncode)
         if not self._family.is_gone():  # the launcher has left processes behind
             await self._kill()
         proving = asyncio.ensure_future(self._proved_free())
         while self._output.has_grown():
-            self._tell(await self._drained())
-        self._tell(self._output.last_reports())
+            self._report(await self._drained())
+        self._report(self._output.last_reports())
         await self._store_last()
         return await proving
 
-    async def _drained(self) -> List[Maker]:
-        """Return facts of what has been written, read in a thread if it is much."""
+    async def _drained(self) -> List[Fact]:
         is_little = self._output.behind() <= LITTLE
         return self._output.drain() if is_little else await in_thread_or_here(self._output.drain)
 
@@ -376,7 +393,6 @@ class LocalAttempt:
         return clock.now(), held
 
     def _store_beside(self) -> None:
-        """Begin to put the newest checkpoint into the store, while the trial goes on."""
         if self._storing is not None and self._storing.done():
             self._storing.result()
             self._storing = None
@@ -388,18 +404,15 @@ class LocalAttempt:
         return self._output.can_store() and time.monotonic() >= self._store_at
 
     async def _store(self) -> None:
-        """Put checkpoints into the store until none is left, or no place for one."""
         try:
             while self._output.can_store():
-                self._tell(await in_thread(self._output.store))
+                self._report(await in_thread(self._output.store))
         except OSError as error:
             self._store_at = time.monotonic() + AGAIN_S
-            self._tell(self._output.put_off(error))
+            self._report(self._output.put_off(error))
 
     async def _store_last(self) -> None:
-        """Put what still waits into the store. Give up when there has been no place for
-        `LAST_PLACE_S` seconds, or none by the end of the grace period.
-        """
+        """Store what still waits, until there is no place for `LAST_PLACE_S` or no grace left."""
         self._output.checkpoint_store.last_call()
         self._store_at = 0.0  # threads and files that the trial had are free now
         give_up_at = clock.now() + LAST_PLACE_S
@@ -414,22 +427,17 @@ class LocalAttempt:
             self._store_beside()
 
     async def _clear(self, process: FirstProcess) -> None:
-        """End an attempt of which a rank has failed: kill the other ranks after `CLOSING_S`
-        seconds, let torchrun log which rank it was, and kill torchrun.
-        """
+        """End an attempt of which a rank has failed, after torchrun has logged which one it was."""
         await asyncio.sleep(CLOSING_S)
         spared = self._launched()
         await in_thread_or_here(self._family.end, spared, spared)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
         # What observes the script still has to see its last words and its last checkpoint.
-        await in_thread_or_here(self._family.end, self._observing.pids, spared)
+        await in_thread_or_here(self._family.end, self._observer.pids, spared)
 
     async def _kill_hung(self, stall: Stall) -> None:
-        """Kill an attempt that hangs, once the hung rank has written its Python stack to its log.
-
-        Nothing can be saved, since all ranks save together.
-        """
+        """Kill an attempt that hangs, once the hung rank has written its stack to its log."""
         await in_thread_or_here(self._request_stack, stall)
         await self._kill()
 
@@ -449,21 +457,17 @@ class LocalAttempt:
         if left:
             raise RuntimeError(f"processes {sorted(left)} of {self.key} cannot be killed")
 
-    def _started(self, at: float, pid: int) -> Maker:
-        order = self.start
-        return lambda seq: Started(seq, at, order.id, order.trial, order.attempt, pid)
-
-    def _exited(self, at: float, code: Optional[int]) -> Maker:
+    def _exited(self, at: float, code: Optional[int]) -> Exited:
         cause, order = self._cause_of_exit(code), self.start
-        findings = self._found() if cause == "crashed" else postmortem.Findings()
+        findings = self._findings() if cause == "crashed" else postmortem.Findings()
         postmortem.name_own_module(findings.tail, self._places.work)
-        return lambda seq: Exited(
-            *(seq, at, order.trial, order.attempt, cause, None if self._fault else code),
+        return Exited(
+            *(0, at, order.trial, order.attempt, cause, None if self._fault else code),
             *(findings.rank, findings.tail, findings.silent, findings.signal, findings.waited_s),
             started=self._process is not None,
         )
 
-    def _found(self) -> postmortem.Findings:
+    def _findings(self) -> postmortem.Findings:
         if self._fault:
             return postmortem.Findings(tail=[self._fault])
         logs, stall = self._places.logs, self._hung
@@ -472,10 +476,6 @@ class LocalAttempt:
             at = None if findings.silent is None else clock.of_wall(findings.silent)
             return replace(findings, silent=at)
         return postmortem.of_hung(logs, stall.hung.rank, stall.local, stall.since, stall.quiet_s)
-
-    def _noticed(self, at: float, held: str) -> Maker:
-        why = f"after {self.key} had ended its GPUs could not be used again: {held}"
-        return lambda seq: Noticed(seq, at, "unhealthy", None, why)
 
     def _cause_of_exit(self, code: Optional[int]) -> str:
         lost_a_rank = self._is_crashing and code is not None and code > 0

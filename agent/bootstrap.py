@@ -1,9 +1,8 @@
-"""The bootstrap: the first thing that runs on a machine, sent over SSH as text. It sees to it that
-the agent's zip is there, and goes on with the code in the zip.
+"""The bootstrap: the first thing that runs on a machine, sent over SSH as text. It fetches the
+agent's zip if need be, and goes on with the code in the zip.
 
-The one rule: it needs nothing on the machine but a Python, and says so itself if that one is too
-old. So it is written for any Python 3. The zip is used only if its bytes have the expected
-checksum.
+The one rule: it is written for any Python 3, and says so itself if that one is too old. The zip is
+used only if it has the expected checksum.
 """
 
 import hashlib
@@ -14,23 +13,16 @@ from typing import Any, BinaryIO, Dict
 
 OLDEST = (3, 9)
 MARK = b"seerd "
-"""Every line of ours begins with this: what a shell's start files print comes on the same stream.
-"""
+"""How every line of ours begins: shells' start files print on the same stream."""
 
 
 def bootstrap(stream: BinaryIO) -> None:
-    """Read a remote task, get the zip if it is not here, and carry out the task with the code in
-    it.
-    """
+    """Read a remote task, get the zip if it is not here, and carry out the task with its code."""
     task = json.loads(stream.readline().decode())
     if sys.version_info < OLDEST:
         version = ".".join(map(str, sys.version_info[:3]))
-        say(
-            {
-                "failed": "its Python, %s, is version %s; seerd's agent needs 3.9 or newer"
-                % (sys.executable, version)
-            }
-        )
+        needs = "its Python, %s, is version %s; seerd's agent needs 3.9 or newer"
+        say({"failed": needs % (sys.executable, version)})
         return
     path = os.path.join(os.path.expanduser("~"), ".cache", "seerd", "agents", task["zip"] + ".pyz")
     if checksum(path) != task["zip"]:
@@ -52,7 +44,7 @@ def say(answer: Dict[str, Any]) -> None:
 
 
 def checksum(path: str) -> str:
-    """Compute the SHA-256 of a file, in hex; empty if the file cannot be read."""
+    """Return the SHA-256 of a file, in hex; empty if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -61,8 +53,7 @@ def checksum(path: str) -> str:
 
 
 def fetch(stream: BinaryIO, size: int, expected: str, path: str) -> None:
-    """Write the next `size` bytes of the stream to the file `path`, which appears whole or not at
-    all.
+    """Write the next `size` bytes of the stream to the file `path`, which appears only whole.
 
     Raises `ValueError` if their checksum is not the `expected` one.
     """

@@ -1,9 +1,8 @@
 """The agent's clock, in seconds since 1970: the wall clock as it was when the first agent of this
-boot came to the folder, and steady from then on.
+boot came to the folder, and steady from then on, suspends included.
 
-The one rule: whatever is compared, added up or paid for goes by `now`, never by the system's wall
-clock, which people and NTP set. Suspends are counted, and a later agent of the same boot goes on
-with the same clock.
+The one rule: what is compared, added up or paid for goes by `now`, never by the system's wall
+clock, which people and NTP set. A later agent of the same boot goes on with the same clock.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 FILE = "clock.json"
-"""Holds the clock's zero and the boot that it is of, in the agent's folder."""
+"""Holds the clock's zero and its boot, in the agent's folder."""
 STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Counts since the boot, the same for all processes (clock_gettime(2))."""
 log = logging.getLogger("agent")
@@ -28,13 +27,18 @@ class _Anchor:
 
 
 def begin(folder: Path, boot: str) -> None:
-    """Go on with the clock of earlier agents in this folder, or note a new one there if none of
-    them was of this boot, whose id is `boot`. A damaged file is set aside, and counts for nothing.
+    """Go on with the clock of earlier agents in this folder, or begin a new one if none was of this
+    boot, whose id is `boot`. A damaged file is set aside.
     """
     zero = zero_of(folder, boot)
-    if zero is None and _is_damaged(folder / FILE):
-        log.warning("%s is damaged: it is set aside, and a new clock begun", folder / FILE)
-        os.replace(folder / FILE, folder / f"{FILE}.damaged")
+    if zero is None:
+        try:
+            _read(folder / FILE)
+        except (ValueError, TypeError, KeyError):
+            log.warning("%s is damaged: it is set aside, and a new clock begun", folder / FILE)
+            os.replace(folder / FILE, folder / f"{FILE}.damaged")
+        except OSError:
+            pass
     _Anchor.zero = time.time() - since_boot() if zero is None else zero
     part = folder / f".{FILE}"
     part.write_text(json.dumps(_checked({"boot": boot, "zero": _Anchor.zero})))
@@ -42,9 +46,7 @@ def begin(folder: Path, boot: str) -> None:
 
 
 def zero_of(folder: Path, boot: str) -> Optional[float]:
-    """Return where the clock of the agents in this folder begins, as `since_boot() + zero` is their
-    time; None if none of them was of this boot.
-    """
+    """Return the zero of this folder's clock (time minus `since_boot()`); None: of another boot."""
     try:
         kept = _read(folder / FILE)
         return float(kept["zero"]) if boot and kept["boot"] == boot else None
@@ -53,9 +55,7 @@ def zero_of(folder: Path, boot: str) -> Optional[float]:
 
 
 def _read(path: Path) -> Dict[str, Any]:
-    """Read what is kept; files of earlier versions have no checksum. Raises `OSError`, and
-    `ValueError`, `TypeError` or `KeyError` if it is damaged.
-    """
+    """Raises `OSError`; `ValueError`, `TypeError` or `KeyError` if the file is damaged."""
     kept: Dict[str, Any] = json.loads(path.read_text())
     if "check" in kept and kept != _checked(kept):
         raise ValueError("it does not fit its checksum")
@@ -65,16 +65,6 @@ def _read(path: Path) -> Dict[str, Any]:
 def _checked(kept: Dict[str, Any]) -> Dict[str, Any]:
     check = zlib.crc32(f"{kept['boot']} {kept['zero']!r}".encode())
     return {**kept, "check": f"{check:08x}"}
-
-
-def _is_damaged(path: Path) -> bool:
-    try:
-        _read(path)
-    except OSError:
-        return False
-    except (ValueError, TypeError, KeyError):
-        return True
-    return False
 
 
 def since_boot() -> float:

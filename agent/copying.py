@@ -1,7 +1,5 @@
-"""Copies of files that cost no more than they must.
-
-The one rule: on Linux holes stay holes, and where the filesystem can, a copy shares its bytes on
-the disk with the original until one of them is written to (a reflink).
+"""Copies of files: on Linux holes stay holes, and where the filesystem can, a copy shares its bytes
+with the original until one of them is written to (a reflink).
 """
 
 from __future__ import annotations
@@ -21,9 +19,8 @@ PIECE = 16 << 20
 def copy_file(source: Path, to: Path, copied: Callable[[int], bool] = lambda size: False) -> None:
     """Copy the bytes of a file.
 
-    `copied` is called with the size of each piece. If it returns True, what has been written is on
-    the disk before more is copied. Raises `OSError` (`shutil.SameFileError` if both paths lead to
-    one file, which stays as it is), and what `copied` raises.
+    `copied` is called with the size of each piece; if it returns True, the copy is flushed. Raises
+    `OSError` (`shutil.SameFileError` if both paths lead to one file), and what `copied` raises.
     """
     if os.path.exists(to) and os.path.samefile(source, to):
         raise shutil.SameFileError(errno.EINVAL, "source and target are one file", str(to))
@@ -45,7 +42,7 @@ def copy_file(source: Path, to: Path, copied: Callable[[int], bool] = lambda siz
 
 
 def _with_data(file: int, size: int) -> Iterator[Tuple[int, int]]:
-    """Yield where the parts of a file begin and end that are no holes."""
+    """Yield begin and end of the parts of a file that are no holes."""
     at = 0
     while at < size:
         try:
@@ -60,7 +57,6 @@ def _with_data(file: int, size: int) -> Iterator[Tuple[int, int]]:
 
 
 def _copy_piece(original: int, copy: int, at: int, size: int) -> int:
-    """Copy at most `PIECE` bytes; return how many. Linux makes reflinks of them where it can."""
     size = min(size, PIECE)
     if hasattr(os, "copy_file_range"):
         # Some filesystems refuse, or copy nothing; whatever else is wrong is raised below.

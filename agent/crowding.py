@@ -1,7 +1,7 @@
 """Finds the attempt that fills a table of processes, before nothing can be started any more.
 
 The one rule: processes are counted only while the whole machine has as many as the smallest table
-allows to trials, and an attempt is ended only if attempts hold half of what is in the table.
+grants to trials, and an attempt is ended only if attempts hold half of those in the table.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Crowding:
         self._tables = list(system) if tables is None else tables
 
     def may_be(self) -> bool:
-        """Return whether a table may be nearly full. This costs next to nothing."""
+        """Return whether a table may be nearly full. Costs next to nothing."""
         least = min((table.most for table in self._tables), default=0)
         return least > 0 and _of_machine() >= SHARE * least
 
     def culprit(self, attempts: Dict[str, Callable[[], Set[int]]]) -> Optional[Tuple[str, str]]:
-        """Return the attempt that has the most processes and threads, and why it has to end; None
-        if no table is nearly full, or not because of attempts.
+        """Return the attempt with the most processes and threads, and why it has to end; None if no
+        table is nearly full because of attempts.
 
-        `attempts` are functions that return the ids of an attempt's processes, by its key.
+        `attempts`: functions that return the ids of an attempt's processes, by its key.
         """
         counts = {key: sum(map(host.threads, members())) for key, members in attempts.items()}
         for name, most, used in self._tables:
@@ -74,7 +74,7 @@ def _tables() -> Iterator[ProcessTable]:
 
 
 def _cgroups() -> Iterator[Path]:
-    """Yield the folders of our cgroup and of those above it that bound processes (cgroups(7))."""
+    """Yield the folders of our cgroup and its ancestors that bound processes (cgroups(7))."""
     for line in _text(host.PROC / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if "pids" in controllers.split(",") or not controllers:
@@ -84,7 +84,7 @@ def _cgroups() -> Iterator[Path]:
 
 
 def _text(path: Path) -> str:
-    """Read a file; return nothing if it cannot be read: the table of open files may be full."""
+    """Return a file's text; nothing if it cannot be read, as when the table of files is full."""
     try:
         return path.read_text()
     except OSError:
@@ -92,7 +92,6 @@ def _text(path: Path) -> str:
 
 
 def _number(path: Path) -> int:
-    """Read a number; 0 if there is none."""
     try:
         return int(_text(path))
     except ValueError:
@@ -100,6 +99,6 @@ def _number(path: Path) -> int:
 
 
 def _of_machine() -> int:
-    """Count the processes and threads of this machine (proc_loadavg(5)); 0 if that is unknown."""
+    """Count the processes and threads of this machine (proc_loadavg(5)); 0: unknown."""
     counts = _text(host.PROC / "loadavg").split()
     return int(counts[3].partition("/")[2]) if counts else 0

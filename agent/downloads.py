@@ -1,5 +1,4 @@
-"""The job's data: objects that the daemon has granted. They are fetched once per instance, before
-the setup commands.
+"""Fetches the job's data, objects that the daemon has granted, once per instance.
 
 The one rule: nothing is written outside the trials' working folder, and a file gets its name only
 when it is whole.
@@ -7,6 +6,7 @@ when it is whole.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ FILES_AT_ONCE = 8
 
 
 class DataError(ValueError):
-    """Data cannot be fetched or written; the text says which, and why."""
+    """Data cannot be fetched or written."""
 
 
 class JobData:
@@ -31,15 +31,11 @@ class JobData:
         self._items: List[Download] = []
 
     def take(self, message: Downloads) -> None:
-        """Add the items of this message; one that says `first` replaces what was there."""
+        """Add the items of this message; one that is `first` replaces what was there."""
         self._items = [*([] if message.first else self._items), *message.items]
 
     def fetch(self, root: Path) -> None:
-        """Fetch every file that is not yet below the folder `root`; one with the right size is
-        kept.
-
-        Raises `DataError` if one is refused, cannot be fetched or cannot be written.
-        """
+        """Fetch every file that is not yet below `root` with the right size. Raises `DataError`."""
         wires, root = Wires(), root.resolve()
         wanted = {item.to: item for item in self._items}.values()
         missing = [item for item in wanted if not _is_there(place(root, item.to), item.size)]
@@ -51,10 +47,7 @@ class JobData:
 
 
 def place(root: Path, to: str) -> Path:
-    """Return the path below `root` at which this file goes.
-
-    Raises `DataError` if it is not below `root`, also because a link leads out of it.
-    """
+    """Return the path of this file below `root`. Raises `DataError` if it leads out of it."""
     parts = to.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise DataError(
@@ -83,18 +76,10 @@ def _fetch(wires: Wires, item: Download, root: Path) -> None:
             raise DataError(f"data for {item.to} is refused: there is a folder of this name")
         download(wires, item.url, item.size, part)
         name_file(part, path)
-    except WebError as error:
-        _remove(part)
-        raise DataError(f"data for {item.to} cannot be fetched: {error}") from None
-    except OSError as error:
-        _remove(part)
-        raise DataError(
-            f"data for {item.to} cannot be written: {error.strerror or error}"
-        ) from None
-
-
-def _remove(part: Path) -> None:
-    try:
-        os.unlink(part)
-    except OSError:
-        return
+    except (WebError, OSError) as error:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        if isinstance(error, WebError):
+            raise DataError(f"data for {item.to} cannot be fetched: {error}") from None
+        why = error.strerror or error
+        raise DataError(f"data for {item.to} cannot be written: {why}") from None

@@ -1,8 +1,6 @@
 """The processes of one attempt, as its agent finds them: by descent, without reading the processes
-of others. And the orphans that the agent adopts.
-
-The agent adopts the orphans among its descendants. So whatever an attempt has started, in whichever
-session, group or environment, is below its launcher, or, once a parent has ended, below the agent.
+of others. And the orphans that the agent adopts: all that an attempt has started is below its
+launcher, or, once a parent has ended, below the agent.
 
 The one rule: nothing of an attempt is left when its launcher has ended and the agent has no child
 that may be the attempt's. A child of unknown origin may be.
@@ -20,9 +18,7 @@ from typing import Callable, Dict, FrozenSet, Iterable, Iterator, List, Optional
 from seerd.agent import host
 
 SETTLE_S = 1.0
-"""Seconds after which a process that shows no environment hides it. One in the middle of exec(2)
-has none for a moment.
-"""
+"""Seconds after which a process without an environment hides it; during exec(2) it has none."""
 POLL_S = 0.001
 ZOMBIE_S = 1.0
 
@@ -31,8 +27,8 @@ ZOMBIE_S = 1.0
 class Ancestor:
     """The process that has started all others of an attempt."""
 
-    pid: int  # its process id; 0 if there is none yet
-    ended: bool  # whether it has ended, and been waited for
+    pid: int  # 0: there is none yet
+    ended: bool  # whether it has ended and been waited for
 
 
 @dataclass(frozen=True)
@@ -40,16 +36,15 @@ class Others:
     """What else runs here."""
 
     launchers: FrozenSet[int]  # process ids of other attempts' launchers
-    # when those of these attempts were ordered that may still start processes, in ticks since boot
-    since: Tuple[int, ...]
+    since: Tuple[int, ...]  # when those were ordered that may still start processes (boot ticks)
 
 
 class Family:
-    """The processes of the attempt `name`, which was ordered at `since` (ticks since boot), and of
-    which only processes work in `folder`.
+    """The processes of the attempt `name`, which was ordered at `since` (ticks since boot), and
+    which alone works in `folder`. `launcher` and `others` return the present state.
 
-    `launcher` and `others` return what is so now. An orphan that names no attempt in its
-    environment may be of any that ran when it began; it ends with the last of these.
+    An orphan without an attempt in its environment may be of any that ran when it began; it ends
+    with the last of these.
     """
 
     def __init__(
@@ -74,25 +69,23 @@ class Family:
         return not mine and not unsettled
 
     def members(self) -> Set[int]:
-        """Return the ids of its processes, zombies excepted, as far as one look shows."""
+        """Return the ids of its living processes, as far as one look shows."""
         if not host.finds_all_below():
             return host.members(self._name, self._ancestor().pid)
         return set(_below([*self._orphans()[0], *self._launched()]))
 
     def each(self) -> Iterator[int]:
-        """Yield the ids of its processes, zombies excepted; an id may come twice.
+        """Yield the ids of its living processes; an id may come twice.
 
-        Of the launcher and of each orphan all descendants are looked up before the first of them is
-        yielded: once a parent is killed, its children are not below it any more. A process in the
-        middle of exec(2) is waited for, at most `SETTLE_S` seconds.
+        Descendants are looked up before an ancestor is yielded: once it is killed, its children are
+        not below it any more. A process in the middle of exec(2) is waited for, at most `SETTLE_S`.
         """
         return self._each(set())
 
     def end(self, spared: Iterable[int] = (), waited_for: Iterable[int] = ()) -> Set[int]:
-        """Kill all of its processes but those `spared`, and return when none is left.
-
-        Returns those that the kernel holds, as `host.kill` does. Of the launcher, and of those
-        `waited_for`, the exit status is left to their parent.
+        """Kill all of its processes but those `spared`, until none is left; return those that the
+        kernel holds. The exit status of the launcher and of those `waited_for` is left to their
+        parent.
         """
         looks = 1 if host.finds_all_below() else host.EMPTY_LOOKS
         kept = set(spared)
@@ -107,8 +100,8 @@ class Family:
     def _each(self, groups: Set[int]) -> Iterator[int]:
         """Yield as `each` does; `groups` are process groups of this attempt, and get more.
 
-        What starts itself anew may be gone before a look at all is over. So each comes as soon as
-        it is seen, the newest first, and its group is asked before anything that takes longer.
+        A process that forks and ends may be gone before a whole look is over. So each is yielded
+        as soon as it is seen, the newest first, by its group if possible.
         """
         if not host.finds_all_below():
             yield from host.each_member(self._name, self._ancestor().pid)
@@ -129,7 +122,6 @@ class Family:
         return {self._ancestor().pid, *self._others().launchers}
 
     def _launched(self) -> List[int]:
-        """Return the launcher, if it lives."""
         launcher = self._ancestor()
         return [] if launcher.ended or not launcher.pid else [launcher.pid]
 
@@ -144,7 +136,7 @@ class Family:
             time.sleep(POLL_S)
 
     def _orphans(self) -> Tuple[List[int], List[int]]:
-        """Find the orphans of this attempt, and those of unknown origin."""
+        """Return the orphans of this attempt, and those of unknown origin."""
         launchers = self._known()
         mine: List[int] = []
         unsettled: List[int] = []
@@ -158,7 +150,7 @@ class Family:
         return mine, unsettled
 
     def _is_mine(self, orphan: int) -> Optional[bool]:
-        """Return whether an orphan is of this attempt; None if that is not known yet."""
+        """Return whether an orphan is of this attempt; None: unknown yet."""
         process = host.seen(orphan)
         if process is None or process.zombie:
             return False
@@ -186,24 +178,23 @@ class Family:
 
 
 def _below(roots: List[int]) -> List[int]:
-    """Return these processes and all their descendants, the newest first, zombies excepted."""
+    """Return these processes and all their living descendants, the newest first."""
     return list(filter(host.is_there, sorted(set(host.below(roots)), reverse=True)))
 
 
 class Reaper:
     """Reaps the orphans that the agent has adopted, as soon as they have ended.
 
-    A child for which the agent waits keeps its exit status until then. Each of those is in the
-    agent's own session or leads another one, and is waited for as soon as it has ended. So any
-    other child is reaped at once, and one of those when it has been a zombie for `ZOMBIE_S`
-    seconds.
+    A child for which the agent waits keeps its exit status: each of those is in the agent's own
+    session or leads another one, so any other child is reaped at once, and one of those when it has
+    been a zombie for `ZOMBIE_S` seconds.
     """
 
     def __init__(self) -> None:
         self._since: Dict[int, float] = {}
 
     def look(self) -> None:
-        """Reap the orphans that have ended. Call this often."""
+        """Reap the orphans that have ended. Called often."""
         now, ended = time.monotonic(), host.zombies()
         self._since = {pid: self._since.get(pid, now) for pid in ended}
         for pid, since in self._since.items():

@@ -1,9 +1,8 @@
 """A folder as one file, so that a checkpoint that is a folder is stored, checked and moved like any
 other.
 
-The one rule: the file begins with a list of all files, each with its size and checksum, and of the
-links, which stay inside; nothing is unpacked that is not exactly as the list says. It is a plain
-tar, which people can unpack themselves.
+The one rule: the file, a plain tar, begins with a list of all files, with sizes and checksums, and
+of the links, which stay inside; nothing is unpacked that is not exactly as the list says.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import shutil
 import tarfile
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
 
 from seerd.agent.manifest import SHA256, CheckpointError
 
@@ -29,15 +28,15 @@ IN_THE_WAY = (FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
 class FolderContents(NamedTuple):
-    """What is in a folder and below it, by paths relative to it."""
+    """What is in a folder and below it, by relative paths."""
 
     files: List[str]  # sorted; a link that leads out of the folder to a file counts as that file
-    links: Dict[str, str]  # links that stay inside, with their targets, relative to where they are
+    links: Dict[str, str]  # links that stay inside, with their relative targets
     out: List[str]  # links that lead out of the folder, or nowhere
 
 
 def contents(folder: Path) -> FolderContents:
-    """List a folder. What is neither file nor folder nor link is left out."""
+    """List the files, folders and links of a folder."""
     result, top = FolderContents([], {}, []), os.path.realpath(folder)
     for above, folders, names in os.walk(folder):
         for path in (os.path.join(above, name) for name in [*folders, *names]):
@@ -55,9 +54,7 @@ def contents(folder: Path) -> FolderContents:
 
 
 def pack(folder: Path, out: BinaryIO) -> FolderContents:
-    """Write the folder into this file, and return what is in it. Raises `OSError` if one of its
-    files cannot be read, or changes meanwhile.
-    """
+    """Write the folder into this file; return what is in it. Raises `OSError`."""
     inside = contents(folder)
     body: Dict[str, Any] = {
         "version": 1,
@@ -88,7 +85,7 @@ def pack(folder: Path, out: BinaryIO) -> FolderContents:
 
 
 def links_out(folder: Path) -> str:
-    """Return, for people, what `pack` makes of links that lead out of a folder; empty: none do."""
+    """Describe what `pack` makes of links that lead out of a folder; empty: there are none."""
     links = contents(folder).out
     taken = [name for name in links if (folder / name).is_file()]
     lost = [name for name in links if name not in taken]
@@ -108,10 +105,10 @@ def is_packed(path: Path) -> bool:
 
 
 def unpack(packed: Path, to: Path) -> None:
-    """Make the folder `to` anew out of what `pack` has written. It appears when it is whole.
+    """Replace the folder `to` by what `pack` has written; it appears whole.
 
-    Raises `CheckpointError` if anything in the file is not as its list says, `OSError` if the
-    folder cannot be written.
+    Raises `CheckpointError` if the file is not as its list says, `OSError` if the folder cannot be
+    written.
     """
     part = to.with_name(f".{to.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -169,10 +166,7 @@ def _listed(
 
 
 def _inside_target(path: str, name: str, top: str) -> Optional[str]:
-    """Return what a link leads to, relative to where it is; None if it does not stay inside.
-
-    path  the link, which is `name` in the folder `top`
-    """
+    """Return the relative target of a link `name` in the folder `top`; None if it leads out."""
     to = os.readlink(path)
     if os.path.isabs(to):
         to = os.path.relpath(to, os.path.join(top, os.path.dirname(name)))
@@ -182,8 +176,8 @@ def _inside_target(path: str, name: str, top: str) -> Optional[str]:
 
 
 def _stays_inside(name: str, to: str) -> bool:
-    """Return whether a link `name` that leads to `to` leads to something in its folder that it is
-    not in itself. It goes up first and then down, so that no other link on the way leads it out.
+    """Return whether a link `name` to `to` leads to something in its folder that does not contain
+    it. It goes up first and then down, so that no other link on the way leads it out.
     """
     way, above = Path(to).parts, Path(name).parent.parts
     ups = len(list(takewhile("..".__eq__, way)))
@@ -205,21 +199,14 @@ def _inside(name: str) -> Path:
 
 def _measured(path: Path) -> Tuple[int, str]:
     with open(path, "rb") as file:
-        digest, size = hashlib.sha256(), 0
-        for block in _blocks(file):
-            digest.update(block)
-            size += len(block)
-    return size, digest.hexdigest()
+        return _copied(file)
 
 
-def _copied(source: Any, out: BinaryIO) -> Tuple[int, str]:
+def _copied(source: Any, out: Optional[BinaryIO] = None) -> Tuple[int, str]:
     digest, size = hashlib.sha256(), 0
-    for block in _blocks(source):
+    while block := source.read(BLOCK):
         digest.update(block)
-        out.write(block)
         size += len(block)
+        if out is not None:
+            out.write(block)
     return size, digest.hexdigest()
-
-
-def _blocks(file: Any) -> Iterator[bytes]:
-    return iter(lambda: file.read(BLOCK), b"")

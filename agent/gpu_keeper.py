@@ -1,11 +1,8 @@
 """The keeper: a process that holds the leases of GPUs that trials use, and outlives the agent.
 
-The one rule: a lease that was handed over is held until the agent says that the attempt is over,
-or, if the agent has died, until no process of the attempt is left. A lease that is still on its way
-to the keeper is held as well: by the kernel.
-
-It carries the run's mark, as all that an agent starts: who looks for what of the run is left finds
-it, and it is ended last (`host.each_of_run`).
+The one rule: a lease is held until the agent says that the attempt is over, or, if the agent has
+died, until no process of the attempt is left. On its way to the keeper the kernel holds it. The
+keeper carries the run's mark, as all that an agent starts, and is ended last (`host.each_of_run`).
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from seerd.agent import host
 POLL_S = 0.05
 MOST_BYTES = 1 << 16
 MOST_AT_ONCE = 64
-"""Leases in one message: more descriptors than 253 cannot travel together (unix(7))."""
+"""Leases in one message; at most 253 descriptors can travel together (unix(7))."""
 START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from seerd.agent.gpu_keeper import main; main(int(sys.argv[2]), sys.argv[3])"
@@ -43,9 +40,7 @@ class Keeper:
         self._held: Dict[str, List[int]] = {}
 
     def hold(self, attempt: str, leases: List[int]) -> None:
-        """Hold copies of these leases for an attempt, "trial/attempt". Raises `OSError` if there is
-        no keeper and none can be started.
-        """
+        """Hold copies of these leases for an attempt. Raises `OSError` without a keeper."""
         self._held[attempt] = leases
         if not self._hand(attempt, leases):
             self._begin()
@@ -53,7 +48,7 @@ class Keeper:
                 self._hand(*held)
 
     def release(self, attempt: str) -> None:
-        """Hold nothing more for an attempt, of which nothing is left."""
+        """Release the leases of an attempt whose processes are gone."""
         if self._held.pop(attempt, None) is not None:
             self._say({"over": attempt}, [])
 
@@ -69,13 +64,13 @@ class Keeper:
         return all(self._say({"hold": attempt, "leases": len(part)}, part) for part in parts)
 
     def _say(self, message: Dict[str, Any], leases: List[int]) -> bool:
-        """Tell the keeper; return whether there is one that hears it."""
+        """Send a message; return whether a keeper can receive it."""
         if self._wire is None:
             return False
         line = json.dumps(message).encode() + b"\n"
         try:
             return socket.send_fds(self._wire, [line], leases) == len(line)
-        except OSError:  # also if it has been stopped, and hears nothing
+        except OSError:  # also if it has been stopped
             return False
 
     def _begin(self) -> None:
@@ -110,7 +105,7 @@ def main(descriptor: int, run: str) -> None:
 def _kept(wire: socket.socket) -> Dict[str, List[int]]:
     """Hold what the agent says until it ends; return what is still held, by attempt."""
     held: Dict[str, List[int]] = {}
-    for message, leases in _heard(wire):
+    for message, leases in _messages(wire):
         if "hold" in message:
             held.setdefault(message["hold"], []).extend(leases)
         else:
@@ -118,12 +113,15 @@ def _kept(wire: socket.socket) -> Dict[str, List[int]]:
     return held
 
 
-def _heard(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]:
+def _messages(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]:
     """Yield messages with their leases until the agent has ended."""
     text: bytes = b""
     received: List[int] = []
     while True:
-        data, leases = _received(wire)
+        try:
+            data, leases, _, _ = socket.recv_fds(wire, MOST_BYTES, MOST_AT_ONCE)
+        except ConnectionError:
+            return
         if not data:
             return
         text, received = text + data, received + leases
@@ -133,15 +131,6 @@ def _heard(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]:
             count = message.get("leases", 0)
             yield message, received[:count]
             received = received[count:]
-
-
-def _received(wire: socket.socket) -> Tuple[bytes, List[int]]:
-    """Wait for what comes next; nothing does when the agent has ended."""
-    try:
-        data, leases, _, _ = socket.recv_fds(wire, MOST_BYTES, MOST_AT_ONCE)
-    except ConnectionError:
-        return b"", []
-    return data, leases
 
 
 def _outlive(run: str, held: Dict[str, List[int]]) -> None:

@@ -1,13 +1,10 @@
-"""The GPUs of a machine that several runs use, also of several users without root: a folder with a
-file for each GPU, and one for each run that is here.
+"""The GPUs of a machine that several runs use, also of several users: a folder with a file for each
+GPU, and one for each run that is here.
 
 The one rule: a GPU belongs to the process that holds the lock (flock(2)) on its file, and a run is
-here while its file is locked. The kernel frees a lock with the last process that has it, so nothing
-is left after a crash. What a file says is for people and for shares; without the lock it counts for
-nothing.
-
-Files of GPUs are empty and are never written. A run's file is its owner's alone to write, so a run
-cannot speak for another user.
+here while its file is locked. The kernel frees a lock with its last process, so a crash leaves
+nothing. What a file says is for people and for shares. Files of GPUs are never written; only its
+owner can write a run's file.
 """
 
 from __future__ import annotations
@@ -21,17 +18,17 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 FOLDER = "/var/tmp/seerd-gpus"  # noqa: S108 (what is here is taken for what anybody may write)
 ELSEWHERE = "SEERD_GPU_LEASES"
 """Environment variable that names another folder, for tests."""
 FOLDER_MODE, FILE_MODE = 0o1777, 0o644
 LONGEST = 1 << 16
-"""The most bytes that are read of a run's file."""
+"""Bytes of a run's file that are read at most."""
 MOST_GPUS = 1024
 RUN, NEW = "run-", ".new-"
-"""How names of files begin: those of runs, and those that have no name of their own yet."""
+"""Prefixes of the names of files: of runs, and of unfinished files."""
 LEASE = re.compile(r"(gpu|slot)-[A-Za-z0-9._-]{1,80}")
 SHOWN = re.compile(r"[^\x20-\x7e]")
 DEVICES = "/proc/driver/nvidia/gpus"
@@ -39,7 +36,7 @@ LOCKS = "/proc/locks"
 
 
 class LeaseFolderError(Exception):
-    """The folder cannot be used; the text says why, and what to do."""
+    """The folder cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Device:
     """A GPU, or a CPU slot."""
 
     lease: str  # name of its file
-    name: str  # CUDA's name for it; of a slot its number
+    name: str  # CUDA's name, or a slot's number
 
 
 @dataclass(frozen=True)
@@ -62,15 +59,15 @@ class Use:
 class RunHere:
     """What a run says of itself on a machine."""
 
-    run: str  # its name
-    weight: float  # its share beside that of others, above 0
+    run: str
+    weight: float  # above 0
     most: int  # the most GPUs that it can use
-    wants: int  # how many it could use now
-    least: int  # how many its smallest trial needs, at least 1
-    pool: List[str]  # the leases that it may take
+    wants: int  # GPUs that it could use now
+    least: int  # GPUs of its smallest trial, at least 1
+    pool: List[str]  # leases that it may take
     since: float  # when its agent began, in seconds since 1970
-    uses: Dict[str, Use]  # lease -> what it is used for, for those that it holds
-    user: str = ""  # its user, by the owner of its file; empty: not read from a file
+    uses: Dict[str, Use]  # by lease, for those that it holds
+    user: str = ""  # owner of its file; empty: not read from a file
     lives: bool = True  # whether its agent lives; its trials may outlive it for a while
 
 
@@ -82,32 +79,29 @@ class LeaseFolder:
         self._folder = _opened(path)
 
     def close(self) -> None:
-        """Let go of the folder; leases and registrations stay with who has them."""
+        """Close the folder; leases and registrations stay."""
         os.close(self._folder)
 
     def lease(self, name: str) -> Optional[int]:
-        """Return a descriptor that holds the lock on this GPU, until it and all its copies are
-        closed; None if somebody else holds it, or its file is none.
+        """Return a descriptor that holds the lock on this GPU until all its copies are closed; None
+        if it is held already, or its file cannot be used.
         """
         return self._locked(lambda: self._file(name), name)
 
     def leased(self) -> List[str]:
-        """List the GPUs on which somebody holds the lock."""
+        """List the GPUs that are locked."""
         return [name for name in self._names() if LEASE.fullmatch(name) and self._is_held(name)]
 
     def holders(self, runs: Sequence[RunHere]) -> Dict[str, Optional[RunHere]]:
-        """Return which of these runs holds each GPU that somebody holds, by what they say; None:
-        none of them says so. A run whose agent has died may still have trials there.
+        """Return which of these runs holds each locked GPU, by what they say; None: none of them.
+        A run whose agent has died may still have trials there.
         """
         ranked = sorted(runs, key=lambda run: (run.lives, run.since))
         users = {lease: run for run in ranked for lease in run.uses}
         return {lease: users.get(lease) for lease in in_order(self.leased())}
 
     def locker(self, lease: str) -> Optional[Tuple[int, str]]:
-        """Return the process that has taken the lock on a GPU, and its user; None if that is not
-        visible here (Linux), or it has ended and left the lock to another one: its number may be a
-        stranger's by now.
-        """
+        """Return the process that has locked a GPU, and its user; None if unknown (Linux)."""
         with contextlib.suppress(OSError, ValueError):
             file = os.stat(lease, dir_fd=self._folder)
             at = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
@@ -119,7 +113,7 @@ class LeaseFolder:
         return None
 
     def register(self, name: str) -> "Registration":
-        """Say that a run is here. Raises `LeaseFolderError` if its file cannot be made."""
+        """Register a run. Raises `LeaseFolderError` if its file cannot be made."""
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:100]
         own = f"{RUN}{plain}.{os.geteuid()}.{os.getpid()}"
         try:
@@ -167,9 +161,7 @@ class LeaseFolder:
             os.close(descriptor)
 
     def _locked(self, opened: Callable[[], int], name: str) -> Optional[int]:
-        """Open and lock a file that still has its name when it is locked: another process that
-        tidies up may have removed it meanwhile.
-        """
+        """Open and lock a file, again if another process has removed it meanwhile."""
         while True:
             try:
                 descriptor = opened()
@@ -193,9 +185,7 @@ class LeaseFolder:
             return _open(name, self._folder)
 
     def _made(self, name: str, lock: int) -> int:
-        """Make a file that everybody may read and lock. It has its name only when it is as it
-        should be, so that no crash leaves one that others cannot use.
-        """
+        """Make a file that everybody may read and lock. It gets its name only when it is ready."""
         part = f"{NEW}{name}.{os.getpid()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         while True:
@@ -206,7 +196,7 @@ class LeaseFolder:
                 os.fchmod(descriptor, FILE_MODE)
                 if lock:
                     fcntl.flock(descriptor, lock)
-                with contextlib.suppress(FileNotFoundError):  # somebody has tidied it up
+                with contextlib.suppress(FileNotFoundError):  # another process has tidied it up
                     os.link(part, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
                     return descriptor
             except OSError:
@@ -219,7 +209,7 @@ class LeaseFolder:
 
 
 class Registration:
-    """The file of a run that is here, for as long as this process lives and has not closed it."""
+    """The file of a run, while this process lives and has not closed it."""
 
     def __init__(self, folder: int, name: str, descriptor: int) -> None:
         self._folder = folder
@@ -228,7 +218,7 @@ class Registration:
         self._size = 0
 
     def say(self, run: RunHere) -> None:
-        """Write down what the run says of itself, in one write of at least the last one's size."""
+        """Write what the run says of itself, in one write of at least the last one's size."""
         body = {
             "version": 1,
             "run": run.run,
@@ -242,11 +232,11 @@ class Registration:
         }
         data = json.dumps(body).encode().ljust(self._size)
         self._size = len(data)
-        with contextlib.suppress(OSError):  # a full disk: others go on by what was said before
+        with contextlib.suppress(OSError):  # a full disk: the last state stands
             os.pwrite(self._descriptor, data, 0)
 
     def close(self) -> None:
-        """Say that the run is gone."""
+        """Remove the registration."""
         with contextlib.suppress(OSError):
             if _is_at(self._descriptor, self.name, self._folder):
                 os.unlink(self.name, dir_fd=self._folder)
@@ -260,7 +250,7 @@ def free(lease: int) -> None:
 
 
 def folder_path() -> str:
-    """Return where the folder is on this machine."""
+    """Return the path of the folder on this machine."""
     return os.environ.get(ELSEWHERE) or FOLDER
 
 
@@ -269,7 +259,10 @@ def parsed_run(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
     try:
         body: Dict[str, Any] = json.loads(data)
         most, wants, least = int(body["most"]), int(body["wants"]), int(body["least"])
-        uses = {_lease(name): Use(_plain(use[0]), float(use[1])) for name, use in _uses(body)}
+        uses = {
+            _lease(name): Use(_plain(use[0]), float(use[1]))
+            for name, use in list(body["uses"].items())[:MOST_GPUS]
+        }
         pool = [_lease(name) for name in body["pool"][:MOST_GPUS]]
         run = RunHere(
             *(_plain(body["run"]), float(body["weight"]), most, wants, least),
@@ -287,8 +280,7 @@ def parsed_run(data: bytes, user: str, lives: bool) -> Optional[RunHere]:
 def cuda_devices(gpus: int, visible: str) -> List[Device]:
     """List the CUDA devices that an agent may see here, the first `gpus` of them or more.
 
-    `visible` is its CUDA_VISIBLE_DEVICES. A device has one lease whatever it is called: that of its
-    place on the bus.
+    `visible` is its CUDA_VISIBLE_DEVICES. A device's lease is named by its place on the bus.
     """
     uuids = _uuids()
     names = [name.strip() for name in visible.split(",") if name.strip()]
@@ -298,21 +290,22 @@ def cuda_devices(gpus: int, visible: str) -> List[Device]:
 
 
 def cpu_slots(slots: int) -> List[Device]:
-    """List so many CPU slots."""
+    """List CPU slots."""
     return [Device(f"slot-{number}", str(number)) for number in range(slots)]
 
 
 def in_order(leases: Sequence[str]) -> List[str]:
     """Sort leases by their numbers."""
-    return sorted(leases, key=lambda name: [_number(part) for part in name.split("-")])
 
+    def numbers(name: str) -> List[Tuple[int, str]]:
+        parts = name.split("-")
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
-def _number(part: str) -> Tuple[int, str]:
-    return (int(part), "") if part.isdecimal() else (-1, part)
+    return sorted(leases, key=numbers)
 
 
 def _place(name: str, uuids: Sequence[str]) -> str:
-    """Return the number of a device; a name that tells of none stands for itself."""
+    """Return the number of a device; a name without one stands for itself."""
     for number, uuid in enumerate(uuids):
         if name.startswith("GPU-") and uuid.startswith(name):
             return str(number)
@@ -320,9 +313,7 @@ def _place(name: str, uuids: Sequence[str]) -> str:
 
 
 def _uuids() -> List[str]:
-    """List the unique names of this machine's devices in the order of the bus, as the driver tells
-    them; empty for one that it does not tell.
-    """
+    """List the UUIDs of this machine's devices in the order of the bus; empty if unknown."""
     try:
         places = sorted(os.listdir(DEVICES))
     except OSError:
@@ -338,10 +329,7 @@ def _uuid(path: Path) -> str:
 
 
 def _opened(path: str) -> int:
-    """Open the folder, and hold a shared lock on it: systemd-tmpfiles(8) leaves such folders alone.
-
-    Raises `LeaseFolderError`.
-    """
+    """Open the folder, locked against systemd-tmpfiles(8). Raises `LeaseFolderError`."""
     umask = os.umask(0)
     try:
         with contextlib.suppress(FileExistsError):
@@ -386,7 +374,6 @@ def _could_lock(descriptor: int) -> bool:
 
 
 def _is_at(descriptor: int, name: str, folder: int) -> bool:
-    """Return whether the open file still has this name."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -412,10 +399,6 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def _uses(body: Dict[str, Any]) -> Iterator[Tuple[str, Any]]:
-    return iter(list(body["uses"].items())[:MOST_GPUS])
-
-
 def _lease(name: Any) -> str:
     if not isinstance(name, str) or not LEASE.fullmatch(name):
         raise ValueError(f"{name!r:.80} is no lease")
@@ -423,7 +406,7 @@ def _lease(name: Any) -> str:
 
 
 def _plain(text: Any) -> str:
-    """Return a text that cannot do harm on a terminal."""
+    """Return a text without control characters."""
     if not isinstance(text, str):
         raise TypeError(f"{text!r:.80} is no text")
     return SHOWN.sub("?", text)[:100]

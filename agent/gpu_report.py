@@ -1,7 +1,4 @@
-"""Who has which GPUs of this machine, for people and scripts (`seerd machines`).
-
-The one rule: only locks that are held count, whatever files say; and nothing is changed by looking.
-"""
+"""Who has which GPUs of this machine (`seerd machines`): only locks that are held count."""
 
 from __future__ import annotations
 
@@ -13,9 +10,7 @@ from seerd.agent.gpu_leases import LeaseFolder, RunHere, folder_path, in_order, 
 
 
 def report() -> Dict[str, Any]:
-    """Return the runs on this machine and its GPUs, as far as a run has counted them; `now` is this
-    machine's time. Raises `LeaseFolderError` if that cannot be read.
-    """
+    """Return this machine's runs, and GPUs that a run has counted. Raises `LeaseFolderError`."""
     path = folder_path()
     if not os.path.lexists(path):
         return {"now": time.time(), "gpus": [], "runs": []}

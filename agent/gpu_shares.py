@@ -1,8 +1,5 @@
 """How many GPUs each run gets of those that several want, by weight: what `seerd.planner.sharing`
-computes, for agents, which have no planner.
-
-The one rule: each agent computes the same shares from the same runs, so that nobody has to agree on
-anything.
+computes, for agents, which have no planner. Each agent gets the same result from the same runs.
 """
 
 from __future__ import annotations
@@ -18,18 +15,18 @@ if TYPE_CHECKING:
 class Wish:
     """What a run may have."""
 
-    run: str  # its name
+    run: str
     cap: int  # the most GPUs that it can use
-    weight: float  # its share beside that of others, above 0
+    weight: float  # above 0
     least: int = 1  # GPUs of its smallest step: it gets none, or at least so many; at least 1
 
 
 def fair_shares(gpus: int, wishes: Sequence[Wish]) -> Dict[str, int]:
-    """Divide GPUs between runs by weight, in whole GPUs; run -> GPUs.
+    """Divide GPUs between runs by weight, in whole GPUs; returns GPUs by run.
 
-    What a run cannot use goes to the others. Of what rounding leaves, one each goes to those with
-    the largest remainders; among equals the heavier is first, then who comes first. Where not every
-    run can have its smallest step, those that are furthest below theirs have none.
+    What a run cannot use goes to the others. What rounding leaves goes to the largest remainders,
+    then to the heaviest, then to the first. If not every run can have its smallest step, those that
+    are furthest below theirs get none.
     """
     able = [wish for wish in wishes if 0 < wish.least <= min(wish.cap, gpus)]
     shares = _whole(gpus, able)
@@ -61,7 +58,7 @@ def _heaviest(wishes: Sequence[Wish]) -> List[Wish]:
 
 
 def _lack(wish: Wish, shares: Dict[str, int]) -> Tuple[float, float, int]:
-    """Tell how far a run is below its smallest step; of equals the lightest lacks most."""
+    """Return how far a run is below its smallest step; of equals the lightest lacks most."""
     return (1 - shares[wish.run] / wish.least, -wish.weight, wish.least)
 
 

@@ -1,12 +1,8 @@
-"""Which GPUs of this machine are this run's: how many it may use beside other runs, and which ones
-its attempts have.
+"""Which GPUs of this machine are this run's: how many it may use, and which its attempts have.
 
-The one rule: an attempt starts when all its GPUs are leased, and they are leased until nothing of
-it is left. The run's share only says how many it may take: a run above its share gives GPUs
-back by ending attempts, and until then others wait.
-
-The daemon numbers GPUs from 0, as many as the run may use. An attempt gets those with its own
-numbers if they are free, and others if they are not.
+The one rule: an attempt starts when all its GPUs are leased, until nothing of it is left. A run
+above its share gives GPUs back by ending attempts, and until then others wait. The daemon numbers
+GPUs from 0; an attempt gets those with its own numbers if they are free, else others.
 """
 
 from __future__ import annotations
@@ -36,20 +32,16 @@ from seerd.agent.gpu_shares import Wish, fair_shares
 from seerd.agent.launch import devices
 
 LOOK_S = 0.5
-"""Seconds from one look at the other runs to the next."""
+"""Seconds between looks at the other runs."""
 IDLE_S = 15.0
-"""Seconds for which GPUs that a run does not use stay its own: between two rounds of trials it uses
-none for a while.
-"""
+"""Seconds for which GPUs that a run does not use stay its own, as between two rounds of trials."""
 PATIENCE_S, LONGEST_PAUSE_S = 5.0, 60.0
-"""Seconds after which a waiting attempt is reported, with the runs that it waits for; doubled each
-time, up to the second.
-"""
+"""Seconds after which a waiting attempt is reported; doubled each time, up to the second."""
 log = logging.getLogger("agent")
 
 
 class WholeMachine:
-    """A machine of this run alone: all GPUs are free for it. `names` gives their CUDA names."""
+    """A machine of this run alone. `names` returns CUDA's names of GPUs."""
 
     def __init__(self, names: Callable[[Iterable[int]], List[str]]) -> None:
         self.names = names
@@ -91,7 +83,7 @@ class _Request:
 
 
 class _Holding:
-    """What an attempt has: its GPUs by the daemon's numbers, and their leases."""
+    """An attempt's GPUs by the daemon's numbers, and their leases."""
 
     def __init__(self, devices: Dict[int, Device], leases: List[int]) -> None:
         self.devices = devices
@@ -101,20 +93,18 @@ class _Holding:
 
 @dataclass(frozen=True)
 class Listener:
-    """Callbacks for reports on the GPUs here."""
+    """Callbacks for news of the GPUs here; each gets a text for people as its last argument."""
 
-    # called with how many the run may use from now on, and why, for people
-    share: Callable[[int, str], None]
-    note: Callable[[str], None]  # called with what people should know
-    # called with an attempt that has waited for GPUs until now, and why, for people
-    waits: Callable[[str, str], None]
+    share: Callable[[int, str], None]  # the number of GPUs that the run may use from now on
+    note: Callable[[str], None]
+    waits: Callable[[str, str], None]  # an attempt that still waits for GPUs
 
 
 class SharedGpus:
     """The GPUs of a machine that other runs may use too.
 
-    `run` is this run as it comes: with its weight, and with the most GPUs that it can use.
-    `was` is how many the daemon takes it that it may use, `clock` a clock that never goes back.
+    `run` has this run's weight and the most GPUs that it can use. `was`: how many the daemon takes
+    it that it may use. `clock`: a monotonic clock.
     """
 
     def __init__(
@@ -125,7 +115,7 @@ class SharedGpus:
         listener: Listener,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Come to the machine. Raises `LeaseFolderError` if it has no place for leases."""
+        """Raises `LeaseFolderError` if the machine has no place for leases."""
         self._run = run
         self._devices = devices
         self._share = was
@@ -140,11 +130,6 @@ class SharedGpus:
         self._waiting: List[_Request] = []
         self._peak, self._peak_at = 0, clock()
         self._looked_at = -math.inf
-
-    @property
-    def share(self) -> int:
-        """How many GPUs this run may use now, at least one."""
-        return self._share
 
     def names(self, gpus: Iterable[int]) -> List[str]:
         """Return CUDA's names of the GPUs that attempts have, by the daemon's numbers."""
@@ -165,9 +150,7 @@ class SharedGpus:
         return [assigned.get(gpu, rest[gpu]) for gpu in gpus]
 
     async def take(self, attempt: str, gpus: Sequence[int], stopped: asyncio.Event) -> bool:
-        """Wait until an attempt has its GPUs, or is stopped; return whether it has them. Raises
-        `OSError` if nothing can hold them when this agent dies.
-        """
+        """Wait until an attempt has its GPUs (True) or is stopped. Raises `OSError`."""
         request = _Request(attempt, gpus, self._now())
         self._waiting.append(request)
         self._serve()
@@ -182,7 +165,7 @@ class SharedGpus:
         return attempt in self._held
 
     def give_back(self, attempt: str) -> None:
-        """Note that nothing of an attempt is left: its GPUs are free for everybody."""
+        """Free the GPUs of an attempt of which nothing is left."""
         held = self._held.pop(attempt, None)
         if held is not None:
             self._keeper.release(attempt)
@@ -190,7 +173,7 @@ class SharedGpus:
             self._serve()
 
     def look(self) -> None:
-        """See who else is here, how many GPUs may be used, and whether who waits can have some."""
+        """Look at the other runs, update the share, and serve waiting attempts. Called often."""
         if self._now() - self._looked_at >= LOOK_S:
             self._looked_at = self._now()
             with contextlib.suppress(OSError):  # of a full table of files: the next look sees them
@@ -200,7 +183,7 @@ class SharedGpus:
             self._serve()
 
     def left(self) -> Optional[List[str]]:
-        """Return CUDA's names of the GPUs that no other run uses; None if none uses any."""
+        """Return CUDA's names of the GPUs that no other run uses; None if all are such."""
         own = {held.lease for use in self._held.values() for held in use.devices.values()}
         theirs = set(self._folder.leased()) - own
         names = [device.name for device in self._devices if device.lease not in theirs]
@@ -212,7 +195,7 @@ class SharedGpus:
         self._own.say(self._run)
 
     def close(self) -> None:
-        """Leave the machine; leases that attempts still have go with this process."""
+        """Leave the machine; leases that attempts still have end with this process."""
         self._own.close()
         self._keeper.close()
         self._folder.close()
@@ -226,16 +209,15 @@ class SharedGpus:
         if rivals:
             total = len(pool | pools(rivals))
             share = _share_beside(self._run, rivals, total)
-            why = _why(rivals, total)
+            names = [f"{run.run} of {run.user} (weight {run.weight:g})" for run in rivals]
+            why = f"{total} GPUs are shared with {', '.join(names)}"
         if share != self._share:
             self._share = share
             self._listener.share(share, why)
-        self._tell_waits()
+        self._report_waits()
 
     def _grow(self, others: Sequence[RunHere]) -> None:
-        """Take in the CPU slots that others count: there are as many as the run says that says
-        most.
-        """
+        """Take in the CPU slots that others count: the highest count is right."""
         if self._devices[0] in cpu_slots(1):
             theirs = [sum(name.startswith("slot-") for name in run.pool) for run in others]
             self._devices = cpu_slots(max([self._run.most, *theirs]))
@@ -278,16 +260,14 @@ class SharedGpus:
         return None
 
     def _candidates(self, gpus: Sequence[int]) -> Iterator[List[Device]]:
-        """Yield devices to choose from, the best first: those of the same numbers, aligned
-        neighbours, which fast links join, and any.
-        """
+        """Yield devices, the best choice first: of the same numbers, aligned neighbours, any."""
         count, every = len(gpus), self._devices
         yield [every[gpu] for gpu in gpus if gpu < len(every)]
         yield from (every[at : at + count] for at in range(0, len(every) - count + 1, count))
         yield every
 
     def _say(self) -> None:
-        """Tell the others what we have and want, if that has changed."""
+        """Inform the others what we have and want, if that has changed."""
         uses = {
             device.lease: Use(attempt, held.since)
             for attempt, held in self._held.items()
@@ -300,16 +280,13 @@ class SharedGpus:
             self._own.say(changed)
 
     def _wants(self, used: int) -> int:
-        """Return how many GPUs the run could use: all that it can, if it has used its whole share
-        lately, else as many as it has used.
-        """
+        """Return how many GPUs the run could use: all, if it has used its share lately."""
         now, demand = self._now(), used + sum(len(request.gpus) for request in self._waiting)
         if demand >= self._peak or now - self._peak_at > IDLE_S:
             self._peak, self._peak_at = demand, now
         return self._run.most if self._peak >= self._share else self._peak
 
-    def _tell_waits(self) -> None:
-        """Tell which attempts still wait for GPUs, and who has these."""
+    def _report_waits(self) -> None:
         late = [wait for wait in self._waiting if self._now() - wait.reported_at > wait.pause_s]
         if late:
             held = self._folder.holders(self._folder.runs(dead=True))
@@ -325,10 +302,8 @@ class SharedGpus:
 def shared_or_whole(
     run: RunHere, cuda: bool, visible: str, was: int, listener: Listener
 ) -> Union[SharedGpus, WholeMachine]:
-    """Return the GPUs of a machine that others may use too; where there is no place for leases, all
-    of them, and say so.
-
-    `visible` is the agent's own CUDA_VISIBLE_DEVICES.
+    """Return the GPUs of a machine that others may use too; without a place for leases all of them,
+    with a note. `visible` is the agent's own CUDA_VISIBLE_DEVICES.
     """
     own = cuda_devices(run.most, visible) if cuda else cpu_slots(run.most)
     try:
@@ -340,17 +315,17 @@ def shared_or_whole(
 
 
 def shown(held: Dict[str, Optional[RunHere]], folder: LeaseFolder) -> str:
-    """Say, for people, who has which GPUs, and what to do if it is no run."""
+    """Say who has which GPUs, and what to do if it is no run."""
     names: Dict[str, List[str]] = {}
     for lease, run in held.items():
-        who = _named(run) if run else _stranger(lease, folder)
+        dead = "" if run is None or run.lives else ", whose agent has died,"
+        who = f"the run {run.run} of {run.user}{dead}" if run else _stranger(lease, folder)
         names.setdefault(who, []).append(lease)
     parts = [f"{who} has {', '.join(leases)}" for who, leases in names.items()]
     return "; ".join(parts) or "they are about to be free"
 
 
 def _stranger(lease: str, folder: LeaseFolder) -> str:
-    """Describe the process that holds a lease and belongs to no run that is registered."""
     holder = folder.locker(lease)
     if holder is None:
         return f"a process that `fuser -v {folder.path}/*` names, and that is no run of seerd,"
@@ -361,21 +336,8 @@ def _stranger(lease: str, folder: LeaseFolder) -> str:
     )
 
 
-def _named(run: RunHere) -> str:
-    dead = "" if run.lives else ", whose agent has died,"
-    return f"the run {run.run} of {run.user}{dead}"
-
-
-def _why(rivals: Sequence[RunHere], total: int) -> str:
-    """Say with whom the machine is shared."""
-    names = [f"{run.run} of {run.user} (weight {run.weight:g})" for run in rivals]
-    return f"{total} GPUs are shared with {', '.join(names)}"
-
-
 def _share_beside(run: RunHere, rivals: Sequence[RunHere], total: int) -> int:
-    """Return how many GPUs a run may use, of so many: its share if it wants as many as it can use,
-    but one at least.
-    """
+    """Return how many of `total` GPUs a run may use, at least one, if it wants all that it can."""
     ranked = sorted([replace(run, wants=run.most), *rivals], key=_key)
     wishes = [
         Wish(str(at), rival.wants, rival.weight, rival.least) for at, rival in enumerate(ranked)
@@ -385,9 +347,7 @@ def _share_beside(run: RunHere, rivals: Sequence[RunHere], total: int) -> int:
 
 
 def _key(run: Optional[RunHere]) -> Tuple[float, str]:
-    """Return what tells a run's stay on this machine from all others, in the order in which they
-    came.
-    """
+    """Return what tells one run's stay from others, sorted by their arrival."""
     return (0.0, "") if run is None else (run.since, run.run)
 
 

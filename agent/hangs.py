@@ -1,9 +1,8 @@
 """Hang detection: finds ranks that do nothing while the others wait.
 
-The one rule: a rank counts as hung only if three things hold. Others have gone as far as they can
-without it. It has neither computed nor read nor written for much longer than any spell of work
-before. And nothing else explains that. Slow work is no hang. If all ranks are late together, none
-of them counts as hung; the end of their stage ends them.
+The one rule: a rank counts as hung only if others have gone as far as they can without it, it has
+neither computed nor read nor written for much longer than any spell of work before, and nothing
+else explains that. If all ranks are late together, none counts as hung.
 """
 
 from __future__ import annotations
@@ -17,27 +16,18 @@ from seerd.agent.progress_marks import ENDED, SAVING, ProgressMark
 
 LOOK_S = 0.5
 GAP_S = 5.0
-"""If more seconds than this pass between two looks, this machine was suspended or is overloaded:
-what was seen before says nothing.
-"""
+"""A longer gap between two looks means that this machine was suspended or is overloaded."""
 QUIET_S = 10.0
 """A rank that has been quiet for fewer seconds is not hung."""
 PATIENCE = 5
-"""Nor is one that has been quiet for less than so many times the longest spell of work of any rank
-of the attempt here.
-"""
+"""Nor is one that has been quiet for less than so many times the longest spell of work here."""
 SPELLS, UNITS = 30, 3
-"""A rank can be late only after so many spells of work, or calls of `running()`. The first of them
-compile, load and tune, so they do not show what is usual.
-"""
+"""Spells of work, or calls of `running()`, before a rank can be late: the first ones compile."""
 BUSY_SHARE = 0.05
 BUSY_BYTES_S = 64 << 10
-"""More than this share of a CPU's time, or more bytes than this read or written per second, is
-work.
-"""
-
+"""A larger share of a CPU's time, or more bytes read or written per second, is work."""
 TICKS_OF_A_STEP = 2
-"""A step counts as two ticks: its backward pass, and the step itself."""
+"""The backward pass, and the step itself."""
 
 Picture = Dict[int, Tuple[int, int, int]]
 STANDSTILL_LOOK_S = 2.0
@@ -45,32 +35,28 @@ STANDSTILL_LOOK_S = 2.0
 
 @dataclass(frozen=True)
 class Stand:
-    """Who waits for whom, among the local ranks."""
+    """Which local ranks wait for which."""
 
-    # ranks that have not come as far as the others; empty: all wait, for ranks elsewhere
-    late: Tuple[int, ...]
-    waiting: Tuple[int, ...]  # ranks that wait for others; empty: none does
+    late: Tuple[int, ...]  # behind the others; empty: all wait, for ranks elsewhere
+    waiting: Tuple[int, ...]  # waiting for others; empty: none
 
 
 @dataclass(frozen=True)
 class Stall:
     """An attempt that stands still on this instance."""
 
-    position: Tuple[int, int]  # how far the hindmost rank has come (units, ticks)
-    # mark of the hindmost late rank; None: all ranks wait for ranks elsewhere
-    hung: Optional[ProgressMark]
-    local: int  # number of the hindmost rank on this instance
-    among: int  # how many ranks are here
+    position: Tuple[int, int]  # of the last rank (units, ticks)
+    hung: Optional[ProgressMark]  # of the last late rank; None: all wait for ranks elsewhere
+    local: int  # number of the last rank on this instance
+    among: int  # number of ranks here
     alone: bool  # whether only one rank is late
     since: float  # since when nothing moves, in the agent's time
     quiet_s: float  # seconds from then until it was noticed
 
 
 class HangDetector:
-    """Looks at the progress marks of one attempt.
-
-    `folder` holds the marks, `members` returns the ids of the attempt's processes, and `spans` says
-    that other instances have ranks of it too.
+    """Looks at the progress marks of one attempt, in `folder`. `members` returns the ids of its
+    processes; `spans`: it has ranks on other instances too.
     """
 
     def __init__(self, folder: Path, members: Callable[[], Set[int]], *, spans: bool) -> None:
@@ -82,13 +68,11 @@ class HangDetector:
         self._still_since = 0.0
         self._life: Dict[int, host.Life] = {}
         self.marks: Dict[int, ProgressMark] = {}  # the newest marks, by local rank
-        self.stall: Optional[Stall] = None  # the stall that was detected; None: there is none
+        self.stall: Optional[Stall] = None  # None: no stall
 
     def look(self, now: float) -> bool:
-        """Bring `marks` and `stall` up to date; return whether that was due.
-
-        This is called often, with the monotonic clock in seconds. It does nothing within `LOOK_S`
-        seconds of the last time.
+        """Update `marks` and `stall`; return whether that was due. Called often, with the monotonic
+        clock; does nothing within `LOOK_S` of the last time.
         """
         since_last = now - self._looked_at
         if since_last < LOOK_S:
@@ -130,18 +114,15 @@ class HangDetector:
         return standing(self.marks, stopped, spans=self._spans)
 
     def _stall(self, stand: Stand, quiet_s: float) -> Stall:
-        hindmost = min(
-            stand.late or stand.waiting, key=lambda local: (self.marks[local].position, local)
-        )
-        mark = self.marks[hindmost]
-        alone = bool(stand.late) and len(stand.late) == 1
-        hung = mark if stand.late else None
-        return Stall(
-            mark.position, hung, hindmost, len(self.marks), alone, clock.now() - quiet_s, quiet_s
-        )
+        ranks = stand.late or stand.waiting
+        last = min(ranks, key=lambda local: (self.marks[local].position, local))
+        mark = self.marks[last]
+        hung, alone = mark if stand.late else None, len(stand.late) == 1
+        since, among = clock.now() - quiet_s, len(self.marks)
+        return Stall(mark.position, hung, last, among, alone, since, quiet_s)
 
     def _has_moved(self, stall: Stall) -> bool:
-        """Return whether ranks that were found hung have shown that they live."""
+        """Return whether ranks that were found hung show signs of life."""
         if stall.hung is None:
             return False
         stand = self._standing()
@@ -149,15 +130,11 @@ class HangDetector:
 
     def _lives(self, stand: Stand) -> Dict[int, host.Life]:
         members = self._members()
-        lives = {}
-        for local in stand.late:
-            life = host.life(self.marks[local].pid, members)
-            if life is not None:
-                lives[local] = life
-        return lives
+        lives = {local: host.life(self.marks[local].pid, members) for local in stand.late}
+        return {local: life for local, life in lives.items() if life is not None}
 
     def _works(self, stand: Stand, seconds: float) -> bool:
-        """Return whether any of the late ranks has done something since, or cannot be looked at."""
+        """Return whether a late rank has done something since, or cannot be looked at."""
         after = self._lives(stand)
         return any(
             local not in self._life
@@ -168,10 +145,7 @@ class HangDetector:
 
 
 def standing(marks: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) -> Optional[Stand]:
-    """Conclude from the marks of all local ranks who waits for whom; None if they do not say.
-
-    `stopped` are the ranks whose process was stopped by a signal, whatever it was doing.
-    """
+    """Return which ranks wait for which; None: unclear. `stopped`: ranks stopped by a signal."""
     every = list(marks.values())
     if not every or any(mark.peers != len(every) or mark.units == 0 for mark in every):
         return None
@@ -186,7 +160,7 @@ def standing(marks: Dict[int, ProgressMark], stopped: Set[int], *, spans: bool) 
         if local in stopped or not _is_ahead(working[local], working.values())
     )
     waiting = tuple(local for local in marks if local not in late)
-    if any(not _is_experienced(marks[local]) for local in late):
+    if any(marks[local].spells < SPELLS and marks[local].units < UNITS for local in late):
         return None
     if late and waiting and not _is_behind(late, waiting, marks):
         return None
@@ -212,9 +186,7 @@ def is_idle(before: host.Life, after: host.Life, seconds: float) -> bool:
 
 def _is_ahead(mark: ProgressMark, working: Iterable[ProgressMark]) -> bool:
     """Return whether a rank has begun a step that cannot end before another rank has begun it too.
-
-    On a GPU, passes and steps are counted when they are begun, so such a rank does not know yet
-    that it waits.
+    On a GPU, steps are counted when they are begun, so such a rank does not know that it waits.
     """
     least = min(other.position for other in working)
     return bool(mark.on_gpu) and mark.units == least[0] and mark.ticks >= least[1] + TICKS_OF_A_STEP
@@ -222,7 +194,7 @@ def _is_ahead(mark: ProgressMark, working: Iterable[ProgressMark]) -> bool:
 
 def _is_behind(late: Sequence[int], waiting: Sequence[int], marks: Dict[int, ProgressMark]) -> bool:
     """Return whether every late rank has come less far than all that wait, or was stopped while it
-    waited as far along as the hindmost of them.
+    waited as far along as the last of them.
     """
     least = min(marks[local].position for local in waiting)
     return all(
@@ -231,14 +203,9 @@ def _is_behind(late: Sequence[int], waiting: Sequence[int], marks: Dict[int, Pro
     )
 
 
-def _is_experienced(mark: ProgressMark) -> bool:
-    return mark.spells >= SPELLS or mark.units >= UNITS
-
-
 class Standstill:
-    """Detects an attempt whose processes neither compute nor read nor write, and that has not
-    reported for much longer than ever before. It is only reported: an attempt that waits for a slow
-    disk or a server may go on.
+    """Detects an attempt whose processes do nothing, and that has not reported for much longer than
+    ever before. It may wait for a slow disk or a server, so it is only reported.
     """
 
     def __init__(self) -> None:
@@ -252,10 +219,10 @@ class Standstill:
     def look(
         self, now: float, launcher: int, written: int, quiet_since: float, limit_s: float
     ) -> str:
-        """Say how it stands still; empty if it does not, or not for `limit_s` seconds.
+        """Return how it stands still; empty if it does not, or not for `limit_s` seconds.
 
         now          the monotonic clock, in seconds
-        written         bytes that it has written for us, were they a report or not
+        written      bytes that it has written for us
         quiet_since  when it reported last, or began
         """
         if now - max(self._looked_at, quiet_since) < STANDSTILL_LOOK_S or not host.lists_children():

@@ -1,9 +1,6 @@
 """Whether this machine has what its kind promises: room on the disk, GPUs that `nvidia-smi` lists
-without complaint, and a torch that can use them.
-
-The one rule: it only looks, and it says in plain words what is wrong and what was found. What
-another machine of the same kind could not do better (no torch, a torch without CUDA) is the job's
-fault, not the machine's.
+without complaint, and a torch that can use them. What another machine of its kind could not do
+better (no torch, a torch without CUDA) is the job's fault.
 """
 
 from __future__ import annotations
@@ -29,9 +26,7 @@ CARDS = (
     "--format=csv,noheader,nounits",
 )
 SMI_S = 60.0
-"""Seconds that `nvidia-smi` may take. Without its persistence daemon the driver starts anew for
-each call, which takes tens of seconds with 8 GPUs.
-"""
+"""Seconds for `nvidia-smi`: without its persistence daemon the driver starts for each call."""
 BROKEN = re.compile(
     r"ERR!|Unknown Error|GPU is lost|requires reset|Unable to determine", re.IGNORECASE
 )
@@ -44,10 +39,9 @@ TORCH_S = 120.0
 READS_ON_S = 20.0
 MOST_S = 900.0
 """A program that still reads from the disk has `READS_ON_S` seconds from each look to the next, up
-to `MOST_S` in all. The blocks of a new disk are fetched from S3 when they are first touched
-(docs.aws.amazon.com/ebs/latest/userguide/initalize-volume.html), which took ten minutes for an
-application on g4dn.xlarge (github.com/ITISFoundation/osparc-simcore/issues/3893). So a slow machine
-is not an unhealthy one, and the next would be as slow.
+to `MOST_S`. The blocks of a new disk are fetched from S3 when they are first touched
+(docs.aws.amazon.com/ebs/latest/userguide/initalize-volume.html), so a slow machine is healthy: ten
+minutes were measured on g4dn.xlarge (github.com/ITISFoundation/osparc-simcore/issues/3893).
 """
 LOOK_S = 1.0
 SHOWN = 300
@@ -57,7 +51,7 @@ FABRIC = (
     "driver's version has set these up: look at `systemctl status nvidia-fabricmanager`, or take "
     "an image that has it (`seerd image build`)"
 )
-"""What CUDA says, and what to do, where the fabric manager does not run
+"""What to do where CUDA misses the fabric manager
 (docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide,
 github.com/dstackai/dstack/issues/2348).
 """
@@ -65,26 +59,20 @@ GIB = 1 << 30
 
 
 class UnhealthyError(Exception):
-    """This machine lacks something that another of its kind might have; the text says what was
-    found.
-    """
+    """This machine lacks something that another of its kind might have."""
 
 
 @dataclass(frozen=True)
 class CheckedMachine:
-    """The machine that is looked at."""
+    """The machine that is checked."""
 
     folder: Path  # the agent's own
     cuda: bool  # whether its GPUs are CUDA devices
-    marker: str  # SEERD_ATTEMPT of the processes that look, so that none of them outlives the agent
+    marker: str  # SEERD_ATTEMPT of the processes that look, so that none outlives the agent
 
 
 async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -> str:
-    """Check the disk and the GPUs, before anything is done on the machine.
-
-    Returns what `nvidia-smi` lists; empty if it was not asked. Raises `UnhealthyError` if something
-    is not as expected.
-    """
+    """Check disk and GPUs; return what `nvidia-smi` lists, if asked. Raises `UnhealthyError`."""
     if expected is None:
         return ""
     free = shutil.disk_usage(machine.folder).free
@@ -108,10 +96,9 @@ async def check_torch(
     job: Job,
     free: Optional[List[str]] = None,
 ) -> None:
-    """Check that torch can use the GPUs, once the job's setup is done.
-
-    `free` are CUDA's names of those that nobody else uses, where somebody does: others are left
-    alone. So are all if no GPU is expected; then it is only seen that torch can be imported.
+    """Check that torch can use the GPUs, once the job's setup is done. `free`: CUDA's names of
+    those that nobody else uses, if others use some. If no GPU is expected, torch must only be
+    importable.
 
     Raises `UnhealthyError` if it cannot on this machine, `ValueError` or `OSError` if no machine
     with this setup could.
@@ -130,40 +117,26 @@ async def check_torch(
     look = Look([job.python, "-c", TORCH], env, job.source, TORCH_S)
     status, output, errors = await look.take(f"{job.python} with torch")
     if "No module named 'torch'" in errors:
-        raise ValueError(
-            f"{job.python} has no torch on this instance: install it with [train] setup, or "
-            "take another image"
-        )
+        why = f"{job.python} has no torch on this instance"
+        raise ValueError(f"{why}: install it with [train] setup, or take another image")
     answer = last_line(output).split()
     gpus = int(answer[-1]) if status == 0 and answer and answer[-1].isdecimal() else None
     if gpus == 0 and answer[0] == "without":
-        raise ValueError(
-            f"the torch of {job.python} was built without CUDA: install one with it, or take "
-            "another image"
-        )
+        why = f"the torch of {job.python} was built without CUDA"
+        raise ValueError(f"{why}: install one with it, or take another image")
+    fabric = FABRIC if NO_FABRIC.search(errors) else ""
     if gpus is None:
-        raise UnhealthyError(
-            f"torch cannot use the GPUs (exit status {status}): "
-            f"{last_line(errors) or last_line(output)}{_fabric(errors)}"
-        )
+        message = last_line(errors) or last_line(output)
+        why = f"torch cannot use the GPUs (exit status {status})"
+        raise UnhealthyError(f"{why}: {message}{fabric}")
     if gpus < least:
-        message = last_line(errors)
-        raise UnhealthyError(
-            f"torch sees {gpus} GPUs where {least} are "
-            f"expected{': ' if message else ''}{message}{_fabric(errors)}"
-        )
-
-
-def _fabric(errors: str) -> str:
-    """Return what to do if CUDA waits for the fabric manager; empty if it does not."""
-    return FABRIC if NO_FABRIC.search(errors) else ""
+        message = f": {last_line(errors)}" if last_line(errors) else ""
+        why = f"torch sees {gpus} GPUs where {least} are expected"
+        raise UnhealthyError(f"{why}{message}{fabric}")
 
 
 def gpu_problem(listing: str, expected: int) -> str:
-    """Describe what is wrong with the GPUs that `nvidia-smi` lists; empty if nothing is.
-
-    `listing` holds lines of `CARDS`, one for each GPU; `expected` is how many there should be.
-    """
+    """Describe what is wrong with the GPUs that `nvidia-smi` lists; empty if nothing is."""
     lines = [line.strip() for line in listing.splitlines() if line.strip()]
     broken = [line for line in lines if BROKEN.search(line)]
     if broken:
@@ -176,21 +149,16 @@ def gpu_problem(listing: str, expected: int) -> str:
 
 
 async def _listed(machine: CheckedMachine) -> str:
-    """List the GPUs with `nvidia-smi` (`CARDS`).
-
-    Raises `UnhealthyError` if that fails.
-    """
+    """List the GPUs with `nvidia-smi` (`CARDS`). Raises `UnhealthyError` if that fails."""
     look = Look(CARDS, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
     try:
         status, output, errors = await look.take("nvidia-smi")
     except OSError as error:
-        raise UnhealthyError(
-            f"nvidia-smi cannot be run ({error.strerror}), so there is no driver for the GPUs"
-        ) from None
+        why = f"nvidia-smi cannot be run ({error.strerror}), so there is no driver for the GPUs"
+        raise UnhealthyError(why) from None
     if status:
-        raise UnhealthyError(
-            f"nvidia-smi ended with exit status {status}: {last_line(output) or last_line(errors)}"
-        )
+        message = last_line(output) or last_line(errors)
+        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
     return output
 
 
@@ -198,12 +166,12 @@ async def _listed(machine: CheckedMachine) -> str:
 class Look:
     """A program that is run to look at something."""
 
-    argv: Sequence[str]  # the command
-    env: Dict[str, str]  # its whole environment
-    cwd: str  # its working folder
-    limit_s: float  # seconds that it may take
-    reads_on_s: float = READS_ON_S  # how much longer while it reads, seconds
-    most_s: float = MOST_S  # how long at most, seconds
+    argv: Sequence[str]
+    env: Dict[str, str]
+    cwd: str
+    limit_s: float
+    reads_on_s: float = READS_ON_S  # how much longer while it reads
+    most_s: float = MOST_S  # how long at most
 
     async def take(self, name: str) -> Tuple[int, str, str]:
         """Run the program, and return its exit status, output and errors.
@@ -228,11 +196,8 @@ class Look:
             await asyncio.gather(ends, return_exceptions=True)
             raise UnhealthyError(f"{name} did not answer within {took_s:.0f} s")
         output, errors = ends.result()
-        return (
-            process.returncode or 0,
-            output.decode(errors="replace"),
-            errors.decode(errors="replace"),
-        )
+        texts = output.decode(errors="replace"), errors.decode(errors="replace")
+        return (process.returncode or 0, *texts)
 
     async def _patience(self, ends: "asyncio.Future[Tuple[bytes, bytes]]", pid: int) -> float:
         """Wait until the program has ended, or has had its time; return how long that took."""

@@ -1,12 +1,9 @@
 """This machine's processes: which belong to an attempt, however they were started, and how to end
 them all.
 
-The one rule: an attempt has ended when no process of it is left, and that is looked up, not
-assumed. On Linux every process with the attempt's SEERD_ATTEMPT in its environment belongs to it,
-whatever its session, group or parent (torchrun's workers have sessions of their own and outlive it
-when it is killed). On every system the launcher's descendants and its process group belong to it
-too. To find those of any parent, all processes of the machine are read; an agent that lives looks
-below itself alone (`family`).
+The one rule: an attempt has ended when no process of it is left, and that is looked up. On Linux
+every process with the attempt's SEERD_ATTEMPT in its environment belongs to it, whatever its
+session, group or parent; everywhere the launcher's descendants and its process group do too.
 """
 
 from __future__ import annotations
@@ -30,56 +27,54 @@ MOST_READS = 20
 PART_BYTES = 65536
 MOVES = ("rchar", "wchar", "read_bytes", "write_bytes")
 EMPTY_LOOKS = 4
-"""So many looks in a row must find nothing. A process in the middle of exec(2) has no environment
-for a moment, so one such look proves nothing.
-"""
+"""So many looks in a row must find nothing: during exec(2) a process has no environment."""
 
 
 class Life(NamedTuple):
     """What a process and its children have done so far."""
 
-    born: int  # when it started, in ticks since boot; a later process with its id has another
-    runs: bool  # whether it computes, or would if it were let
-    cpu_s: float  # CPU time, in seconds
+    born: int  # when it started, in ticks since boot; tells it from a later one with its id
+    runs: bool  # whether it computes, or waits for a CPU
+    cpu_s: float
     moved_bytes: int  # bytes read and written
 
 
 class Process(NamedTuple):
     """A process, as proc_pid_stat(5) shows it."""
 
-    group: int  # id of its process group
-    session: int  # id of its session
-    zombie: bool  # whether it has ended
+    group: int
+    session: int
+    zombie: bool
     born: int  # when it started, in ticks since boot
 
 
 def adopt_orphans() -> None:
-    """Become the parent of our processes whose parents die (Linux, prctl(2)), so that we can wait
-    for them.
-    """
+    """Become the parent of our processes whose parents die (Linux, prctl(2))."""
     if sys.platform == "linux":
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def finds_all_below() -> bool:
-    """Return whether whatever we start stays below us, and can be found there: we adopt orphans,
-    and the system lists the children of a process.
+    """Return whether all that we start can be found below us: we adopt orphans, and the system
+    lists children.
     """
-    return lists_children() and _adopts_orphans()
+    if not lists_children():
+        return False
+    import ctypes
+
+    adopts = ctypes.c_int()
+    status = ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
+    return status == 0 and adopts.value == 1
 
 
 def show_as(name: str) -> None:
-    """Set the name that `ps` and `pkill` have for this process (Linux, prctl(2); 15 characters at
-    most).
-
-    Call it in the first thread of the process.
-    """
+    """Set the name for `ps` (Linux, prctl(2); 15 characters); call it in the first thread."""
     if sys.platform == "linux":
         _prctl(PR_SET_NAME, name.encode())
 
 
 def boot_id() -> str:
-    """Return the id of this boot of the machine (random(4)); empty if the system does not tell."""
+    """Return the id of this boot of the machine (random(4)); empty if the system has none."""
     try:
         return (PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -99,11 +94,10 @@ def lists_children() -> bool:
 
 
 def adopted() -> List[int]:
-    """Return our own children: those that our first thread has started, and all orphans, which come
-    to it (Linux).
+    """Return our own children, orphans that came to us among them (Linux).
 
-    A child that is waited for while the list is read may hide the next one, so it is read until it
-    is twice the same; if children come and go all the time, all that were read are returned.
+    A child that ends while the list is read may hide the next one, so it is read until it is twice
+    the same; if children come and go all the time, all that were read are returned.
     """
     children = _children_of_thread(os.getpid(), os.getpid())
     before, looks = None, [children]
@@ -114,16 +108,13 @@ def adopted() -> List[int]:
 
 
 def newest_adopted() -> Iterator[int]:
-    """Yield our own children, the newest first, zombies excepted, as far as one look shows (Linux).
-
-    What has ended since that look is left out, too.
-    """
+    """Yield our own children, the newest first, without those that have ended (Linux)."""
     children = _children_of_thread(os.getpid(), os.getpid())
     return (pid for pid in reversed(children) if not _has_ended(os.P_PID, pid))
 
 
 def zombies() -> List[int]:
-    """Return those of our own children that have ended and for which nobody has waited (Linux)."""
+    """Return those of our own children that have ended and not been waited for (Linux)."""
     if not _has_ended(os.P_ALL, 0):
         return []
     children = _children_of_thread(os.getpid(), os.getpid())
@@ -139,15 +130,13 @@ def below(roots: Iterable[int]) -> List[int]:
 
 
 def each_below() -> Iterator[int]:
-    """Yield the ids of our descendants, the newest first, zombies excepted (Linux; elsewhere none
-    are adopted).
-    """
+    """Yield the ids of our living descendants, the newest first (Linux; elsewhere none)."""
     pids = below(adopted()) if lists_children() else []
     return (pid for pid in sorted(pids, reverse=True) if is_there(pid))
 
 
 def seen(pid: int) -> Optional[Process]:
-    """Look at a process; None if it is gone (Linux)."""
+    """Return a process; None if it is gone (Linux)."""
     stat = _stat(pid)
     if stat is None:
         return None
@@ -155,11 +144,7 @@ def seen(pid: int) -> Optional[Process]:
 
 
 def attempt_of(pid: int) -> Optional[str]:
-    """Return the SEERD_ATTEMPT of a process, empty if it has none (Linux).
-
-    Returns None if that is not known now: a process in the middle of exec(2) has no environment
-    for a moment, not even an empty one.
-    """
+    """Return a process's SEERD_ATTEMPT, "" without one, None during exec(2) (Linux)."""
     environ = _proc_file(pid, "environ")
     for value in _values_in(f"{MARKER}=".encode(), environ):
         return value
@@ -175,38 +160,29 @@ def works_in(pid: int, folder: Path) -> bool:
 
 
 def is_our_fork(pid: int) -> bool:
-    """Return whether a process still has our own command line: it was started a moment ago, and has
-    yet to become what we want (Linux).
-    """
+    """Return whether a process has our command line: it has not called exec(2) yet (Linux)."""
     return _proc_file(pid, "cmdline") == _proc_file(os.getpid(), "cmdline")
 
 
 def members(attempt: str, launcher: int) -> Set[int]:
-    """Return the ids of all processes that belong to this attempt now, zombies excepted.
-
-    The launcher may have ended: its process group keeps its number for as long as anyone is in it.
-    """
+    """Return the living processes of this attempt, those in an ended launcher's group too."""
     return set(each_member(attempt, launcher))
 
 
 def each_member(attempt: str, launcher: int) -> Iterator[int]:
     """Yield the ids of an attempt's processes, the newest first; an id may come twice.
 
-    A process that starts another one and ends is caught only by a caller that acts on each id at
-    once. Descendants are looked up before the first id is yielded: once a parent is killed, its
-    children cannot be found by it any more.
+    The caller acts on each id at once, before the process starts another one and ends. Descendants
+    are looked up first: once a parent is killed, its children cannot be found by it.
     """
     family = sorted(_descendants(launcher), reverse=True)
-    marked = (
-        _marked(f"{MARKER}={attempt}".encode() + b"\0") if sys.platform == "linux" else iter(())
-    )
+    on_linux = sys.platform == "linux"
+    marked = _marked(f"{MARKER}={attempt}".encode() + b"\0") if on_linux else iter(())
     return _others(chain(marked, family))
 
 
 def marked_with(prefix: str) -> Set[int]:
-    """Return the ids of all processes whose SEERD_ATTEMPT begins with `prefix` (Linux; elsewhere a
-    dead agent's processes cannot be found).
-    """
+    """Return the processes whose SEERD_ATTEMPT begins with `prefix` (Linux; elsewhere none)."""
     return set(each_marked_with(prefix))
 
 
@@ -216,9 +192,7 @@ def each_marked_with(prefix: str) -> Iterator[int]:
 
 
 def each_of_run(run: str) -> Iterator[int]:
-    """Yield the ids of all processes of a run, and of whatever these have started, one by one, as
-    `marked_with` finds them. Those that keep its leases of GPUs come only when no other is left.
-    """
+    """Yield a run's processes and their descendants; its lease keepers when no other is left."""
     keepers: List[int] = []
     is_empty = True
     for pid in each_marked_with(f"{run}/"):
@@ -236,17 +210,13 @@ def keeper_mark(run: str) -> str:
 
 
 def values_of(name: str, pids: Set[int]) -> Set[str]:
-    """Return the values that an environment variable has in these processes (Linux; elsewhere none
-    is known).
-    """
-    return {value for pid in pids for value in _values(name.encode() + b"=", pid)}
+    """Return the values of an environment variable in these processes (Linux; elsewhere none)."""
+    entry = name.encode() + b"="
+    return {value for pid in pids for value in _values_in(entry, _proc_file(pid, "environ"))}
 
 
 def life(pid: int, among: Set[int]) -> Optional[Life]:
-    """Measure what a process has done, together with those of its descendants that are in `among`.
-
-    Returns None if it is not in `among`, or gone (Linux; elsewhere always).
-    """
+    """Measure a process and its descendants `among` these; None if it is gone (Linux)."""
     if sys.platform != "linux" or pid not in among:
         return None
     own = _stat(pid)
@@ -254,19 +224,15 @@ def life(pid: int, among: Set[int]) -> Optional[Life]:
     others = [stat for stat in map(_stat, family - {pid}) if stat is not None]
     if own is None:
         return None
-    ticks = sum(
-        int(stat[11]) + int(stat[12]) + int(stat[13]) + int(stat[14]) for stat in [own, *others]
-    )
-    runs = any(stat[0] == "R" for stat in [own, *others])
-    return Life(
-        int(own[19]), runs, ticks / os.sysconf("SC_CLK_TCK"), sum(map(_moved, family | {pid}))
-    )
+    stats = [own, *others]
+    ticks = sum(int(count) for stat in stats for count in stat[11:15])
+    runs = any(stat[0] == "R" for stat in stats)
+    moved = sum(map(_moved, family | {pid}))
+    return Life(int(own[19]), runs, ticks / os.sysconf("SC_CLK_TCK"), moved)
 
 
 def moved_bytes(pids: Iterable[int]) -> int:
-    """Count the bytes that these processes, and children of theirs that have ended, have read or
-    written; 0 where the system does not tell.
-    """
+    """Count bytes read or written by these processes and their ended children (Linux; else 0)."""
     return sum(map(_moved, pids)) if sys.platform == "linux" else 0
 
 
@@ -312,16 +278,18 @@ def kill(
     looks: int = EMPTY_LOOKS,
     spared: Iterable[int] = (),
 ) -> Set[int]:
-    """Send SIGKILL to what `find` finds, each as soon as it is found, until it finds nothing, so
-    many `looks` in a row. Process groups of which none is `spared` are killed whole: a process that
-    starts itself anew may be faster than any look, but stays in its group (fork(2)).
+    """Send SIGKILL to what `find` finds, at once, until it finds nothing, so many `looks` in a row.
+    Process groups of which none is `spared` are killed whole, since a process that forks may be
+    faster than any look (fork(2)).
 
-    Returns what is still there after `spare_s` seconds (processes that the kernel holds). The exit
-    status of those in `waited_for` is left to their parent. Of the others our own children
-    are reaped, and what had ended below `waited_for` before: who is killed cannot do that any more.
+    Returns what the kernel still holds after `spare_s` seconds. The exit status of those in
+    `waited_for` is left to their parent; our other children, and zombies below `waited_for`, are
+    reaped.
     """
     end = time.monotonic() + spare_s
-    killed = _ended_below(waited_for) if lists_children() else set()
+    killed: Set[int] = set()
+    if lists_children():
+        killed = {p for p in below(waited_for) if p not in waited_for and not is_there(p)}
     kept = {0, *map(group, spared)}
     empty = 0
     while True:
@@ -353,11 +321,6 @@ def group(pid: int) -> int:
     return 0
 
 
-def _ended_below(launchers: Set[int]) -> Set[int]:
-    """Find the zombies below these processes, for which their parents have not waited."""
-    return {pid for pid in below(launchers) if pid not in launchers and not is_there(pid)}
-
-
 def _reap(pid: int, give_up_at: float) -> None:
     """Wait for a process that has ended, if it is our child, or its parent is about to end: a
     parent of several threads is a zombie before its children are ours.
@@ -372,14 +335,6 @@ def _reap(pid: int, give_up_at: float) -> None:
         time.sleep(KILLED_POLL_S)
 
 
-def _adopts_orphans() -> bool:
-    import ctypes
-
-    adopts = ctypes.c_int()
-    status = ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
-    return status == 0 and adopts.value == 1
-
-
 def _prctl(option: int, value: Union[int, bytes]) -> None:
     import ctypes
 
@@ -391,16 +346,10 @@ def _others(pids: Iterable[int]) -> Iterator[int]:
 
 
 def _marked(entry: bytes) -> Iterator[int]:
-    """Yield the processes with this entry in their environment, the newest first, so that those
-    that end soon are still there when their turn comes.
-    """
+    # The newest come first, as those that end soon must still be there when their turn comes.
     for pid in sorted(_all_pids(), reverse=True):
         if b"\0" + entry in b"\0" + _proc_file(pid, "environ"):
             yield pid
-
-
-def _values(entry: bytes, pid: int) -> Iterator[str]:
-    return _values_in(entry, _proc_file(pid, "environ"))
 
 
 def _values_in(entry: bytes, environment: bytes) -> Iterator[str]:
@@ -414,17 +363,15 @@ def _values_in(entry: bytes, environment: bytes) -> Iterator[str]:
 
 
 def _has_empty_environment(pid: int) -> bool:
-    """Return whether the environment of a process begins and ends at the same address, which it
-    does not have before exec(2) has put it there (proc_pid_stat(5), env_start and env_end).
+    """Return whether the environment of a process is empty: it begins and ends at the same address,
+    which is not 0, as it is before exec(2) (proc_pid_stat(5), env_start and env_end).
     """
     stat = _stat(pid)
     return stat is not None and stat[47] == stat[48] != "0"
 
 
 def _has_ended(kind: int, child: int) -> bool:
-    """Return whether one of these children of ours has ended and nobody has waited for it (Linux,
-    waitid(2)).
-    """
+    """Return whether such a child of ours has ended and not been waited for (Linux, waitid(2))."""
     if sys.platform == "linux":
         with contextlib.suppress(ChildProcessError):
             return os.waitid(kind, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -432,7 +379,6 @@ def _has_ended(kind: int, child: int) -> bool:
 
 
 def _children(pid: int) -> List[int]:
-    """Return the children of a process, whichever of its threads has started them."""
     try:
         threads = os.listdir(f"{PROC}/{pid}/task")
     except OSError:
@@ -445,19 +391,13 @@ def _children_of_thread(pid: int, thread: int) -> List[int]:
 
 
 def _stat(pid: int) -> Optional[List[str]]:
-    """Read what comes behind the name in proc_pid_stat(5), the state first; None if there is no
-    such process.
-    """
+    """Return what follows the name in proc_pid_stat(5), the state first; None if it is gone."""
     text = _proc_file(pid, "stat").decode(errors="replace")
     return text.rpartition(")")[2].split() if text else None
 
 
 def _proc_file(pid: int, name: str) -> bytes:
-    """Read a file of /proc about a process; empty if there is none.
-
-    Every process is read at every look, so this does without Python's file objects, which cost
-    more than the reading.
-    """
+    """Read a file of /proc about a process, fast; empty if there is none."""
     try:
         file = os.open(f"{PROC}/{pid}/{name}", os.O_RDONLY)
     except OSError:
@@ -474,9 +414,7 @@ def _proc_file(pid: int, name: str) -> bytes:
 
 
 def _moved(pid: int) -> int:
-    """Count the bytes that a process has read or written, from wherever to wherever
-    (proc_pid_io(5)).
-    """
+    """Count the bytes that a process has read or written (proc_pid_io(5))."""
     with contextlib.suppress(ValueError):
         lines = _proc_file(pid, "io").decode().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.split(":")[0] in MOVES)
@@ -484,7 +422,7 @@ def _moved(pid: int) -> int:
 
 
 def _descendants(root: int) -> Set[int]:
-    """Find the process, its group, and all descendants of these, without zombies."""
+    """Return the process, its group, and all descendants of these, without zombies."""
     if root <= 0:  # the kernel's own threads are in group 0
         return set()
     table = _processes()
@@ -498,7 +436,7 @@ def _descendants(root: int) -> Set[int]:
 
 
 def _processes() -> Dict[int, Tuple[int, int, bool]]:
-    """List every process by its id: its parent, its group, and whether it is a zombie."""
+    """Return each process's parent, its group, and whether it is a zombie."""
     return dict(_from_proc() if sys.platform == "linux" else _from_ps())
 
 
@@ -510,7 +448,6 @@ def _from_proc() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
 
 
 def _all_pids() -> List[int]:
-    """Return the ids of all processes of this machine (Linux)."""
     return [int(name) for name in os.listdir(PROC) if name.isdecimal()]
 
 

@@ -1,7 +1,5 @@
-"""The interpreters of jobs on this machine, as `[train] python` names them.
-
-The one rule: a command of several words is run once for each preparation, after the setup, which
-may make the interpreter.
+"""The interpreters of jobs on this machine, as `[train] python` names them. A command is run once
+for each preparation, after the setup, which may make the interpreter.
 """
 
 from __future__ import annotations
@@ -22,29 +20,27 @@ from seerd.agent.health import Look, last_line
 from seerd.agent.protocol import Job
 
 ENTER_S, ENTER_MOST_S = 120.0, 1800.0
-"""Seconds that a command has to start its Python, and at most while it reads: `uv run` may install
-what the project needs.
-"""
+"""Seconds until a command has started its Python, and at most while it reads (`uv` installs)."""
 
 
 class Interpreters:
-    """The interpreters. `marker` is SEERD_ATTEMPT of the processes that look."""
+    """The interpreters. `marker`: SEERD_ATTEMPT of the processes that look for them."""
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
-        self._known: Dict[str, Tuple[str, Dict[str, str]]] = {}
+        self._cache: Dict[str, Tuple[str, Dict[str, str]]] = {}
 
     async def complete(self, job: Job, anew: bool = False) -> Job:
-        """Return the job with its interpreter's path, and with the variables that go with it.
+        """Return the job with its interpreter's path and variables.
 
         Raises `ValueError` or `OSError` if there is none, `UnhealthyError` if it does not answer.
         """
         if not job.python or job.launcher == "command":
             return job
         key = json.dumps([job.python, job.python_in, job.source, job.env], sort_keys=True)
-        if anew or key not in self._known:
-            self._known[key] = await self._of(job)
-        path, changed = self._known[key]
+        if anew or key not in self._cache:
+            self._cache[key] = await self._of(job)
+        path, changed = self._cache[key]
         return replace(job, python=path, env={**job.env, **changed})
 
     async def _of(self, job: Job) -> Tuple[str, Dict[str, str]]:
@@ -56,11 +52,8 @@ class Interpreters:
             if "/" in path and not os.access(path, os.X_OK):
                 raise ValueError(f"there is no program {path}, which train.python names")
             return path, {}
-        env = {
-            **os.environ,
-            **fixed_environment(job.env, job.names),
-            host.MARKER: self._marker,
-        }
+        fixed = fixed_environment(job.env, job.names)
+        env = {**os.environ, **fixed, host.MARKER: self._marker}
         look = Look([*words, "-c", PRINT_INTERPRETER], env, folder, ENTER_S, most_s=ENTER_MOST_S)
         status, output, errors = await look.take(job.python)
         try:

@@ -1,13 +1,11 @@
-"""The agent's journal, which holds what it must not forget: orders that it has taken, facts that it
-has reported, and which of these the daemon has.
+"""The agent's journal: orders that it has taken, facts that it has reported, and which of these the
+daemon has.
 
 The one rule: an order is on the disk before anything follows from it. A fact is in the file before
-it is sent, and soon on a disk: on the daemon's, which acknowledges it then, or flushed to this one.
-If the machine ends before that, its boot id says that nothing here goes on. The file holds nothing
-but lines of the protocol, each with a checksum behind a tab; those of earlier versions have none.
-A last line that a crash cut short was never sent, and is dropped. A journal with a damaged line
-is set aside, and an empty one begun: a daemon that knows of facts which this one lacks gives the
-instance up, so that nothing is charged for an agent that never comes.
+it is sent, and soon on a disk: the daemon's, which acknowledges it then, or this one. Each line is
+one of the protocol, with a checksum after a tab. A last line that a crash cut short was never sent,
+and is dropped. A damaged journal is set aside, and an empty one begun: a daemon that knows of facts
+which this one lacks gives the instance up.
 """
 
 from __future__ import annotations
@@ -15,8 +13,9 @@ from __future__ import annotations
 import logging
 import os
 import zlib
+from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple, Union
+from typing import Dict, Iterable, List, Optional, Set, Tuple, Union
 
 from seerd.agent.protocol import (
     FACTS,
@@ -38,14 +37,13 @@ from seerd.agent.protocol import (
     Stop,
     Training,
 )
+from seerd.agent.transfer import flush
 from seerd.agent.wire import decode, encode
 
 log = logging.getLogger("agent")
 CHECK = 8
 """Length of a line's checksum, in bytes."""
 Order = Union[Prepare, Start, Stop]
-Maker = Callable[[int], Fact]
-"""A fact that lacks only its number."""
 
 
 class AgentJournalError(Exception):
@@ -59,11 +57,11 @@ class _DamagedError(AgentJournalError):
 class AgentJournal:
     """The file at `path`, opened for one agent.
 
-    last     number of the newest fact; 0: none
+    last      number of the newest fact; 0: none
     prepared  the last `Prepare` that succeeded
-    noticed  every `what` of a `Noticed` that any agent of this folder has reported
-    share    how many GPUs the run may use, as the last `Shared` says; None: there is none
-    open     facts of attempts that an earlier agent had started and not ended, by trial and attempt
+    noticed   every `what` of a `Noticed` that an agent of this folder has reported
+    share     how many GPUs the run may use, as the last `Shared` says; None: there is none
+    open      facts of attempts that an earlier agent had started and not ended
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,10 +76,9 @@ class AgentJournal:
             path.rename(_free(path))
         self._file = open(path, "ab", buffering=0)
         self._file.truncate(good)
-        _flush_folder(path.parent)
+        flush(path.parent)  # so that the file's name survives a crash of the machine
 
     def _forget(self) -> None:
-        """Know nothing."""
         self.last = 0
         self.prepared: Optional[Prepare] = None
         self.noticed: Set[str] = set()
@@ -94,31 +91,23 @@ class AgentJournal:
         self._settled: Set[str] = set()
 
     def take(self, order: Order) -> bool:
-        """Keep this order; return whether it is new.
-
-        An order whose outcome an earlier agent did not live to tell is new again when it is
-        repeated. Raises `AgentJournalError` if it cannot be written.
-        """
+        """Keep this order; return whether it has no outcome yet. Raises `AgentJournalError`."""
         if order.id in self._orders:
             return False
         self._write(_kept(encode(order)))
         self._orders[order.id] = order
         return True
 
-    def add(self, facts: Iterable[Maker]) -> None:
-        """Give these facts their numbers, and keep them. Raises `AgentJournalError` if they cannot
-        be written.
-        """
+    def add(self, facts: Iterable[Fact]) -> None:
+        """Number these facts, and keep them on the disk. Raises `AgentJournalError`."""
         self.note(facts)
         self.flush()
 
-    def note(self, facts: Iterable[Maker]) -> None:
-        """Give these facts their numbers, and write them down. They survive our own end, and that
-        of the machine once `flush` has returned.
-
-        Raises `AgentJournalError` if they cannot be written.
+    def note(self, facts: Iterable[Fact]) -> None:
+        """Number these facts, and write them. They survive our own end, and that of the machine
+        after `flush`. Raises `AgentJournalError`.
         """
-        made = [make(self.last + offset) for offset, make in enumerate(facts, 1)]
+        made = [replace(fact, seq=self.last + offset) for offset, fact in enumerate(facts, 1)]
         lines = [encode(fact) for fact in made]
         self._write(b"".join(map(_kept, lines)), sync=False)
         self._flushed = False
@@ -126,7 +115,7 @@ class AgentJournal:
             self._remember(fact, line)
 
     def flush(self) -> None:
-        """Have on the disk what has not been acknowledged. Raises `AgentJournalError`."""
+        """Flush what has not been acknowledged to the disk. Raises `AgentJournalError`."""
         if not self._flushed:
             self._write(b"")
 
@@ -147,9 +136,7 @@ class AgentJournal:
         return self._acked
 
     def acknowledge(self, seen: int) -> None:
-        """Note that the daemon has committed the facts up to the number `seen`, and drop them from
-        memory.
-        """
+        """Note that the daemon has committed the facts up to the number `seen`."""
         if self._acked < seen <= self.last:
             self._write(_kept(encode(Ack(seen))), sync=False)
             self._flushed = self._flushed or seen == self.last
@@ -161,7 +148,7 @@ class AgentJournal:
         self._file.close()
 
     def _load(self) -> int:
-        """Read what is there; return how many bytes of it are good."""
+        """Read the file; return how many bytes of it are good."""
         messages, good, damage = _read(self._path)
         if damage:
             raise _DamagedError(damage)
@@ -174,20 +161,14 @@ class AgentJournal:
                 self._remember(message, encode(message))
                 self._sort(message)
             elif isinstance(message, (Prepare, Start, Stop)):
-                self._take_back(message)
+                self._orders[message.id] = message
+                if isinstance(message, Stop):  # its attempt is over now in any case
+                    self._settled.add(message.id)
             elif isinstance(message, Ack):
                 self._trim(message.seen)
         settled = self._settled
         self._orders = {name: order for name, order in self._orders.items() if name in settled}
         return good
-
-    def _take_back(self, order: Order) -> None:
-        """Remember an order that an earlier agent took. A stop counts as settled: its attempt is
-        over now in any case.
-        """
-        self._orders[order.id] = order
-        if isinstance(order, Stop):
-            self._settled.add(order.id)
 
     def _sort(self, fact: Fact) -> None:
         """Note, for this fact, which orders have their outcome and which attempts are open."""
@@ -199,9 +180,12 @@ class AgentJournal:
             self.open.get((fact.trial, fact.attempt), []).append(fact)
         elif isinstance(fact, Exited):
             self.open.pop((fact.trial, fact.attempt), None)
-            self._settled.update(
-                name for name, order in self._orders.items() if _starts(order, fact)
-            )
+            self._settled |= {
+                name
+                for name, order in self._orders.items()
+                if isinstance(order, Start)
+                and (order.trial, order.attempt) == (fact.trial, fact.attempt)
+            }
 
     def _remember(self, fact: Fact, line: bytes) -> None:
         self.last = fact.seq
@@ -231,27 +215,19 @@ class AgentJournal:
 
 
 def facts_after(path: Path, seen: int) -> List[Fact]:
-    """Return the facts with numbers above `seen` in the journal at `path`, whose agent may be alive
-    or not; of a damaged one those before the damage. Raises `OSError` if it cannot be read.
+    """Return the facts with numbers above `seen` in the journal at `path`, of a damaged one those
+    before the damage. Raises `OSError` if it cannot be read.
     """
     messages, _, _ = _read(path)
     return [message for message in messages if isinstance(message, FACTS) and message.seq > seen]
 
 
-def _starts(order: Order, exited: Exited) -> bool:
-    return isinstance(order, Start) and (order.trial, order.attempt) == (
-        exited.trial,
-        exited.attempt,
-    )
-
-
 def _kept(line: bytes) -> bytes:
-    """Return a line as it is kept: with its checksum."""
     return b"%s\t%08x\n" % (line[:-1], zlib.crc32(line[:-1]))
 
 
 def _message(kept: bytes) -> Message:
-    """Read a line as it is kept, without its end. Raises `ProtocolError` if it is damaged."""
+    """Read a line as it is kept. Raises `ProtocolError` if it is damaged."""
     line, tab, check = kept.partition(b"\t")
     if tab and check != b"%08x" % zlib.crc32(line):
         raise ProtocolError("the line does not fit its checksum")
@@ -259,7 +235,7 @@ def _message(kept: bytes) -> Message:
 
 
 def _free(path: Path) -> Path:
-    """Return a path beside this one at which nothing is."""
+    """Return the path of a damaged journal that is set aside."""
     number = 1
     while os.path.lexists(aside := path.with_name(f"{path.name}.damaged{number}")):
         number += 1
@@ -267,8 +243,8 @@ def _free(path: Path) -> Path:
 
 
 def _read(path: Path) -> Tuple[List[Message], int, str]:
-    """Read the messages in the file; return them, the length in bytes of the part that holds them,
-    and what is wrong with the next line, empty if there is none but what a crash cut short.
+    """Return the messages in the file, the bytes that hold them, and what is wrong with the next
+    line; nothing is wrong with one that a crash cut short.
     """
     *lines, rest = path.read_bytes().split(b"\n")
     messages: List[Message] = []
@@ -282,12 +258,3 @@ def _read(path: Path) -> Tuple[List[Message], int, str]:
     # The last line may have been sent already, unless it is cut short.
     cut_short = len(rest.partition(b"\t")[2]) <= CHECK
     return messages, good, "" if cut_short else f"{path}: the last line does not end"
-
-
-def _flush_folder(folder: Path) -> None:
-    """Flush a folder to the disk, so that a new file's name survives a crash of the machine."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,5 +1,4 @@
-"""Which reports the agent sends to the daemon. A script may report each step, and each report is a
-line in two journals and a value in memory for as long as the run lasts.
+"""Which reports the agent sends to the daemon, where each costs a line in a journal and memory.
 
 The one rule: the best report of an attempt so far and its last one are always sent, at the latest
 at its end. Of the others as many are sent as a daemon can follow.
@@ -17,18 +16,12 @@ A_SECOND, A_SECOND_IN_ALL = 4.0, 40.0
 LONG = 1000
 """After so many reports of an attempt half as many are sent, after twice as many a third."""
 BEHIND = 100
-"""With so many facts that the daemon has not acknowledged half as many are sent, and with n times
-as many the (1 + n * n)-th part.
-"""
+"""With n times so many unacknowledged facts the (1 + n * n)-th part is sent."""
 R = TypeVar("R")
 
 
 class ReportLimit:
-    """How many reports the attempts of one agent may make.
-
-    running         counts the attempts
-    unacknowledged  counts the facts that the daemon has not acknowledged
-    """
+    """How many reports attempts may make; `unacknowledged` counts the facts behind."""
 
     def __init__(
         self,
@@ -54,10 +47,7 @@ class ReportLimit:
         return min(A_SECOND, A_SECOND_IN_ALL / max(1, self.running()))
 
     def price(self, sent: int) -> float:
-        """Return how many of the reports that may be sent the next one counts as.
-
-        sent  reports of its attempt that were sent
-        """
+        """Return how many reports the next one counts as, after `sent` ones of its attempt."""
         return 1 + max(0, sent - AT_ONCE) / LONG + (self.unacknowledged() / BEHIND) ** 2
 
 
@@ -74,16 +64,14 @@ class KeptReports(Generic[R]):
         self._kept: List[Tuple[R, bool]] = []
 
     def add(self, report: R, worth: Optional[float]) -> List[R]:
-        """Add a report; return those to be sent now, oldest first.
-
-        worth  how good it is, the more the better; None: it does not count
-        """
+        """Add a report; return those to send now, oldest first. `worth`: None: does not count."""
         is_best = worth is not None and (self._best is None or worth > self._best)
         self._best = worth if is_best else self._best
         before, self._kept = self._kept, [*self._kept, (report, is_best)]
         bests = [pair for pair in self._kept if pair[1]][-1:]
         if not self.may_send():
-            self._kept = list(dict.fromkeys([*bests, self._kept[-1]]))
+            newest = self._kept[-1]
+            self._kept = [*(pair for pair in bests if pair is not newest), newest]
             self.has_dropped |= len(self._kept) <= len(before)
             return []
         return self.let_go()
@@ -97,13 +85,13 @@ class KeptReports(Generic[R]):
         return bool(self._kept) and self._left >= price
 
     def before_save(self) -> List[R]:
-        """Return the reports that are sent before a checkpoint of the attempt. One that saves all
-        the time has no more than `AT_ONCE` sent.
+        """Return the reports that are sent before a checkpoint of the attempt, at most `AT_ONCE` of
+        one that saves all the time.
         """
         return self.let_go() if self._left > -AT_ONCE else []
 
     def let_go(self) -> List[R]:
-        """Return all reports that are still to be sent, at the attempt's end."""
+        """Return all reports that are still to be sent."""
         held, self._kept = [report for report, _ in self._kept], []
         self._left -= len(held) * self._limit.price(self._sent)
         self._sent += len(held)

@@ -1,12 +1,15 @@
-"""From an order to start to the exact command, environment and files of an attempt. Pure, but for
-`unpack_library`.
+"""From an order to start to the exact command, environment and files of an attempt.
 
-The one rule: everything that decides how a trial's processes come to be is in the `LaunchPlan`;
-`attempts.py` only carries it out, and so does a process that has torch loaded already (`warm/`).
+The one rule: all that decides how a trial's processes start is in its `LaunchPlan`, which
+`attempts` and the process that has torch loaded already (`warm/`) carry out.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import socket
+import struct
 import sys
 import zipfile
 from dataclasses import dataclass, replace
@@ -17,9 +20,7 @@ from seerd.agent.arguments import CHECKPOINT, GPUS, filled, filled_environment, 
 from seerd.agent.protocol import Job, Node, Start
 
 DROPPED_PREFIXES = ("SEERD_", "PET_", "TORCHELASTIC_")
-"""How environment variables begin that must not reach an attempt from outside: our own, and those
-from which torchrun reads options.
-"""
+"""Prefixes of variables that must not reach an attempt: ours, and torchrun's options."""
 DROPPED = {
     *("OLDPWD", "PYTHONHOME", "PYTHONSTARTUP", "PYTHON_EXEC", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
@@ -33,60 +34,61 @@ TRAINING_SIDE = (
     "seerd/agent/plainfile.py",
     "seerd/agent/protocol.py",
 )
-"""What runs in the processes of trials: how the names of these files in the agent's zip begin."""
+"""Files of the agent's zip that run in the processes of trials, by the start of their names."""
 LIBRARY = "lib"
-"""The folder, within the agent's own, into which these files are unpacked."""
+"""Folder, within the agent's own, into which these files are unpacked."""
 WARM = "seerd/agent/warm/__main__.py"
 OBSERVER = "seerd.training.observer"
-"""What observes a script that does not import seerd."""
+"""Observes a script that does not import seerd."""
 TORCHRUN = (
     *("torch", "torch.distributed.run"),
     "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler",
     "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
     *("encodings.idna", "seerd.training.trial"),
 )
-"""What torchrun and its ranks import."""
+"""Modules that torchrun and its ranks import."""
 OF_ATTEMPT = ("SEERD_DIR", "SEERD_ATTEMPT", "PWD")
-"""Environment variables that each attempt has with values of its own."""
+"""Variables that differ between attempts."""
 
 JOIN_S = 120
-"""Seconds that nodes wait for each other. They are started at the same time, but a cold disk
-takes a minute to import torch.
-"""
+"""Seconds that nodes wait for each other: a cold disk takes a minute to import torch."""
+
+SIOCGIFADDR, NAME_BYTES, ADDRESS = 0x8915, 16, slice(20, 24)
+"""Of netdevice(7)."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the things of one attempt are."""
+    """The paths of one attempt."""
 
     attempt: Path  # its own folder
-    checkpoints: Path  # the folder of the trial's checkpoints
-    library: Path  # folder that holds the training side
-    lock: Path  # the agent's lock, which is held for as long as the agent lives
+    checkpoints: Path  # of the trial
+    library: Path  # of the training side
+    lock: Path  # locked for as long as the agent lives
 
     @property
     def logs(self) -> Path:
-        """Folder of the logs, one for each rank and the launcher's own."""
+        """Logs of each rank and of the launcher."""
         return self.attempt / "logs"
 
     @property
     def launcher_log(self) -> Path:
-        """File with what the launcher itself writes."""
+        """What the launcher itself writes."""
         return self.logs / "launcher.log"
 
     @property
     def modules(self) -> Path:
-        """File in which the attempt tells what it has imported."""
+        """Where the attempt writes what it has imported."""
         return self.attempt / "modules.json"
 
     @property
     def marks(self) -> Path:
-        """Folder of the progress marks, one file for each rank."""
+        """Progress marks, one file per rank."""
         return self.attempt / "marks"
 
     @property
     def work(self) -> Path:
-        """Folder in which the script runs (`workplace.py`)."""
+        """Folder in which the script runs (`workplace`)."""
         return self.attempt / "work"
 
 
@@ -94,37 +96,34 @@ class Places:
 class LaunchPlan:
     """How to start one attempt."""
 
-    argv: List[str]  # the command
-    env: Dict[str, str]  # its whole environment
-    cwd: str  # its working folder
-    log: Path  # file for the launcher's own output
-    about: Dict[str, Any]  # what trial.json is to say
-    # the command that observes a script that does not import seerd; None: it does
-    observer: Optional[List[str]] = None
+    argv: List[str]
+    env: Dict[str, str]
+    cwd: str
+    log: Path  # for the launcher's own output
+    about: Dict[str, Any]  # content of trial.json
+    observer: Optional[List[str]] = None  # command that observes the script; None: it imports seerd
 
 
 @dataclass(frozen=True)
 class WarmPlan:
-    """What a process is to be like from which attempts are forked."""
+    """The process from which attempts are forked."""
 
-    python: str  # the interpreter
-    program: str  # what it runs
-    env: Dict[str, str]  # its environment, without that of attempts
+    python: str
+    program: str
+    env: Dict[str, str]  # without what differs between attempts
     source: str  # the folder that they run in
-    script: str  # their script
-    modules: List[str]  # what is to be imported in any case
-    learns: bool  # whether it is to be learned what they import
+    script: str
+    modules: List[str]  # imported in any case
+    learns: bool  # whether it learns what attempts import
 
     @property
     def path(self) -> Path:
-        """The script's own path."""
+        """The script's path."""
         return Path(self.source, self.script)
 
 
 def unpack_library(program: Path, library: Path) -> Path:
-    """Unpack what trials import from the agent's zip into the folder `library`; return that
-    folder.
-    """
+    """Unpack what trials import from the agent's zip into the folder `library`; return it."""
     with zipfile.ZipFile(program) as bundle:
         names = [name for name in bundle.namelist() if name.startswith(TRAINING_SIDE)]
         bundle.extractall(library, names)
@@ -132,7 +131,7 @@ def unpack_library(program: Path, library: Path) -> Path:
 
 
 def warm_plan(job: Job, places: Places, cuda: bool, outside: Dict[str, str]) -> Optional[WarmPlan]:
-    """Plan from which process attempts of this job are to be forked; None: from none.
+    """Plan the process from which attempts of this job are forked; None: they are not forked.
 
     `places` are those of any attempt; `cuda` and `outside` are as in `launch_plan`.
     """
@@ -166,20 +165,29 @@ def launch_plan(
 ) -> LaunchPlan:
     """Plan how to start this attempt.
 
-    `cuda` says that GPUs are CUDA devices, not CPU slots; `outside` is the environment that the
-    agent itself has; `learns` has the attempt tell what it has imported.
+    `cuda`: GPUs are CUDA devices, not CPU slots. `outside`: the agent's own environment. `learns`:
+    the attempt writes what it has imported.
     """
     attempt = f"{run}/{start.trial}/{start.attempt}"
     names, values = [GPUS, *job.names], values_of(start)
     if job.names:
         job = replace(job, args=filled(job.args, names, values))
     job = replace(job, env=filled_environment(job.env, names, values))
+    observed = None
+    if job.observed is not None:
+        observed = {
+            "report": job.observed.report,
+            "checkpoint": job.observed.checkpoint,
+            "work": str(places.work),
+            "logs": str(places.logs),
+            "by_torchrun": job.launcher == "torchrun",
+        }
     return LaunchPlan(
         argv=_argv(job, start, run, places),
         env=_env(job, attempt, start.gpus, places, cuda, outside),
         cwd=str(places.work),
         log=places.launcher_log,
-        observer=None if job.observed is None else [sys.executable, "-m", OBSERVER],
+        observer=None if observed is None else [sys.executable, "-m", OBSERVER],
         about={
             "version": 1,
             "run": run,
@@ -197,15 +205,13 @@ def launch_plan(
             "smooth": job.smooth,
             "constraints": job.constraints,
             "learns": learns,
-            **_observed(job, places),
+            **({} if observed is None else {"observed": observed}),
         },
     )
 
 
 def going_on(plan: LaunchPlan, job: Job, start: Start, name: str, at: str) -> LaunchPlan:
-    """Plan the same attempt of a script that does not import seerd, but from the checkpoint of this
-    name, which lies at the path `at`.
-    """
+    """Plan the same attempt of an observed script from the checkpoint `name` at the path `at`."""
     if job.observed is None or not at:
         return plan
     observed = {**plan.about["observed"], "checkpoint_name": name, "checkpoint_at": at}
@@ -221,7 +227,7 @@ def on_devices(plan: LaunchPlan, names: List[str], cuda: bool) -> LaunchPlan:
 
 
 def values_of(start: Start) -> Dict[str, Any]:
-    """Return what takes the place of names in braces."""
+    """Return the values of names in braces."""
     return {GPUS: _gpus(start), **start.config}
 
 
@@ -229,21 +235,8 @@ def _gpus(start: Start) -> int:
     return start.node.gpus if start.node else len(start.gpus)
 
 
-def _observed(job: Job, places: Places) -> Dict[str, Any]:
-    if job.observed is None:
-        return {}
-    observed = {
-        "report": job.observed.report,
-        "checkpoint": job.observed.checkpoint,
-        "work": str(places.work),
-        "logs": str(places.logs),
-        "by_torchrun": job.launcher == "torchrun",
-    }
-    return {"observed": observed}
-
-
 def why_not_nodes(job: Job, node: Optional[Node]) -> str:
-    """Say why this job cannot have this part of an attempt on several nodes; empty if it can."""
+    """Return why this job cannot run on this node; empty if it can."""
     if node is None:
         return ""
     if job.launcher != "torchrun":
@@ -288,40 +281,28 @@ def _argv(job: Job, start: Start, run: str, places: Places) -> List[str]:
         return [job.script, *job.args]
     if job.launcher == "python":
         return [python, job.script, *job.args]
+    node = start.node
+    if node is None:
+        # With port 0 torchrun's stores take ports from the kernel and keep them, so attempts that
+        # start together cannot clash.
+        rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+        rendezvous += ["--local-addr", "127.0.0.1"]
+    else:
+        # torchrun's c10d rendezvous would rank nodes by their addresses as text, so rank 0 could be
+        # anywhere.
+        rendezvous = ["--rdzv-backend", "static", "--node-rank", str(node.rank)]
+        rendezvous += ["--rdzv-endpoint", node.endpoint, "--rdzv-conf", f"timeout={JOIN_S}"]
+        rendezvous += ["--local-addr", node.address]
     return [
         *(python, "-m", "torch.distributed.run"),
-        *("--nnodes", str(start.node.count if start.node else 1)),
+        *("--nnodes", str(node.count if node else 1)),
         *("--nproc-per-node", str(len(start.gpus))),
         *("--max-restarts", "0"),
-        *(_among_nodes(start.node) if start.node else _alone()),
+        *rendezvous,
         *("--rdzv-id", f"{run}-{start.trial}-{start.attempt}"),
         *("--redirects", "3", "--log-dir", str(places.logs)),
         job.script,
         *job.args,
-    ]
-
-
-def _alone() -> List[str]:
-    """Return torchrun's options for an attempt on one instance.
-
-    With port 0 both of torchrun's stores take ports from the kernel and keep them open, so attempts
-    that start together cannot clash.
-    """
-    return ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
-
-
-def _among_nodes(node: Node) -> List[str]:
-    """Return torchrun's options for one of several nodes: a store on node 0, and ranks that we
-    give.
-
-    torchrun's own c10d rendezvous ranks nodes by their addresses as text, 10.0.0.10 before
-    10.0.0.9, so rank 0 could be anywhere. It is meant for nodes that come and go, which here makes
-    a new attempt.
-    """
-    return [
-        *("--rdzv-backend", "static", "--node-rank", str(node.rank)),
-        *("--rdzv-endpoint", node.endpoint),
-        *("--rdzv-conf", f"timeout={JOIN_S}", "--local-addr", node.address),
     ]
 
 
@@ -333,9 +314,14 @@ def _env(
     cuda: bool,
     outside: Dict[str, str],
 ) -> Dict[str, str]:
+    cuda_devices = devices(gpus, outside.get("CUDA_VISIBLE_DEVICES", "")) if cuda else []
     threads = str(job.threads)
     env = {
-        **{name: value for name, value in outside.items() if _is_neutral(name)},
+        **{
+            name: value
+            for name, value in outside.items()
+            if name not in DROPPED and not name.startswith(DROPPED_PREFIXES)
+        },
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
@@ -350,21 +336,35 @@ def _env(
         PWD=str(places.work),
         SEERD_AGENT_LOCK=str(places.lock),
         PYTHONPATH=":".join([str(places.library), *path]),
-        CUDA_VISIBLE_DEVICES=",".join(devices(gpus, outside.get("CUDA_VISIBLE_DEVICES", "")))
-        if cuda
-        else "",
+        CUDA_VISIBLE_DEVICES=",".join(cuda_devices),
     )
     return env
 
 
-def _is_neutral(name: str) -> bool:
-    return name not in DROPPED and not name.startswith(DROPPED_PREFIXES)
-
-
 def devices(gpus: Iterable[int], visible: str) -> List[str]:
-    """Return CUDA's names for these GPUs: our GPU n is the n-th that the agent itself may see.
-
-    `visible` is the agent's own CUDA_VISIBLE_DEVICES.
-    """
+    """Return CUDA's names of our GPUs: GPU n is the n-th of `visible`, CUDA_VISIBLE_DEVICES."""
     names = [name.strip() for name in visible.split(",") if name.strip()]
     return [names[gpu] if gpu < len(names) else str(gpu) for gpu in gpus]
+
+
+def node_environment(node: Node) -> Dict[str, str]:
+    """Return the variables that make gloo and NCCL listen at the node's address, not at that of the
+    machine's name, which is often its loopback; empty if no interface has it as its first address.
+    """
+    with contextlib.suppress(OSError):
+        wanted = socket.inet_aton(node.address)
+        for _, name in socket.if_nameindex():
+            if _address_of(name) == wanted:
+                return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
+    return {}
+
+
+def _address_of(interface: str) -> bytes:
+    """Return the first IPv4 address of an interface (Linux, netdevice(7)); empty if it has none."""
+    request = struct.pack("256s", interface.encode()[: NAME_BYTES - 1])
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket,
+        contextlib.suppress(OSError),
+    ):
+        return fcntl.ioctl(any_socket, SIOCGIFADDR, request)[ADDRESS]
+    return b""

@@ -1,8 +1,5 @@
-"""The manifest: what `NAME.json` says of the checkpoint `NAME.pt`. Agents and stores share this one
-form.
-
-The one rule: trials write manifests and are not trusted. `Manifest.parse` returns one whose values
-are possible, or raises.
+"""The manifest: what `NAME.json` says of the checkpoint `NAME.pt`. Trials write it and are not
+trusted: `Manifest.parse` returns one whose values are possible, or raises.
 """
 
 from __future__ import annotations
@@ -20,9 +17,7 @@ from seerd.agent.protocol import LARGEST, NAME
 
 LARGEST_MANIFEST = 1 << 16
 LARGEST_CHECKPOINT = 5 << 40
-"""Bytes; S3 has no larger objects
-(docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html).
-"""
+"""Bytes; S3's limit (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
 MOST_METRICS = 64
 MOST_VERSIONS = 16
 HOLDS = {"<": lt, "<=": le, ">": gt, ">=": ge}
@@ -30,22 +25,20 @@ SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be stored, fetched or used; the text says why."""
+    """A checkpoint cannot be stored, fetched or used."""
 
 
 @dataclass(frozen=True)
 class Manifest:
     """A whole checkpoint."""
 
-    name: str  # what the training side calls it; these names order a trial's checkpoints
-    epoch: int  # how many reports had been made
-    # those of the last report, but the one that counts is the mean of the last so many
-    # (`Job.smooth`); None: not a finite number
+    name: str  # given by the training side; these names order a trial's checkpoints
+    epoch: int  # number of reports when it was saved
+    # of the last report; the run's metric is the mean of the last `Job.smooth`; None: not finite
     metrics: Dict[str, Optional[float]]
-    sha256: str  # checksum of its bytes, in hex
-    size: int  # number of its bytes
-    # versions of the writer, by name; empty: not known
-    versions: Dict[str, str] = field(default_factory=dict)
+    sha256: str
+    size: int  # bytes
+    versions: Dict[str, str] = field(default_factory=dict)  # of the writer; empty: unknown
 
     @classmethod
     def read(cls, path: Path) -> "Manifest":
@@ -54,10 +47,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, raw: bytes, name: Optional[str] = None) -> "Manifest":
-        """Parse the manifest in these bytes; it must have this name, if one is given.
-
-        Raises `CheckpointError` for anything that is not exactly a manifest.
-        """
+        """Parse a manifest, which must have this name, if given. Raises `CheckpointError`."""
         what = name or "a checkpoint"
         if len(raw) > LARGEST_MANIFEST:
             raise CheckpointError(f"the manifest of {what} is too large")
@@ -78,22 +68,27 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Comparison:
-    """By what checkpoints are compared."""
+    """How checkpoints are compared: as `metric`, `mode` and `constraints` of the `Job` say."""
 
-    metric: str  # name of the metric
-    mode: str  # whether more ("max") or less ("min") of it is better
-    constraints: List[str] = field(default_factory=list)  # as in `Job.constraints`
+    metric: str
+    mode: str
+    constraints: List[str] = field(default_factory=list)
 
     def worth(self, metrics: Dict[str, Optional[float]]) -> Optional[float]:
         """Return a number that is the larger the better; None if the metric is not finite."""
         value = metrics.get(self.metric)
         return -value if value is not None and self.mode == "min" else value
 
+    def worth_at(self, folder: Path, name: str) -> Optional[float]:
+        """Return the worth of this checkpoint; None if it has no manifest."""
+        try:
+            return self.worth(Manifest.read(folder / f"{name}.json").metrics)
+        except CheckpointError:
+            return None
+
 
 def allows(constraints: List[str], metrics: Dict[str, Optional[float]]) -> bool:
-    """Return whether all constraints hold for these metrics; a metric that is missing violates
-    nothing yet.
-    """
+    """Return whether all constraints hold; a missing metric violates none yet."""
     split = (text.split() for text in constraints)
     return all(_holds(metrics[name], *rest) for name, *rest in split if name in metrics)
 
@@ -103,10 +98,7 @@ def _holds(value: Optional[float], sign: str, limit: str) -> bool:
 
 
 def needed(worths: Dict[str, Optional[float]]) -> Set[str]:
-    """Return which checkpoints stay: the newest `KEPT`, and the best one.
-
-    `worths` has the worth of each by its name, oldest first. Of equal ones the newest is best.
-    """
+    """Return which of these checkpoints (oldest first) stay: the newest `KEPT` and the best."""
     best = best_of(worths)
     return {*list(worths)[-KEPT:], *([] if best is None else [best])}
 
@@ -123,9 +115,7 @@ def is_safe(name: Any) -> bool:
 
 
 def by_number(name: str) -> str:
-    """Return a key that sorts names of checkpoints by the numbers in them: those are padded to six
-    and eight digits, and a script that reports each step has more.
-    """
+    """Return a key that sorts checkpoints by the numbers in their names, which may grow."""
     return re.sub("[0-9]+", lambda number: number[0].zfill(20), name)
 
 
@@ -137,9 +127,8 @@ def count_of(value: Any) -> int:
 
 
 def metrics_of(value: Any) -> Dict[str, Optional[float]]:
-    """Return metrics by name, with None for those that are no finite number.
-
-    Raises `ValueError` if the value is no table of numbers, or has too many.
+    """Return metrics by name, with None for those that are no finite number. Raises `ValueError` if
+    the value is no table of numbers, or has too many.
     """
     if not isinstance(value, dict) or len(value) > MOST_METRICS:
         raise ValueError("metrics are no table, or too many")
@@ -147,9 +136,7 @@ def metrics_of(value: Any) -> Dict[str, Optional[float]]:
 
 
 def versions_of(value: Any) -> Dict[str, str]:
-    """Return versions by name. Raises `ValueError` if the value is no table of texts, or has too
-    many.
-    """
+    """Return versions by name. Raises `ValueError` for no table of texts, or a large one."""
     if not isinstance(value, dict) or len(value) > MOST_VERSIONS:
         raise ValueError("versions are no table, or too many")
     if not all(isinstance(version, str) for version in value.values()):
@@ -158,17 +145,12 @@ def versions_of(value: Any) -> Dict[str, str]:
 
 
 def _text(name: str) -> str:
-    """Return the first 64 characters of a text, with `?` for halves of characters (surrogates),
-    which no file can hold.
-    """
+    """Return the first 64 characters of a text, with `?` for lone surrogates."""
     return name[:64].encode("utf-8", "replace").decode()
 
 
 def _finite(number: Any) -> Optional[float]:
-    """Return a number as a float; None for NaN, infinity, and numbers too large for a float.
-
-    Raises `ValueError` for anything else.
-    """
+    """Return a number as a float, None if not finite or too large. Raises `ValueError`."""
     if number is None:
         return None
     if type(number) not in (int, float):
@@ -181,10 +163,7 @@ def _finite(number: Any) -> Optional[float]:
 
 
 def small_file(path: Path) -> bytes:
-    """Read a file, or as much of it as `parse` needs to see that it is no manifest.
-
-    Raises `CheckpointError` if it cannot be read.
-    """
+    """Read a file, or as much of it as shows that it is no manifest. Raises `CheckpointError`."""
     try:
         return plainfile.read(path, 0, LARGEST_MANIFEST + 1)
     except OSError as error:

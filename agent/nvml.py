@@ -1,8 +1,5 @@
-"""How busy the GPUs are, by NVML, the library of NVIDIA's driver
-(docs.nvidia.com/deploy/nvml-api).
-
-The one rule: nobody waits for it and nothing depends on it. It is asked in a thread of its own;
-where it is missing, silent or fails, nothing is reported.
+"""How busy the GPUs are, by NVML, the library of NVIDIA's driver (docs.nvidia.com/deploy/nvml-api).
+It is asked in a thread; where it is missing, silent or fails, nothing is reported.
 """
 
 from __future__ import annotations
@@ -10,30 +7,27 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, List, Optional
 
 LIBRARY = "libnvidia-ml.so.1"
 LOOK_S = 2.0
 TELL_S = 30.0
 """Means over so many seconds are reported; the first look is reported at once."""
 LEAST = 0.05
-"""A change by less is not worth an event in the run's journal."""
+"""A smaller change is not reported."""
 
 Shares = List[Optional[float]]
-"""For each GPU the share of the time (0 to 1) in which it computed; None: that is not known."""
+"""Utilisation of each GPU (0 to 1); None: unknown."""
 
 
 class _Rates(ctypes.Structure):
-    """`nvmlUtilization_t`: percent of the time just past, of the GPU and of its memory."""
+    """`nvmlUtilization_t`, in percent."""
 
     _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
 
 
 class Nvml:
-    """The GPUs of these names, as CUDA_VISIBLE_DEVICES has them: numbers or UUIDs.
-
-    Raises `OSError` if NVML is missing or does not work.
-    """
+    """The GPUs of these names, numbers or UUIDs. Raises `OSError` if NVML does not work."""
 
     def __init__(self, names: List[str]) -> None:
         self._library = ctypes.CDLL(LIBRARY)
@@ -43,7 +37,7 @@ class Nvml:
         self._handles = [self._handle(name) for name in names]
 
     def look(self) -> Shares:
-        """Ask how busy each GPU was in the last second or less."""
+        """Return how busy each GPU was in the last second or less."""
         return [handle and self._busy(handle) for handle in self._handles]
 
     def _handle(self, name: str) -> Optional[Any]:
@@ -60,11 +54,7 @@ class Nvml:
 
 
 def watch(names: List[str], report: Callable[[Shares], Any]) -> threading.Thread:
-    """Have `report` called, in another thread, with how busy these GPUs are, whenever that has
-    changed; return the thread.
-
-    `report` raises `RuntimeError` when nobody listens any more, which ends the thread.
-    """
+    """Call `report` in another thread on each change of use, until it raises `RuntimeError`."""
     thread = threading.Thread(target=_keep_looking, args=(names, report), name="nvml", daemon=True)
     thread.start()
     return thread
@@ -73,12 +63,16 @@ def watch(names: List[str], report: Callable[[Shares], Any]) -> threading.Thread
 def _keep_looking(names: List[str], report: Callable[[Shares], Any]) -> None:
     try:
         nvml = Nvml(names)
-    except (OSError, AttributeError):  # no driver of NVIDIA's, or one without these functions
+    except (OSError, AttributeError):  # no driver, or one without these functions
         return
     before: Shares = [None] * len(names)
     count = 1
     while True:
-        means = [_mean(shares) for shares in zip(*_looks(nvml, count))]
+        looks = []
+        for _ in range(count):
+            time.sleep(LOOK_S)
+            looks.append(nvml.look())
+        means = [_mean(shares) for shares in zip(*looks)]
         count = round(TELL_S / LOOK_S)
         if any(map(_differ, means, before)):
             before = means
@@ -86,12 +80,6 @@ def _keep_looking(names: List[str], report: Callable[[Shares], Any]) -> None:
                 report(means)
             except RuntimeError:  # the agent's loop has ended
                 return
-
-
-def _looks(nvml: Nvml, count: int) -> Iterator[Shares]:
-    for _ in range(count):
-        time.sleep(LOOK_S)
-        yield nvml.look()
 
 
 def _mean(shares: Any) -> Optional[float]:

@@ -1,8 +1,7 @@
 """Carries out orders: prepares the instance, starts attempts, stops them, ends them all.
 
-The one rule: what an order asks for is reserved in the same moment in which it is checked. So a
-later order finds what an earlier one is still about to do: GPUs are not given twice, and a stop
-ends an attempt that has not been started yet.
+The one rule: what an order needs is reserved in the moment in which it is checked, so GPUs are not
+given twice, and a stop ends an attempt that has not started yet.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from typing import (
     Collection,
     Coroutine,
     Dict,
-    Iterable,
     Iterator,
     List,
     Optional,
@@ -35,7 +33,7 @@ from typing import (
 
 from seerd.agent import clock, host, workplace
 from seerd.agent.arguments import GPUS, filled_text, fixed_environment, is_inside
-from seerd.agent.attempts import LocalAttempt, Tell
+from seerd.agent.attempts import LocalAttempt, Report
 from seerd.agent.crowding import Crowding
 from seerd.agent.downloads import JobData
 from seerd.agent.family import Reaper
@@ -44,15 +42,15 @@ from seerd.agent.gpu_sharing import Listener, SharedGpus, WholeMachine, shared_o
 from seerd.agent.gpus import Gpus
 from seerd.agent.health import CheckedMachine, UnhealthyError, check_machine, check_torch
 from seerd.agent.interpreters import Interpreters
-from seerd.agent.journal import AgentJournal, Maker, Order
+from seerd.agent.journal import AgentJournal, Order
 from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.launch import (
     LaunchPlan,
     Places,
-    WarmPlan,
     devices,
     going_on,
     launch_plan,
+    node_environment,
     on_devices,
     speaks,
     values_of,
@@ -60,7 +58,6 @@ from seerd.agent.launch import (
     why_not_nodes,
 )
 from seerd.agent.manifest import Comparison, is_safe
-from seerd.agent.network import environment
 from seerd.agent.presigned_urls import PresignedUrls, PresignedUrlsByAttempt, Say
 from seerd.agent.protocol import (
     Ask,
@@ -87,11 +84,11 @@ TAIL_LINES = 20
 LONGEST_WHY = 4000
 OTHERS_S = 5.0
 SLOW_S = 2.0
-"""Seconds after which a setup command is reported."""
+"""Seconds after which a setup command is reported as slow."""
 CROWDED_S = 0.5
-"""Seconds from one count of processes to the next while a table of them may be nearly full."""
+"""Seconds between counts of processes while a table of them may be nearly full."""
 SETS_UP = "//setup"
-"""What follows the run's name in the mark of setup commands."""
+"""Follows the run's name in the mark of setup commands."""
 Beside = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -99,74 +96,68 @@ Beside = Callable[[Coroutine[Any, Any, None]], None]
 class Here:
     """This instance, by its agent's options."""
 
-    run: str  # the run's name
+    run: str
     gpus: int
     cuda: bool  # whether they are CUDA devices; otherwise CPU slots
     folder: Path  # the agent's own
-    library: Path  # folder that holds the training side
-    # the run's share beside other runs on this machine; None: the machine is this run's alone
-    weight: Optional[float] = None
+    library: Path  # folder of the training side
+    weight: Optional[float] = None  # the run's share of the machine; None: it has the whole
 
     def resolved(self, job: Job) -> Job:
-        """Complete the job for this instance: its source becomes an absolute path, and each rank
-        gets its share of this machine's cores if the job sets no `threads`.
-        """
+        """Return the job with an absolute source, and with each rank's share of the cores."""
         threads = job.threads or max(1, (os.cpu_count() or 1) // self.gpus)
         return replace(job, source=str(self.folder / job.source), threads=threads)
 
     @property
     def machine(self) -> CheckedMachine:
-        """What is looked at to see whether the machine is healthy."""
+        """The machine whose health is checked."""
         return CheckedMachine(self.folder, self.cuda, f"{self.run}//health")
 
     def places(self, trial: str, attempt: int) -> Places:
-        """Return where an attempt's things are."""
+        """Return the paths of an attempt."""
         own = self.folder / "trials" / trial
         return Places(
             own / str(attempt), own / "checkpoints", self.library, self.folder / "agent.lock"
         )
 
-    def output(
-        self, store: str, goal: Comparison, urls: PresignedUrls, limit: ReportLimit
-    ) -> TrialOutput:
-        """Return the output of an attempt, to be read.
-
-        Its checkpoints go to the directory `store`, or, if that is empty, to where `urls` allows;
-        they are compared by `goal`. `limit`: of its reports.
-        """
+    def output(self, job: Optional[Job], urls: PresignedUrls, limit: ReportLimit) -> TrialOutput:
+        """Return the reader of an attempt's output. `job`: None: it is unknown."""
         trial, attempt = urls.trial, urls.attempt
+        store = str(self.folder / "store") if job is None else job.store
+        goal = Comparison("", "max")
+        if job is not None:
+            goal = Comparison(job.metric, job.mode, job.constraints)
         places = self.places(trial, attempt)
         checkpoint_store: CheckpointStore = (
             Directory(Path(store) / trial, goal) if store else RemoteStore(urls)
         )
-        out = places.attempt / "out.jsonl"
-        local = places.checkpoints
+        out, local = places.attempt / "out.jsonl", places.checkpoints
         return TrialOutput(out, trial, attempt, local, checkpoint_store, goal, limit)
 
 
 class Orders:
     """The orders of this instance, and the attempts that they have started.
 
-    Facts go through `tell`, questions to the daemon through `ask`; `beside` runs work in the
-    background. `devices` are the names of all GPUs that it may come to use, as CUDA has them.
+    Facts go through `report`, questions to the daemon through `ask`; `beside` runs work in the
+    background. `devices`: CUDA's names of all GPUs that it may come to use.
     """
 
     def __init__(
-        self, here: Here, journal: AgentJournal, tell: Tell, beside: Beside, ask: Say
+        self, here: Here, journal: AgentJournal, report: Report, beside: Beside, ask: Say
     ) -> None:
         self._here = here
         self._journal = journal
-        self._tell = tell
+        self._report = report
         self._beside = beside
         self._urls = PresignedUrlsByAttempt(ask)
         self._data = JobData()
         self._visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        there = cuda_devices(here.gpus, self._visible) if here.cuda else cpu_slots(here.gpus)
-        self.devices = [device.name for device in there]
+        own = cuda_devices(here.gpus, self._visible) if here.cuda else cpu_slots(here.gpus)
+        self.devices = [device.name for device in own]
         self._ours: Union[SharedGpus, WholeMachine] = WholeMachine(
             lambda gpus: devices(gpus, self._visible)
         )
-        self._gpus = Gpus(here.machine, self._names)
+        self._gpus = Gpus(here.machine, lambda gpus: self._ours.names(gpus))  # noqa: PLW0108 (`_ours` changes)
         self._attempts: Dict[str, LocalAttempt] = {}
         self._ended: Dict[str, int] = {}
         self._limit = ReportLimit(lambda: len(self._attempts), lambda: journal.unacknowledged)
@@ -185,13 +176,13 @@ class Orders:
         return sorted(self._attempts)
 
     def come(self) -> None:
-        """Share the GPUs of this machine from now on with other runs, if it is not ours alone."""
+        """Share the machine's GPUs with other runs from now on, unless it is ours alone."""
         here = self._here
         if here.weight is None:
             return
         was = here.gpus if self._journal.share is None else self._journal.share
         run = RunHere(here.run, here.weight, here.gpus, 0, 1, [], time.time(), {})
-        listener = Listener(self._tell_share, self._note_cold, self._tell_wait)
+        listener = Listener(self._report_share, self._note_cold, self._report_wait)
         self._ours = shared_or_whole(run, here.cuda, self._visible, was, listener)
         if self._journal.prepared is not None:
             self._need(self._journal.prepared)
@@ -201,24 +192,21 @@ class Orders:
         self._ours.need(min(sizes, default=1))
 
     def leave(self) -> None:
-        """Use nothing of this machine any more: nothing of ours is left."""
+        """Use nothing of this machine any more."""
         self._ours.close()
 
     def carry_out(self, order: Order) -> None:
         """Begin to carry out this order. Its outcome is reported as a fact."""
         if isinstance(order, Prepare):
-            self._end_setup()
+            # A later preparation takes the place of an earlier one's setup commands.
+            for pid in host.marked_with(f"{self._here.run}{SETS_UP}"):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
             self._beside(self._prepare(order))
         elif isinstance(order, Start):
             self._start(order)
         else:
             self._stop(order)
-
-    def _end_setup(self) -> None:
-        """Kill setup commands that run: a later preparation takes the place of theirs."""
-        for pid in host.marked_with(f"{self._here.run}{SETS_UP}"):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
 
     @property
     def asks(self) -> List[Ask]:
@@ -226,27 +214,25 @@ class Orders:
         return self._urls.asks
 
     def hand(self, message: Union[Grant, Parts, Downloads]) -> None:
-        """Take in presigned URLs, which orders need and which must not be written to any disk."""
+        """Take in presigned URLs, which must not be written to any disk."""
         if isinstance(message, Downloads):
             self._data.take(message)
         else:
             self._urls.take(message)
 
     def expect_end(self, at: Optional[float]) -> None:
-        """Tell every attempt, also later ones, when training ends, in the agent's time. None: that
-        is not known.
-        """
+        """Inform all attempts, also later ones, when training ends (agent's time)."""
         self._ends_at = at
         for attempt in self._attempts.values():
             attempt.expect_end(self._ends_at)
 
     def save_all(self) -> None:
-        """Have every attempt save at its next step, and go on."""
+        """Ask every attempt to save at its next step and go on."""
         for attempt in self._attempts.values():
             attempt.ask_to_save()
 
     def look(self) -> None:
-        """Have every attempt do what is due. This is called often."""
+        """Do what is due. Called often."""
         self._reaper.look()
         if self._attempts and not self._counts and self._crowding.may_be():
             self._counts = True
@@ -261,7 +247,7 @@ class Orders:
                 self._beside(self._warm[name].learn(written))
 
     async def _end_crowd(self) -> None:
-        """End the attempt that fills a table of processes, if one is seen to."""
+        """End the attempt that fills a table of processes, if there is one."""
         members = {key: attempt.members for key, attempt in self._attempts.items()}
         culprit = None
         with contextlib.suppress(OSError):  # of a full table of files
@@ -273,9 +259,7 @@ class Orders:
         self._counts = False
 
     async def end_all(self, cause: str, kill_at: float) -> None:
-        """Have every attempt save and exit by `kill_at`, in the agent's time; return when none is
-        left.
-        """
+        """Ask every attempt to save and exit by `kill_at` (agent's time); return when all have."""
         attempts = list(self._attempts.values())
         for attempt in attempts:
             attempt.stop(cause, kill_at)
@@ -283,13 +267,13 @@ class Orders:
             await attempt.done.wait()
 
     async def end_others(self, holds: Collection[str]) -> List[str]:
-        """Kill every attempt that is not among these, and wait until they have ended, at most
-        `OTHERS_S` seconds: what they saved last may take longer to store.
+        """Kill every attempt that is not among these, and wait at most `OTHERS_S` seconds for their
+        ends.
 
-        Returns their names, and those of earlier calls: until a fact from after the kill is
-        acknowledged, the daemon may not have received them.
+        Returns their names, and those of earlier calls until a fact from after the kill is
+        acknowledged.
         """
-        others = [one for key, one in self._attempts.items() if key not in holds]
+        others = [attempt for key, attempt in self._attempts.items() if key not in holds]
         for attempt in others:
             self._ended[attempt.key] = self._journal.last + 1
             attempt.stop("asked", -math.inf)
@@ -305,23 +289,17 @@ class Orders:
             warm.close()
 
     def kill_all(self) -> None:
-        """Kill everything of ours at once, without telling any fact.
-
-        Raises `RuntimeError` if a process cannot be killed.
-        """
+        """Kill everything of ours, without facts. Raises `RuntimeError` if something stays."""
         left = host.kill(self._each_process, set())
         if left:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
 
     def _each_process(self) -> Iterator[int]:
-        """Yield whatever runs under the run's name, and all that is below us."""
         members = [attempt.each_member() for attempt in list(self._attempts.values())]
         return chain(host.each_of_run(self._here.run), host.each_below(), *members)
 
     async def _prepare(self, order: Prepare) -> None:
-        """Make the instance ready for the job, and report the outcome. Several such orders go one
-        by one.
-        """
+        """Make the instance ready for the job, and report the outcome; one order at a time."""
         unhealthy = False
         async with self._preparing:
             try:
@@ -330,18 +308,11 @@ class Orders:
                 problem, unhealthy = str(error), True
             except (OSError, ValueError) as error:
                 problem = _text(error)
-        at = clock.now()
-        self._tell(
-            [
-                _refused(order.id, problem, unhealthy)
-                if problem
-                else lambda seq: Prepared(seq, at, order.id)
-            ]
-        )
+        refused = _refused(order.id, problem, unhealthy)
+        self._report([refused if problem else Prepared(0, clock.now(), order.id)])
 
     async def _made_ready(self, order: Prepare) -> str:
-        """Check the machine, set up the job and check its torch; return what went wrong, or
-        nothing.
+        """Check the machine, set up its jobs and check torch; return what went wrong, or nothing.
 
         Raises `UnhealthyError` if the machine is at fault, `OSError` or `ValueError` if it is not.
         """
@@ -360,7 +331,11 @@ class Orders:
         return problem
 
     def _warm_up(self, job: Job) -> None:
-        self._beside(self._warm_of(job).ready(self._warm_plan(job)))
+        plan = None
+        if can_fork():
+            places, outside = self._here.places("", 0), dict(os.environ)
+            plan = warm_plan(job, places, self._here.cuda, outside)
+        self._beside(self._warm_of(job).ready(plan))
 
     def _warm_of(self, job: Job) -> WarmStarts:
         """Return the warm process of a job: each job imports what it needs."""
@@ -369,33 +344,21 @@ class Orders:
             self._warm[job.id] = WarmStarts(mark, self._here.folder, self._note_cold)
         return self._warm[job.id]
 
-    def _warm_plan(self, job: Job) -> Optional[WarmPlan]:
-        outside = dict(os.environ)
-        return (
-            warm_plan(job, self._here.places("", 0), self._here.cuda, outside)
-            if can_fork()
-            else None
-        )
-
     def _note_cold(self, why: str, since: Optional[float] = None) -> None:
         at = clock.now() if since is None else since
-        self._tell([lambda seq: Noticed(seq, at, "cold", None, why)])
-
-    def _names(self, gpus: Iterable[int]) -> List[str]:
-        return self._ours.names(gpus)
+        self._report([Noticed(0, at, "cold", None, why)])
 
     def by_number(self, shares: Sequence[Optional[float]]) -> List[Optional[float]]:
-        """Sort what is known of each of `devices` by the daemon's numbers of GPUs."""
+        """Sort shares of each of `devices` by the daemon's numbers of GPUs."""
         share_of = dict(zip(self.devices, shares))
         return [share_of.get(name) for name in self._ours.shown(range(self._here.gpus))]
 
-    def _tell_share(self, gpus: int, why: str) -> None:
-        at = clock.now()
-        self._tell([lambda seq: Shared(seq, at, gpus, why)])
+    def _report_share(self, gpus: int, why: str) -> None:
+        self._report([Shared(0, clock.now(), gpus, why)])
 
-    def _tell_wait(self, attempt: str, why: str) -> None:
-        at, order = clock.now(), self._attempts[attempt].start
-        self._tell([lambda seq: Complained(seq, at, order.trial, order.attempt, "waits", why)])
+    def _report_wait(self, attempt: str, why: str) -> None:
+        order, now = self._attempts[attempt].start, clock.now()
+        self._report([Complained(0, now, order.trial, order.attempt, "waits", why)])
 
     def _start(self, order: Start) -> None:
         prepared, why = self._journal.prepared, self._why_not(order)
@@ -403,35 +366,29 @@ class Orders:
         if job is not None:
             job, why = self._here.resolved(job), why or why_not_nodes(job, order.node)
         if why or job is None:
-            self._tell([_refused(order.id, why or "this instance is not prepared")])
+            self._report([_refused(order.id, why or "this instance is not prepared")])
             return
         places = self._here.places(order.trial, order.attempt)
         urls = self._urls.of(order.trial, order.attempt)
-        goal = Comparison(job.metric, job.mode, job.constraints)
-        output = self._here.output(job.store, goal, urls, self._limit)
+        output = self._here.output(job, urls, self._limit)
+        run, cuda = self._here.run, self._here.cuda
         attempt = LocalAttempt(
-            *(self._here.run, order, places, output, self._tell, self._gpus.why_held),
+            *(run, order, places, output, self._report, self._gpus.why_held),
             others=lambda: [
                 other for other in list(self._attempts.values()) if other is not attempt
             ],
         )
         attempt.expect_end(self._ends_at)
         self._attempts[attempt.key] = attempt
-        outside = {**(environment(order.node.address) if order.node else {}), **os.environ}
-        learns = self._is_to_learn(job, places)
+        outside = {**(node_environment(order.node) if order.node else {}), **os.environ}
+        learns = self._warm_of(job).learns
+        if learns:  # until it is known of one attempt, each reports what it has imported
+            self._learning.setdefault(job.id, []).append(places.modules)
 
         def plan(job: Job) -> LaunchPlan:
-            run, cuda = self._here.run, self._here.cuda
             return launch_plan(job, order, run, places, cuda, outside, learns)
 
         self._beside(self._run(attempt, plan, job, output.checkpoint_store))
-
-    def _is_to_learn(self, job: Job, places: Places) -> bool:
-        """Have each attempt of a job tell what it has imported, until that is known of one."""
-        if not self._warm_of(job).learns:
-            return False
-        self._learning.setdefault(job.id, []).append(places.modules)
-        return True
 
     async def _run(
         self,
@@ -459,7 +416,7 @@ class Orders:
                 plan = on_devices(plan, self._ours.names(order.gpus), self._here.cuda)
             await attempt.begin(plan, self._warm_of(job))
         except (OSError, ValueError, UnhealthyError) as error:
-            self._tell([_refused(order.id, _text(error))])
+            self._report([_refused(order.id, _text(error))])
         else:
             await attempt.follow()
         self._urls.forget(order.trial, order.attempt)
@@ -469,10 +426,13 @@ class Orders:
         if laid is not None:  # afterwards, since its GPUs are free as soon as it has ended
             changed = await in_thread_or_here(_tidied, job, places, laid)
             if changed:
-                at, why = clock.now(), _shared(changed)
-                self._tell(
-                    [lambda seq: Complained(seq, at, order.trial, order.attempt, "shared", why)]
+                why = (
+                    f"while it ran, {', '.join(changed[:3])} in the source changed, which all "
+                    "trials share, so others may have read what it wrote: have the script write "
+                    "elsewhere"
                 )
+                at = clock.now()
+                self._report([Complained(0, at, order.trial, order.attempt, "shared", why)])
 
     def _stop(self, order: Stop) -> None:
         """End an attempt, if it is not over: its end has been reported then."""
@@ -493,14 +453,11 @@ class Orders:
         return ""
 
     async def _set_up(self, job: Job) -> str:
-        """Run the setup commands unless the same ones have succeeded here before.
-
-        Returns what went wrong; empty if nothing did.
-        """
+        """Run the setup commands unless they have succeeded here before; return what went wrong."""
         commands = [job.id, *job.setup] if job.id else job.setup
         name = hashlib.sha256(json.dumps(commands).encode()).hexdigest()[:16]
         source = Path(job.source)
-        # One of several jobs may come again, mended: what is said of its source goes with it.
+        # One of several jobs may come again with another source: the mark lies in its source.
         done = (
             source / f".setup-{name}.done" if job.id else self._here.folder / f"setup-{name}.done"
         )
@@ -538,7 +495,7 @@ class Orders:
 
 
 def _tail(path: Path, begins: int) -> List[str]:
-    """Return the last lines of what was written after this many bytes."""
+    """Return the last lines of what was written after the offset `begins`."""
     with open(path, "rb") as file:
         file.seek(max(begins, file.seek(0, os.SEEK_END) - LONGEST_WHY))
         return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
@@ -552,9 +509,8 @@ def _placed(
     name: Optional[str],
     is_stopped: Callable[[], bool],
 ) -> Tuple[LaunchPlan, workplace.Laid]:
-    """Lay out the folder in which the script runs, for one that does not import seerd with the
-    checkpoint of this name at its place; unless it is stopped. Return how it is to be started, and
-    what was laid out.
+    """Lay out the folder in which the script runs, and for one that does not import seerd put the
+    checkpoint `name` at its place; return how it is started, and what was laid out.
 
     Raises `OSError`, `ValueError`.
     """
@@ -579,16 +535,8 @@ def _tidied(job: Job, places: Places, laid: workplace.Laid) -> List[str]:
     return workplace.tidy(Path(job.source), places.work, laid)
 
 
-def _shared(changed: Sequence[str]) -> str:
-    return (
-        f"while it ran, {', '.join(changed[:3])} in the source changed, which all trials share, so "
-        "others may have read what it wrote: have the script write elsewhere"
-    )
-
-
-def _refused(order: str, why: str, unhealthy: bool = False) -> Maker:
-    at = clock.now()
-    return lambda seq: Refused(seq, at, order, why, unhealthy)
+def _refused(order: str, why: str, unhealthy: bool = False) -> Refused:
+    return Refused(0, clock.now(), order, why, unhealthy)
 
 
 def _text(error: Exception) -> str:

@@ -1,7 +1,5 @@
-"""Patterns for the numbers that a script prints.
-
-The one rule: a number is read whole. `{number}` in a pattern stands for it; of any other pattern a
-group says where it begins, and sign, exponent and all that belong to it count.
+"""Patterns for the numbers that a script prints. A number is read whole: `{number}` stands for it,
+or a group says where it begins, and sign, exponent and all that belong to it count.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ WHOLE = re.compile(rf"(?:(?<!\w)[-+])?(?:{_DIGITS}|(?<![A-Za-z0-9_]){_WORD})")
 """A number in a text. A sign directly after a letter or a digit is a dash: `acc-0.93`."""
 GOES_ON = re.compile(r"\.[0-9]+|#[A-Z]+|[kKMGBT]\b|[a-zA-Z]+[-+]?[0-9]+")
 SEPARATED = re.compile("[,'_\u00a0\u2009\u202f][0-9]+")
-"""What looks like more of a number and is not read: units, and other notations (`0x10`, `1d-5`,
+"""What looks like more of a number and is not read: units, other notations (`0x10`, `1d-5`,
 `1.#INF`); thousands and decimal commas, which follow digits alone.
 """
 MINUS = "\u2212"
@@ -28,17 +26,15 @@ PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?P<\w+>|\?)?|\)")
 
 
 class NumberPattern:
-    """A pattern of `train.report`. Raises `re.error` if it is none."""
+    """A pattern of `train.report`. Raises `re.error` if it is invalid."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern.replace(NUMBER_PLACE, f"({_NUMBER}%?)"))
-        self.groups = self._pattern.groups  # how many groups it has that can hold the number
+        self.groups = self._pattern.groups  # number of groups that can hold the number
         self._wider = None if NUMBER_PLACE in pattern else _wider(pattern)
 
     def read(self, line: str) -> Optional[Tuple[float, str]]:
-        """Return the first number that the pattern finds in a line; with the text that it begins,
-        if that looks like one number (else empty). None: there is no number.
-        """
+        """Return the first number, and the longer text that it begins, if any; None: no number."""
         line = line.replace(MINUS, "-")
         number = _first(self._pattern, line)
         if self._wider is not None:
@@ -53,9 +49,7 @@ class NumberPattern:
 
 
 def _first(pattern: re.Pattern[str], line: str) -> Optional[Tuple[int, str, str]]:
-    """Find the number in which a group of the pattern begins: where, the number, and the text that
-    it only begins.
-    """
+    """Return a group's number: its place, its text, and the text that it only begins."""
     match = pattern.search(line)
     if match is None:
         return None
@@ -75,16 +69,14 @@ def _first(pattern: re.Pattern[str], line: str) -> Optional[Tuple[int, str, str]
 
 
 def _is_meant(number: str, narrow: re.Pattern[str]) -> bool:
-    """Return whether a group that is made for plain numbers would take this one, but for its sign
-    or exponent, or because it is not finite.
-    """
+    """Return whether a group for plain numbers would take this one's digits."""
     bare = number.lstrip("+-")
     return bare[0] in "nNiI" or "e" in bare.lower() or narrow.fullmatch(bare) is not None
 
 
 def _wider(pattern: str) -> Optional[Tuple[re.Pattern[str], re.Pattern[str]]]:
-    """Make of a pattern with a group for plain numbers one that finds any number there; return it
-    with the group alone. None: no group is for plain numbers.
+    """Turn a pattern with a group for plain numbers into one for any number there; return it with
+    the group alone. None: no group is for plain numbers.
     """
     for begin, end in _groups(pattern):
         with contextlib.suppress(re.error):
@@ -98,7 +90,7 @@ def _wider(pattern: str) -> Optional[Tuple[re.Pattern[str], re.Pattern[str]]]:
 
 
 def _groups(pattern: str) -> List[Tuple[int, int]]:
-    """Find where the insides of groups begin and end, those alone that are none by `(?`."""
+    """Return where the insides of groups begin and end, without those that begin with `(?`."""
     opened: List[Optional[int]] = []
     groups = []
     for part in PARTS.finditer(pattern):

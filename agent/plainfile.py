@@ -1,8 +1,5 @@
-"""Reads files from paths that a trial can write to. There may be a pipe, a device, a loop of links,
-a file larger than any memory, or nothing a moment later.
-
-The one rule: only a regular file is read, no more of it than was asked for, and nothing here ever
-waits.
+"""Reads files from paths that a trial can write to: a pipe, a device, a loop of links, or a file
+larger than any memory may be there. Only a regular file is read, and nothing here waits.
 """
 
 from __future__ import annotations
@@ -22,10 +19,7 @@ def size(path: Path) -> int:
 
 
 def read(path: Path, start: int, most: int) -> bytes:
-    """Read at most `most` bytes, from the offset `start`; a negative one counts from the end.
-
-    Raises `OSError`, also for what is no regular file.
-    """
+    """Read at most `most` bytes from `start` (negative: from the end). Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)

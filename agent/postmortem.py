@@ -1,7 +1,5 @@
-"""Finds out why an attempt crashed, as far as its logs tell: which rank failed first, and the last
-lines that it wrote.
-
-The one rule: it only reads, and what it finds is shown to people, never acted upon.
+"""Finds out why an attempt crashed, as far as its logs show: which rank failed first, and the last
+lines that it wrote. Findings are shown to people, never acted upon.
 """
 
 from __future__ import annotations
@@ -28,42 +26,36 @@ MISSING = re.compile(r"No module named '(\w+)")
 FRAME, ERROR_CHARS = '  File "', 1000
 STACK = "Stack (most recent call first):"
 LATER = {signal.SIGTERM, signal.SIGABRT}
-"""Signals by which a rank dies because another one has: torchrun ends it, or it gives up on a
-connection.
-"""
+"""Signals of ranks that die because another has: ended by torchrun, or a lost connection."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the logs of one node tell."""
+    """What the logs of one node show of the guilty rank."""
 
-    # the guilty rank, among all ranks of the attempt on any node; None if unknown
-    rank: Optional[int] = None
+    rank: Optional[int] = None  # among all ranks of the attempt; None: unknown
     tail: List[str] = field(default_factory=list)  # last lines of its log, or of the launcher's
-    # since when it has written nothing, seconds since 1970; None if unknown
-    silent: Optional[float] = None
-    signal: Optional[int] = None  # the signal that killed it; None if none did
-    # seconds that others had waited for it, if it was ended because it hung; else None
-    waited_s: Optional[float] = None
+    silent: Optional[float] = None  # since when it has written nothing, in seconds since 1970
+    signal: Optional[int] = None  # that killed it
+    waited_s: Optional[float] = None  # seconds that others had waited for it, if it hung
 
 
 @dataclass(frozen=True)
 class FailedRank:
     """A rank that torchrun lists as failed."""
 
-    rank: int  # its number among all
-    local: int  # its number on this node
-    code: int  # its exit status, negative for a signal
+    rank: int  # among all
+    local: int  # on this node
+    code: int  # exit status, negative for a signal
     pid: int
 
 
 def examine(logs: Path) -> Findings:
     """Find the guilty rank in the logs of this node.
 
-    torchrun lists the ranks that failed between two of its looks. But it orders them by whole
-    seconds, and it lists those too that it ended itself because of them. When one rank dies, the
-    others follow within milliseconds with a lost connection. So a rank that was killed is guilty;
-    if none was, the one that fell silent first.
+    torchrun lists failed ranks by whole seconds, with those that it ended itself. When one rank
+    dies, the others follow within milliseconds with a lost connection. So a rank that was killed is
+    guilty; if none was, the one that fell silent first.
     """
     launcher = logs / "launcher.log"
     text = _end(launcher, SUMMARY_BYTES)
@@ -75,19 +67,13 @@ def examine(logs: Path) -> Findings:
     }
     if not silent_since:
         return Findings(tail=_tail(launcher))
-    guilty = min(
-        silent_since, key=lambda rank: (not _was_killed(rank), silent_since[rank], rank.rank)
-    )
-    killed_by = -guilty.code if guilty.code < 0 else None
-    return Findings(
-        guilty.rank, _last_words(logs, guilty.local), silent_since[guilty] / 1e9, killed_by
-    )
+    guilty = min(silent_since, key=lambda r: (not _was_killed(r), silent_since[r], r.rank))
+    killed_by, tail = -guilty.code if guilty.code < 0 else None, _last_words(logs, guilty.local)
+    return Findings(guilty.rank, tail, silent_since[guilty] / 1e9, killed_by)
 
 
 def error_in(logs: Path) -> str:
-    """Return the last lines of an attempt that goes on, if they have an error; else nothing. A
-    traceback that is being written is none yet.
-    """
+    """Return the last lines of an attempt that goes on, if they hold an error; else nothing."""
     lines = _last_words(logs, 0)
     while lines and lines[-1].startswith((" ", "Traceback (")):
         lines.pop()
@@ -103,17 +89,12 @@ def name_own_module(tail: List[str], source: Path) -> None:
 
 
 def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) -> Findings:
-    """Return what the logs tell of a rank that hung.
-
-    `since` is when that began (seconds since 1970), `waited_s` how long the others had waited.
-    """
+    """Return what logs show of a rank that hung at `since`; others waited `waited_s` for it."""
     return Findings(rank, _inwards(_last_words(logs, local)), since, None, waited_s)
 
 
 def is_closing(launcher_log: bytes) -> bool:
-    """Return whether torchrun is ending its ranks because one has failed, and not because it was
-    told to end itself.
-    """
+    """Return whether torchrun is ending its ranks because one has failed, not by a signal."""
     return CLOSED.search(launcher_log) is not None and TOLD_TO_END not in launcher_log
 
 
@@ -128,9 +109,7 @@ def ranks(logs: Path) -> Set[int]:
 
 
 def _inwards(tail: List[str]) -> List[str]:
-    """Turn a stack that faulthandler has written at the end, if there is one, into the order of
-    tracebacks: the innermost call comes last.
-    """
+    """Turn a last stack of faulthandler's into the order of tracebacks: the innermost call last."""
     if STACK not in tail:
         return tail
     begin = len(tail) - tail[::-1].index(STACK)
@@ -147,20 +126,13 @@ def _last_words(logs: Path, local: int) -> List[str]:
 
 
 def _logs(logs: Path, local: int) -> List[Path]:
-    """Find the logs of this local rank, errors first (in torchrun's `--log-dir`: run, attempt,
-    local rank).
-    """
-    return [
-        path
-        for name in ("stderr.log", "stdout.log")
-        for path in logs.glob(f"*/attempt_*/{local}/{name}")
-    ]
+    """Find this local rank's logs, errors first (in torchrun's `--log-dir`)."""
+    names = ("stderr.log", "stdout.log")
+    return [path for name in names for path in logs.glob(f"*/attempt_*/{local}/{name}")]
 
 
 def _changed(path: Path) -> int:
-    """Return when a file was last written, in nanoseconds since 1970. It is 0 if the trial has
-    removed the file meanwhile, or linked it to nothing.
-    """
+    """Return when a file was last written, in nanoseconds since 1970; 0 if it is gone."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -172,7 +144,7 @@ def _tail(path: Path) -> List[str]:
 
 
 def _end(path: Path, most: int) -> str:
-    """Read the last bytes of a file, at most `most`, as text."""
+    """Return the last bytes of a file, at most `most`, as text."""
     try:
         return plainfile.read(path, -most, most).decode(errors="replace")
     except FileNotFoundError:

@@ -1,8 +1,7 @@
 """Presigned URLs: what the daemon allows attempts to put into the store and to get from it.
 
-The one rule: they are in this memory and nowhere else. And a place in the store that has been tried
-is not used for another checkpoint while there is a fresh one: what was thought lost may still
-arrive.
+The one rule: they are in this memory and nowhere else. A place that has been tried is not used for
+another checkpoint while there is a fresh one: what was thought lost may still arrive.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ Say = Callable[[Ask], bool]
 
 
 class PresignedUrls:
-    """What one attempt may put and get. The agent's own thread brings it (`take`); the threads that
-    transfer use it.
-    """
+    """What one attempt may put and get. The agent's thread calls `take`, others the rest."""
 
     def __init__(self, trial: str, attempt: int, say: Say) -> None:
         self.trial = trial
@@ -55,7 +52,7 @@ class PresignedUrls:
             self._changed.notify_all()
 
     def last_call(self) -> None:
-        """Stop keeping a place back: what is put from now on is the last."""
+        """Stop keeping a place back: the next checkpoint is the last."""
         self._last = True
 
     def close(self) -> None:
@@ -65,10 +62,7 @@ class PresignedUrls:
             self._changed.notify_all()
 
     def place(self) -> Optional[Slot]:
-        """Return where the next checkpoint goes; None while there is no place.
-
-        One place is kept back until the last call, in case no daemon comes back to grant more.
-        """
+        """Return where the next checkpoint goes; None: no place. One is kept for the last call."""
         with self._changed:
             if self._grant is None or self._grant is self._refused or self._closed:
                 return None
@@ -77,11 +71,8 @@ class PresignedUrls:
             kept_back = 0 if self._last or len(self._grant.puts) == 1 else 1
             if len(fresh) > kept_back:
                 return fresh[0]
-            tried = sorted(
-                (slot for slot in free if slot.name in self._tried),
-                key=lambda slot: self._tried[slot.name],
-            )
-            return tried[0] if tried else None
+            tried = [slot for slot in free if slot.name in self._tried]
+            return min(tried, key=lambda slot: self._tried[slot.name], default=None)
 
     def try_it(self, slot: Slot) -> None:
         """Note that something is put at this place now."""
@@ -89,14 +80,12 @@ class PresignedUrls:
             self._tried[slot.name] = max(self._tried.values(), default=0) + 1
 
     def is_full(self, slot: Slot) -> None:
-        """Note that a whole checkpoint is at this place: nothing else may be put there."""
+        """Note that a whole checkpoint is at this place."""
         with self._changed:
             self._full.add(slot.name)
 
     def is_refused(self, slot: Slot) -> None:
-        """Note that the store does not take this URL any more, so its grant is not used again.
-        Nothing has arrived there, and nothing will.
-        """
+        """Note that the store refuses this URL: its grant is not used again."""
         with self._changed:
             self._tried.pop(slot.name, None)
             if self._grant is not None and slot in self._grant.puts:
@@ -105,31 +94,21 @@ class PresignedUrls:
                 del self._sources[slot.name]
 
     def source(self, name: str, until: float) -> Optional[Slot]:
-        """Return where this checkpoint can be got, by any grant that named it.
-
-        Waits for such a grant until the moment `until` (monotonic clock), then returns None.
-        """
+        """Return where this checkpoint can be got; wait until `until` (monotonic clock)."""
         with self._changed:
             self._wait(until, lambda: name in self._sources)
             return self._sources.get(name)
 
     def parts(self, slot: Slot, size: int) -> Optional[Parts]:
-        """Ask the daemon where the parts of `size` bytes go.
-
-        Returns None if it does not answer within `ASK_S` seconds, or answers that there are no
-        parts.
-        """
+        """Ask where the parts of `size` bytes go; None: no parts, or no answer in `ASK_S`."""
         ask = Ask(self.trial, self.attempt, slot.name, size)
         with self._changed:
             self._asked, self._answer = ask, None
             try:
                 if self._say(ask):
                     self._wait(time.monotonic() + ASK_S, lambda: self._answers(slot))
-                return (
-                    self._answer
-                    if self._answers(slot) and self._answer and self._answer.urls
-                    else None
-                )
+                answer = self._answer if self._answers(slot) else None
+                return answer if answer is not None and answer.urls else None
             finally:
                 self._asked = None
 
@@ -155,15 +134,15 @@ class PresignedUrlsByAttempt:
         return self._urls[key]
 
     def take(self, message: Union[Grant, Parts]) -> None:
-        """Pass a grant or an answer on to the attempt that it is for."""
+        """Pass a grant or an answer on to its attempt."""
         self.of(message.trial, message.attempt).take(message)
 
     def forget(self, trial: str, attempt: int) -> None:
-        """Forget what this attempt of the trial, which is over, and earlier ones were granted."""
+        """Forget the grants of this attempt, which is over, and of the trial's earlier ones."""
         for key in [key for key in self._urls if key[0] == trial and key[1] <= attempt]:
             self._urls.pop(key).close()
 
     @property
     def asks(self) -> List[Ask]:
-        """Questions that still wait for an answer; they are asked again on a new connection."""
+        """Questions without an answer yet; they are asked again on a new connection."""
         return [urls.asked for urls in self._urls.values() if urls.asked is not None]

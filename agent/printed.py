@@ -1,8 +1,7 @@
 """What trials have printed on this machine, for a machine that shows it elsewhere.
 
-The one rule: only logs that have changed since the last time are sent, and of a long one only its
-end. Nothing that is no plain file in its place is opened, and no answer holds more than `MOST`
-bytes of logs.
+The one rule: only logs that have changed are sent, and of a long one only its end. Only plain files
+are opened, and no answer holds more than `MOST` bytes of logs.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from seerd.agent import plainfile
 MOST_OF_ONE = 1 << 18
 MOST = 8 << 20
 SETTLED_S = 1.0
-"""A log that was written fewer seconds than this before it was read is read again the next time,
-since file times are coarse.
-"""
+"""A log written fewer seconds ago is read again the next time: file times are coarse."""
 
 
 def printed(folder: Path, after: float) -> Dict[str, Any]:
@@ -51,9 +48,8 @@ def printed(folder: Path, after: float) -> Dict[str, Any]:
 def _logs(folder: Path) -> Iterator[Tuple[Path, float]]:
     for trial in _folders(folder / "trials"):
         for attempt in _folders(trial):
-            for top, _, names in (
-                os.walk(attempt / "logs") if not (attempt / "logs").is_symlink() else ()
-            ):
+            logs = attempt / "logs"
+            for top, _, names in () if logs.is_symlink() else os.walk(logs):
                 for name in names:
                     path = Path(top, name)
                     with contextlib.suppress(OSError):

@@ -1,8 +1,5 @@
-"""Progress marks, which the ranks of an attempt show: one small file each, in memory that they have
-mapped (docs/training-side.md).
-
-The one rule: a mark is the trial's output and is not trusted. A file that holds no valid mark
-counts as none, and nothing in a mark can name a path or a process of others.
+"""Progress marks of the ranks of an attempt: one small file each, in memory that they have mapped
+(docs/training-side.md). They are not trusted: a file without a valid mark counts as none.
 """
 
 from __future__ import annotations
@@ -27,25 +24,23 @@ class ProgressMark:
     """One rank, as it showed itself."""
 
     pid: int
-    rank: int  # its number among all ranks of the attempt
-    peers: int  # how many ranks are on this instance
-    signal: int  # has it write its Python stack to its log; 0: there is none
-    # not 0: its passes and steps are counted when they are begun, and what they wait for is seen
-    # later
-    on_gpu: int
-    # WORKING; WAITING in `running()` for the others; REDUCING: its backward pass is done and its
-    # step is not; SAVING; ENDED: it leaves
+    rank: int  # among all ranks of the attempt
+    peers: int  # number of ranks on this instance
+    signal: int  # makes it write its Python stack to its log; 0: there is none
+    on_gpu: int  # not 0: passes and steps are counted when they are begun
+    # WORKING; WAITING in `running()` for the others; REDUCING: between its backward pass and its
+    # step; SAVING; ENDED
     doing: int
     units: int  # calls of `running()` begun
     ticks: int  # backward passes and steps since the last of these calls
-    spells: int  # how many times it has worked from one of these moments to the next
-    longest_s: float  # seconds of the longest such spell, the first left out
-    waited_s: float  # seconds spent WAITING
-    reduced_s: float  # seconds spent REDUCING
+    spells: int  # number of spells of work between these moments
+    longest_s: float  # the longest such spell but the first
+    waited_s: float  # seconds WAITING
+    reduced_s: float  # seconds REDUCING
 
     @property
     def position(self) -> Tuple[int, int]:
-        """How far it has come; the same work is the same position on every rank."""
+        """How far it has come, comparable between ranks."""
         return self.units, self.ticks
 
     @property

@@ -1,17 +1,11 @@
-"""The messages between daemon and agent. Sans-I/O: no socket, no file, no clock.
+"""The messages between daemon and agent: one JSON object per line, `{"kind": ..., fields...}`
+(`wire`). Times are in seconds of the agent's clock (`clock`). Pure.
 
-The one rule: one JSON object per line travels, `{"kind": ..., fields...}` (`wire`), and it is
-exactly one of the messages below. A field with a default may be missing. Moments are in seconds of
-the agent's time (`clock`).
-
-`Grant`, `Parts` and `Downloads` carry presigned URLs, so they are never written to any disk. The
-daemon says them again on a new connection, before the orders that need them.
-
-The conversation. The daemon connects and says `Hello` with the number of the last fact that it has
-committed. The agent answers `Welcome`, and from then on sends every later fact in order, again on
-every new connection until it is acknowledged (`Ack`). Facts are numbered from 1 by the agent and
-kept on its disk. Orders carry the id of the daemon's command, and an agent that has seen an id
-before does nothing a second time. A newer connection replaces an older one.
+The daemon connects and sends `Hello` with the number of the last fact that it has committed. The
+agent answers `Welcome`, then sends every later fact in order, again on every new connection until
+it is acknowledged (`Ack`). Orders carry the id of the daemon's command; the agent ignores an id
+that it has seen. A newer connection replaces an older one. `Grant`, `Parts` and `Downloads` carry
+presigned URLs, so they are never written to a disk; a daemon repeats them on each connection.
 """
 
 from __future__ import annotations
@@ -19,14 +13,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Dict, List, Optional, Tuple, Union
+from typing import Any, ClassVar, Dict, List, Optional, Tuple, Type, Union, get_args
 
 VERSION = 11
 MAX_LINE = 1 << 20
 LARGEST = 1 << 53
-"""Larger integers change in some readers of JSON (RFC 8259, section 6), and those beyond 64 bits
-fit into no journal.
-"""
+"""Larger integers change in some readers of JSON (RFC 8259, section 6)."""
 MOMENT = (-1e12, 1e12)
 DURATION = (0.0, 1e9)
 BOUNDS: Dict[str, Tuple[float, float]] = {
@@ -34,15 +26,13 @@ BOUNDS: Dict[str, Tuple[float, float]] = {
     **dict.fromkeys(("unit_s", "save_s", "over_s", "waited_s"), DURATION),
     **dict.fromkeys(("seq", "size", "free", "units", "ticks", "epoch"), (0, LARGEST)),
 }
-"""The smallest and the largest value of fields with these names, in any message. Arithmetic with
-times within these bounds stays finite.
-"""
+"""Bounds of fields with these names, in any message; arithmetic within them stays finite."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 """Names that may become part of a path."""
 
 
 class ProtocolError(Exception):
-    """A line that is no message of this protocol; the text says why."""
+    """A line that is no message of this protocol."""
 
 
 # ---------------------------------------------------------------- daemon -> agent
@@ -50,24 +40,23 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True)
 class Hello:
-    """First line of a connection."""
+    """The first line of a connection."""
 
     kind: ClassVar[str] = "hello"
-    version: int  # the protocol's, as the daemon speaks it
-    run: str  # the name of its run
+    version: int  # the daemon's version of the protocol
+    run: str
     seen: int  # number of the last committed fact; 0: none
-    # attempts on this instance, as "trial/attempt"; all others are ended before the answer; None:
-    # none is ended
+    # attempts on this instance ("trial/attempt"); all others are killed before the answer; None:
+    # none is killed
     holds: Optional[List[str]] = None
 
 
 @dataclass(frozen=True)
 class ObservedScript:
-    """How a script takes part that does not import seerd: it is observed from outside."""
+    """How a script that does not import seerd is observed."""
 
-    report: Dict[str, str]  # for each metric a regular expression, whose first group is its value
-    # path of the file or folder that it saves to, relative to the folder in which it runs; `*`, `?`
-    # and `[...]` stand for parts of names; empty: it saves nothing
+    report: Dict[str, str]  # per metric a regular expression whose first group is the value
+    # file or folder that it saves to, relative to its working folder, as a glob; empty: none
     checkpoint: str = ""
     # arguments to go on from a checkpoint, whose path takes the place of `{checkpoint}`
     resume: List[str] = field(default_factory=list)
@@ -77,65 +66,54 @@ class ObservedScript:
 class Job:
     """What all trials of the run have in common on this instance."""
 
-    # folder with the user's source on this instance, of which each attempt gets a copy to run in;
-    # relative to the agent's own folder if it is not absolute
+    # folder with the user's source, of which each attempt gets a copy; relative to the agent's
+    # folder
     source: str
-    script: str  # as in the spec's `[train]`
-    args: List[str]  # as in `[train]`
-    launcher: str  # as in `[train]`
-    # as in `[train]`: a path, a name on PATH, or a command that chooses an environment
-    # (`arguments.py`). The agent puts the training side (`import seerd`), out of its own zip,
-    # first on PYTHONPATH
-    python: str
-    env: Dict[str, str]  # as in `[train]`; what is relative on PYTHONPATH is in the source
-    setup: List[str]  # as in `[train]`
-    # directory for checkpoints that this instance can write, with one folder per trial; empty: they
-    # go where `Grant`s say
-    store: str
+    script: str  # `script`, `args`, `launcher`, `python`, `env` and `setup`: as in `[train]`
+    args: List[str]
+    launcher: str
+    python: str  # a path, a name on PATH, or a command that enters an environment
+    env: Dict[str, str]
+    setup: List[str]
+    store: str  # directory for checkpoints, one folder per trial; empty: `Grant`s say where
     metric: str  # name of the metric that trials report
-    mode: str  # whether more ("max") or less ("min") of it is better
-    allocations: List[int]  # every number of GPUs that a trial of this run may get
+    mode: str  # "max" or "min"
+    allocations: List[int]  # numbers of GPUs that a trial of this run may get
     threads: int  # CPU threads of each rank; 0: this machine's cores shared among its GPUs
     checkpoint_every_s: float  # seconds from one checkpoint to the next
-    max_reports: Optional[int] = None  # reports of a full training, as in `[policy]`; None: unknown
+    max_reports: Optional[int] = None  # reports of a full training; None: unknown
     smooth: int = 1  # checkpoints are compared by the mean of so many last reports
-    # modules that are imported before trials start; None: that is learned; none of them: trials
-    # start in the usual way
+    # modules that are imported before trials start; None: learned; empty: trials start cold
     preload: Optional[List[str]] = None
-    # what else must hold of the best model: "metric < number", with "<", "<=", ">" or ">="
+    # further conditions on the best model: "metric < number", with "<", "<=", ">" or ">="
     constraints: List[str] = field(default_factory=list)
-    # hyperparameters, whose values replace their names in braces in `args`, `env` and `fill`
+    # hyperparameters whose values replace their names in braces in `args`, `env` and `fill`
     names: List[str] = field(default_factory=list)
-    # for a script that does not import seerd: how it is observed
-    observed: Optional[ObservedScript] = None
-    id: str = ""  # which of the jobs it is that share the run; empty: the run is one job
-    # large files of the source that attempts probably write to, so that each gets a copy of its own
+    observed: Optional[ObservedScript] = None  # None: the script imports seerd
+    id: str = ""  # which of the jobs of the run; empty: the run is one job
+    # large files of the source that each attempt gets a copy of, as it probably writes to them
     own: List[str] = field(default_factory=list)
     # files of the source in which names in braces are filled for each attempt
     fill: List[str] = field(default_factory=list)
-    # folder that a `python` which is not in `source` is relative to, and that a command is run in;
-    # empty: `source`
+    # folder that a `python` outside `source` is relative to; empty: `source`
     python_in: str = ""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a healthy instance of its kind has."""
+    """What a healthy instance has."""
 
-    gpus: int  # how many GPUs `nvidia-smi` lists
-    free_bytes: int  # free bytes where the agent's folder is
+    gpus: int  # that `nvidia-smi` lists
+    free_bytes: int  # where the agent's folder is
     torch: bool  # whether torch can use the GPUs
 
 
 @dataclass(frozen=True)
 class Prepare:
-    """Make this instance ready for the job: check its health (if `expected` says what to expect),
-    fetch the data that was granted, and run the setup commands, once.
+    """Check the instance's health (if `expected` is given), fetch the granted data, and run the
+    setup commands, once. Outcome: `Prepared` or `Refused`.
 
-    Where several jobs share the run it is made ready for `jobs`, and of `job` only `source` counts:
-    the data is fetched to there, and each of `jobs` has its own source below.
-
-    Outcome: `Prepared` or `Refused`.
+    With several jobs, `jobs` are prepared, and of `job` only `source` counts: the data goes there.
     """
 
     kind: ClassVar[str] = "prepare"
@@ -145,9 +123,7 @@ class Prepare:
     jobs: List[Job] = field(default_factory=list)
 
     def job_of(self, trial: str) -> Optional[Job]:
-        """Return the job of a trial, whose id begins with the job's and a point where several share
-        the run; None: there is none.
-        """
+        """Return the job of a trial, whose id is the trial's prefix; None if there is none."""
         name = trial.rpartition(".")[0]
         return next((job for job in self.jobs or [self.job] if job.id == name), None)
 
@@ -156,11 +132,11 @@ class Prepare:
 class Node:
     """One node's part in an attempt on several whole instances."""
 
-    rank: int  # this node's number; node 0 has the rank that reports and saves
-    count: int  # how many nodes there are
+    rank: int  # this node's number; rank 0 of the attempt is on node 0
+    count: int  # number of nodes
     address: str  # this node's private address
-    endpoint: str  # "address:port" of node 0, where the nodes meet (torchrun's rendezvous)
-    gpus: int  # how many GPUs the attempt has on all nodes together
+    endpoint: str  # "address:port" of node 0: torchrun's rendezvous
+    gpus: int  # GPUs of the attempt on all nodes together
 
 
 @dataclass(frozen=True)
@@ -171,12 +147,11 @@ class Start:
     id: str
     trial: str
     attempt: int
-    gpus: List[int]  # CUDA device indices, or CPU slots, that it gets
-    config: Dict[str, Any]  # the trial's hyperparameters
-    seed: int  # the trial's own
-    checkpoints: List[str]  # names in the store that it may restore, newest first; empty: none
-    # this instance's part, if the attempt spans several; each node gets its own
-    node: Optional[Node] = None
+    gpus: List[int]  # indices of CUDA devices or CPU slots
+    config: Dict[str, Any]  # hyperparameters
+    seed: int
+    checkpoints: List[str]  # names in the store that it may restore, newest first
+    node: Optional[Node] = None  # this instance's part, if the attempt spans several
 
 
 @dataclass(frozen=True)
@@ -188,31 +163,24 @@ class Stop:
     trial: str
     attempt: int
     checkpoint: bool  # whether the trial may save and exit first; if not, it is killed at once
-    grace_s: float  # seconds from `at` after which a trial that was asked is killed
-    at: Optional[float] = None  # when that was decided, in the agent's time; None: when it arrives
+    grace_s: float  # seconds from `at` until it is killed
+    at: Optional[float] = None  # when the daemon decided, in the agent's time; None: on arrival
 
     def kill_at(self, now: float) -> float:
-        """Return when the trial is killed: an order that is late, on a slow connection or from a
-        daemon that was suspended, gives no more time than one that came at once.
-        """
+        """Return when the trial is killed; an order that arrives late gives no more time."""
         return -math.inf if not self.checkpoint else _since(self.at, now) + self.grace_s
 
 
 @dataclass(frozen=True)
 class Renew:
-    """Renew the lease.
-
-    When it ends, the agent lets every trial save and exit, stores what they have saved, and then
-    ends itself.
-    """
+    """Renew the lease. When it ends, trials save and exit, the agent stores that, and ends."""
 
     kind: ClassVar[str] = "renew"
     for_s: float  # the lease ends so many seconds after `at`
     grace_s: float  # seconds that trials then have to save and exit
     last_s: float = 120.0  # further seconds that storing may take
-    # for so many seconds from `at` on trials may expect to train on; None: not known
-    ends_in_s: Optional[float] = None
-    at: Optional[float] = None  # when it was sent, in the agent's time; None: when it arrives
+    ends_in_s: Optional[float] = None  # seconds from `at` that training may go on; None: unknown
+    at: Optional[float] = None  # when it was sent, in the agent's time; None: on arrival
 
     def since(self, now: float) -> float:
         """Return from when `for_s` and `ends_in_s` count, however late it arrives."""
@@ -223,43 +191,43 @@ class Renew:
 class Slot:
     """Presigned URLs of one checkpoint in the store, to PUT or to GET it."""
 
-    name: str  # the checkpoint's name in the store
-    data_url: str  # for its bytes
-    manifest_url: str  # for its manifest
+    name: str
+    data_url: str
+    manifest_url: str
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What an attempt may put and get. The newest grant of an attempt replaces the one before."""
+    """What an attempt may put and get. Replaces the attempt's earlier grant."""
 
     kind: ClassVar[str] = "grant"
     trial: str
     attempt: int
-    puts: List[Slot]  # where its next checkpoints go, in this order, each place once
-    gets: List[Slot]  # where it gets the checkpoints that it may restore
+    puts: List[Slot]  # places of its next checkpoints, in this order
+    gets: List[Slot]  # checkpoints that it may restore
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Answer to `Ask`: where the parts of a checkpoint's bytes go."""
+    """Answer to `Ask`: where the parts of a checkpoint go."""
 
     kind: ClassVar[str] = "parts"
     trial: str
     attempt: int
-    name: str  # the checkpoint's name in the store
-    part_size: int  # bytes of each part; the last one may have fewer
-    urls: List[str]  # where to PUT each part; empty: there are no parts, put it in one piece
-    complete_url: str  # where to POST the list of parts once all are there
-    abort_url: str  # where to DELETE the parts if that is given up
+    name: str
+    part_size: int  # bytes of each part but the last
+    urls: List[str]  # where to PUT each part; empty: put it in one piece
+    complete_url: str  # where to POST the list of parts
+    abort_url: str  # where to DELETE the parts
 
 
 @dataclass(frozen=True)
 class Download:
     """One object of the job's data."""
 
-    url: str  # its presigned URL
-    to: str  # the path where it goes, below the trials' working folder
-    size: int  # number of its bytes
+    url: str  # presigned
+    to: str  # path below the trials' working folder
+    size: int
 
 
 @dataclass(frozen=True)
@@ -267,8 +235,8 @@ class Downloads:
     """Data that the next `Prepare` fetches."""
 
     kind: ClassVar[str] = "downloads"
-    first: bool  # whether a new list begins; if not, items are added to what was said before
-    items: List[Download]  # the objects
+    first: bool  # whether a new list begins
+    items: List[Download]
 
 
 @dataclass(frozen=True)
@@ -295,22 +263,22 @@ class Welcome:
     """Answer to `Hello`."""
 
     kind: ClassVar[str] = "welcome"
-    version: int  # the protocol's, as the agent speaks it
+    version: int  # the agent's version of the protocol
     agent: str  # the agent's own version
-    gpus: int  # how many GPUs, or CPU slots, it has
+    gpus: int  # number of GPUs or CPU slots
     last: int  # number of the newest fact; 0: none
-    now: float  # the agent's time, which stamps facts: in seconds, of a clock that nobody sets
-    attempts: List[str]  # what runs, as "trial/attempt"
-    boot: str  # changes when the machine boots (Linux: its boot id; empty if it has none)
-    wall: Optional[float] = None  # the machine's wall clock, seconds since 1970; None: `now` is
+    now: float  # the agent's time
+    attempts: List[str]  # running attempts, as "trial/attempt"
+    boot: str  # changes when the machine boots (Linux: its boot id; elsewhere empty)
+    wall: Optional[float] = None  # wall clock, seconds since 1970; None: `now` is
     answers: bool = False  # whether it answers each `Renew` with `Alive`
-    acked: int = 0  # number of the last fact that a daemon has acknowledged as committed; 0: none
-    ended: List[str] = field(default_factory=list)  # attempts that ran and are not in `Hello.holds`
+    acked: int = 0  # number of the last acknowledged fact; 0: none
+    ended: List[str] = field(default_factory=list)  # killed since they are not in `Hello.holds`
 
 
 @dataclass(frozen=True)
 class Alive:
-    """Answer to `Renew`: the agent is at work, though it may have nothing to report."""
+    """Answer to `Renew`."""
 
     kind: ClassVar[str] = "alive"
 
@@ -322,14 +290,14 @@ class Ask:
     kind: ClassVar[str] = "ask"
     trial: str
     attempt: int
-    name: str  # the place for it, one of those granted
-    size: int  # number of its bytes
+    name: str  # one of the granted places
+    size: int
 
 
 @dataclass(frozen=True)
 class _Fact:
-    seq: int  # its number, from 1
-    at: float  # when it happened, in the agent's time
+    seq: int  # from 1
+    at: float  # in the agent's time
 
 
 @dataclass(frozen=True)
@@ -348,16 +316,12 @@ class Prepared(_Fact):
 
 @dataclass(frozen=True)
 class Refused(_Fact):
-    """The order `id` cannot be carried out.
-
-    With `seq` 0 and no `id` it is no fact but the answer to a `Hello` that is not for this agent.
-    The connection then closes.
-    """
+    """The order `id` cannot be carried out; without `id`, it answers a foreign `Hello`."""
 
     kind: ClassVar[str] = "refused"
     id: str
-    why: str  # the reason, for people
-    unhealthy: bool = False  # whether this machine is at fault, so that another one might do
+    why: str
+    unhealthy: bool = False  # whether the machine is at fault
 
 
 @dataclass(frozen=True)
@@ -384,27 +348,24 @@ class Reported(_FactOfAttempt):
     """The trial has called `report()`."""
 
     kind: ClassVar[str] = "reported"
-    epoch: int  # how many reports it has made so far
-    metrics: Dict[str, Optional[float]]  # what it reported; None: not a finite number
-    # seconds of the longest recent unit of work between two calls of `running()`, which is how long
-    # a stop may take to be noticed
-    unit_s: float
-    line: str = ""  # line of output that the first report of an attempt was read from; else empty
+    epoch: int  # number of reports so far
+    metrics: Dict[str, Optional[float]]  # None: not a finite number
+    unit_s: float  # longest recent time between calls of `running()`: how late a stop is noticed
+    line: str = ""  # the output that an attempt's first report was read from, if it was
 
 
 @dataclass(frozen=True)
 class Checkpointed(_FactOfAttempt):
-    """A checkpoint is in the store, whole."""
+    """A whole checkpoint is in the store."""
 
     kind: ClassVar[str] = "checkpointed"
-    name: str  # its name there
-    epoch: int  # how many reports had been made
-    metrics: Dict[str, Optional[float]]  # metrics of the last report
-    sha256: str  # checksum of its bytes, in hex
-    size: int  # number of its bytes
-    save_s: float  # seconds that it took to save and store it
-    # bytes that are free now on the disk of the store; None: that is not known
-    free: Optional[int] = None
+    name: str
+    epoch: int  # number of reports when it was saved
+    metrics: Dict[str, Optional[float]]  # of the last report
+    sha256: str
+    size: int  # bytes
+    save_s: float  # seconds to save and store it
+    free: Optional[int] = None  # free bytes on the store's disk; None: unknown
 
 
 @dataclass(frozen=True)
@@ -412,97 +373,88 @@ class Exited(_FactOfAttempt):
     """No process of the attempt is left, and its GPUs are free."""
 
     kind: ClassVar[str] = "exited"
-    # "asked": by a `Stop`; "lease": the lease ended; "lost": the agent itself had died and cleaned
-    # up on its return; "finished": by itself with exit status 0; "crashed": anything else
+    # "asked": by a `Stop`; "lease": the lease ended; "lost": an earlier agent died; "finished":
+    # exit status 0; "crashed": anything else
     cause: str
-    code: Optional[int]  # exit status of the launcher, negative for a signal; None if unknown
-    rank: Optional[int] = None  # the guilty rank, when it crashed; None if unknown
+    code: Optional[int]  # exit status of the launcher, negative for a signal; None: unknown
+    rank: Optional[int] = None  # the guilty rank of a crash; None: unknown
     tail: List[str] = field(default_factory=list)  # last lines of that rank's log
-    # since when that rank has written nothing, None if unknown; of several nodes, the first to fall
-    # silent has the guilty one
+    # since when that rank has written nothing; of several nodes, the earliest has the guilty rank
     silent: Optional[float] = None
-    signal: Optional[int] = None  # the signal that killed that rank; None: none did, or unknown
-    # seconds that others had waited for that rank, if it hung and the attempt was ended; else None
-    waited_s: Optional[float] = None
-    started: bool = True  # whether any process of it ever existed; if not, it never used its GPUs
+    signal: Optional[int] = None  # that killed that rank
+    waited_s: Optional[float] = None  # seconds that others waited for that rank, if it hung
+    started: bool = True  # whether any of its processes existed
 
 
 @dataclass(frozen=True)
 class Complained(_FactOfAttempt):
-    """Something may be wrong with an attempt. Each kind but "quiet" and "waits" is sent once for an
-    attempt.
-    """
+    """Something may be wrong with an attempt. Sent once per kind, except "quiet" and "waits"."""
 
     kind: ClassVar[str] = "complained"
     # "output": a line of `out.jsonl` cannot be read
-    # "not-stored": a checkpoint cannot be put into the store, now or ever
+    # "not-stored": a checkpoint cannot be stored
     # "untracked": its checkpoints hold no state
-    # "warning": its training side warns of something
+    # "warning": a warning of its training side
     # "number", "constraint": a pattern may not find what it should
-    # "quiet": it has run for a while and not reported
+    # "quiet": it has run for a while without a report
     # "still": it does nothing at all
-    # "error": it goes on after an error, of which `why` has the words
+    # "error": it goes on after an error, which `why` quotes
     # "shared": it has written into what all trials share
-    # "often": only some of its reports are sent, so many a second as `why` says
+    # "often": only so many reports a second as `why` says are sent
     # "skipped": it writes faster than can be read, and parts were skipped
-    # "waits": it has waited for GPUs until now, and has not started
+    # "waits": it still waits for GPUs
     what: str
-    why: str  # the reason, for people
+    why: str
 
 
 @dataclass(frozen=True)
 class Stalled(_FactOfAttempt):
-    """An attempt on several instances stands still on this one, or has done so."""
+    """An attempt on several instances stands still on this one, or moves again."""
 
     kind: ClassVar[str] = "stalled"
-    hung: bool  # whether some ranks here do nothing; if not, all wait for ranks elsewhere
-    units: int  # calls of `running()` that the hindmost ranks here have begun
-    ticks: int  # their backward passes and steps since the last of these calls
+    hung: bool  # whether ranks here do nothing; if not, all wait for ranks elsewhere
+    units: int  # calls of `running()` that the last ranks here have begun
+    ticks: int  # their backward passes and steps since then
     over: bool = False  # whether they move again
 
 
 @dataclass(frozen=True)
 class Waited(_FactOfAttempt):
-    """How much ranks of an attempt have waited for others. Sent now and then, if it is much or the
-    attempt spans several instances.
-    """
+    """How much ranks have waited for others, if it is much or several instances take part."""
 
     kind: ClassVar[str] = "waited"
-    over_s: float  # seconds over which that was counted
-    ranks: List[int]  # their numbers among all ranks of the attempt
-    shares: List[float]  # the share of that time that each of them has waited, from 0 to 1
+    over_s: float  # length of the measurement
+    ranks: List[int]  # numbers among all ranks of the attempt
+    shares: List[float]  # of that time that each rank has waited, 0 to 1
 
 
 @dataclass(frozen=True)
 class Noticed(_Fact):
-    """This instance must be left; or there is something to know about it."""
+    """News about this instance."""
 
     kind: ClassVar[str] = "noticed"
     # "interruption": the cloud takes it away; "rebalance": it probably will; "unhealthy": it cannot
-    # be used any more; "cold": it stays, but it or its trials start more slowly than they could
+    # be used any more; "cold": trials start more slowly than they could
     what: str
-    by: Optional[float]  # when the cloud takes it away, None if it does not say
-    why: str = ""  # the reason, if it is unhealthy or cold
+    by: Optional[float]  # when the cloud takes it away; None: unknown
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class Computed(_Fact):
-    """Recent utilisation of the GPUs of this instance. Sent when that has changed, at most twice in
-    a minute, and only where NVIDIA's driver says it.
-    """
+    """Recent utilisation of this instance's GPUs. Sent on change, at most twice a minute."""
 
     kind: ClassVar[str] = "computed"
-    # of each GPU, from 0 to 1; None: not known
-    shares: List[Optional[float]]
+    shares: List[Optional[float]]  # of each GPU, 0 to 1; None: unknown
 
 
 @dataclass(frozen=True)
 class Shared(_Fact):
-    """How many GPUs of this instance the run may use from now on, beside other runs."""
+    """How many GPUs of this instance the run may use from now on, as other runs use it too."""
 
     kind: ClassVar[str] = "shared"
-    gpus: int  # their number, at least 1: those with lower numbers than this
-    why: str  # the reason, for people
+    gpus: int  # at least 1: those with lower numbers
+    why: str
 
 
 def _since(at: Optional[float], now: float) -> float:
@@ -527,19 +479,5 @@ Fact = Union[
 ]
 Message = Union[Order, Welcome, Alive, Ask, Fact]
 
-ORDERS = (Hello, Prepare, Start, Stop, Renew, Grant, Parts, Downloads, Ack, Shutdown)
-FACTS = (
-    Prepared,
-    Refused,
-    Started,
-    Training,
-    Reported,
-    Checkpointed,
-    Complained,
-    Exited,
-    Stalled,
-    Waited,
-    Noticed,
-    Computed,
-    Shared,
-)
+ORDERS: Tuple[Type[Order], ...] = get_args(Order)
+FACTS: Tuple[Type[Fact], ...] = get_args(Fact)

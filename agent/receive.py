@@ -1,9 +1,8 @@
-"""The receiving side of a push: a folder of files, of which only those travel that this machine has
-not seen yet.
+"""The receiving side of a push: a folder of files, of which only those travel that this machine
+lacks.
 
-The one rule: a file is kept under the checksum of its bytes, and is used only after that was
-verified. Nothing in the cache or in the folder is ever half-written, and nothing is written outside
-them.
+The one rule: a file is kept under its checksum, and used only after that was verified. Nothing is
+ever half-written, nor written outside the cache and the folder.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import os
 import shutil
 import time
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Dict, Iterable, List, NamedTuple, Set
+from typing import BinaryIO, Dict, Iterable, List, NamedTuple, Optional, Set
 
 CHUNK = 1 << 20
 KEEP_S = 30 * 86400.0
@@ -23,23 +22,20 @@ PRIVATE = 0o700
 
 
 class PushError(Exception):
-    """What was sent cannot be used; the text says why."""
+    """What was sent cannot be used."""
 
 
 class FileEntry(NamedTuple):
     """One file of the folder."""
 
-    path: str  # its path below the folder
-    sha256: str  # checksum of its bytes, in hex
-    size: int  # number of its bytes
-    executable: bool  # whether it can be executed
+    path: str  # below the folder
+    sha256: str
+    size: int  # bytes
+    executable: bool
 
 
 def checked(entries: List[FileEntry]) -> List[FileEntry]:
-    """Return the entries, if each lies inside the folder and none stands in the way of another.
-
-    Raises `PushError` if not.
-    """
+    """Return the entries if each lies inside the folder, in no other's way. Raises `PushError`."""
     files: Set[str] = {entry.path for entry in entries}
     folders: Set[str] = set()
     for entry in entries:
@@ -66,10 +62,7 @@ class Cache:
         return [sha256 for sha256 in wanted if not self._has(sha256)]
 
     def take(self, stream: BinaryIO, sha256: str, size: int) -> None:
-        """Keep the next `size` bytes of the stream as the file with this checksum.
-
-        Raises `PushError` if their checksum is another one.
-        """
+        """Keep the next `size` bytes of the stream. Raises `PushError` for another checksum."""
         path = self._path(sha256)
         path.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -86,10 +79,7 @@ class Cache:
                 part.unlink()
 
     def copy(self, entry: FileEntry, to: Path) -> None:
-        """Copy a file to `to`. It is no link, since a trial may write into its files.
-
-        Raises `PushError` if what is here is not the file any more.
-        """
+        """Copy a file to `to`; a trial may write to it. Raises `PushError` if it has changed."""
         to.parent.mkdir(parents=True, exist_ok=True)
         with self._path(entry.sha256).open("rb") as source, to.open("wb") as target:
             if _copied(source, target, entry.size) != entry.sha256:
@@ -98,11 +88,11 @@ class Cache:
                 )
         to.chmod(0o700 if entry.executable else 0o600)
 
-    def prune(self, before: float) -> None:
-        """Remove files that were last used before this moment (seconds since 1970)."""
+    def prune(self) -> None:
+        """Remove files that no run has used for a month."""
         for path in self._folder.rglob("*"):
             with contextlib.suppress(OSError):
-                if path.is_file() and path.stat().st_mtime < before:
+                if path.is_file() and path.stat().st_mtime < time.time() - KEEP_S:
                     path.unlink()
 
     def _path(self, sha256: str) -> Path:
@@ -112,7 +102,7 @@ class Cache:
         path = self._path(sha256)
         try:
             with path.open("rb") as file:
-                present = _checksum(file)
+                present = _copied(file, None, os.fstat(file.fileno()).st_size)
             os.utime(path)
         except OSError:
             return False
@@ -120,10 +110,7 @@ class Cache:
 
 
 def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
-    """Make the folder `to` with exactly these files, in the place of whatever was there.
-
-    Raises `PushError` if a file has changed in the cache.
-    """
+    """Replace the folder `to` by one with exactly these files. Raises `PushError`."""
     new, old = to.with_name(f".{to.name}.new"), to.with_name(f".{to.name}.old")
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
@@ -139,13 +126,13 @@ def build(cache: Cache, entries: List[FileEntry], to: Path) -> None:
 class Contents(NamedTuple):
     """What a folder that was received has."""
 
-    tree: str  # the checksum of all of it, as its sender computes it; empty: something is lacking
-    parts: Dict[str, str]  # the checksum of the files in each folder of it; "" has those in none
+    tree: str  # checksum of all of it, as its sender computes it; empty: something is lacking
+    parts: Dict[str, str]  # checksum of the files in each of its folders; "": of those in none
 
 
 class Received:
-    """The folder `to`, in which trials may run while it gets more; the file beside it that ends in
-    .json says what it has.
+    """The folder `to`, in which trials may run while it gets more; a .json file beside it says what
+    it has.
     """
 
     def __init__(self, to: Path) -> None:
@@ -153,20 +140,27 @@ class Received:
         self._mark = to.with_name(f"{to.name}.json")
 
     def made(self) -> Contents:
-        """Return what is there; nothing, if that is not known."""
+        """Return what is there; nothing, if that is unknown."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             if self._to.is_dir():
                 return Contents(**json.loads(self._mark.read_text()))
         return Contents("", {})
 
     def become(self, tree: str, entries: List[FileEntry], cache: Cache) -> None:
-        """Have exactly these files, if the folder is new; else make only those of its folders anew
-        whose files are others, and remove none: trials may run in them.
+        """Get exactly these files, if the folder is new; else replace only those of its folders
+        whose files differ, and remove none: trials may run in them.
 
         Raises `PushError` if a file has changed in the cache.
         """
-        wanted, present = _by_part(entries), self.made().parts
-        sums = {part: _sum(its) for part, its in wanted.items()}
+        wanted: Dict[str, List[FileEntry]] = {}
+        for entry in entries:
+            part = entry.path.rpartition("/")[0].partition("/")[0]
+            wanted.setdefault(part, []).append(entry)
+        present = self.made().parts
+        sums = {
+            part: hashlib.sha256(json.dumps(sorted(its)).encode()).hexdigest()
+            for part, its in wanted.items()
+        }
         others = [part for part, its in sums.items() if present.get(part) != its]
         if not present or "" in others:
             self._note(Contents("", {}))
@@ -186,34 +180,12 @@ class Received:
         os.replace(part, self._mark)
 
 
-def _by_part(entries: List[FileEntry]) -> Dict[str, List[FileEntry]]:
-    parts: Dict[str, List[FileEntry]] = {}
-    for entry in entries:
-        parts.setdefault(entry.path.rpartition("/")[0].partition("/")[0], []).append(entry)
-    return parts
-
-
-def _sum(entries: List[FileEntry]) -> str:
-    return hashlib.sha256(json.dumps(sorted(entries)).encode()).hexdigest()
-
-
-def prune(cache: Cache) -> None:
-    """Remove from the cache what no run has used for a month."""
-    cache.prune(time.time() - KEEP_S)
-
-
-def _copied(source: BinaryIO, target: BinaryIO, size: int) -> str:
+def _copied(source: BinaryIO, target: Optional[BinaryIO], size: int) -> str:
     """Copy `size` bytes, or as many as there are; return their checksum."""
     digest = hashlib.sha256()
     while size > 0 and (chunk := source.read(min(CHUNK, size))):
-        target.write(chunk)
+        if target is not None:
+            target.write(chunk)
         digest.update(chunk)
         size -= len(chunk)
-    return digest.hexdigest()
-
-
-def _checksum(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while chunk := file.read(CHUNK):
-        digest.update(chunk)
     return digest.hexdigest()

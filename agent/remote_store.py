@@ -1,9 +1,8 @@
 """A checkpoint store that is reached by presigned URLs alone.
 
-The one rule: as in `transfer.py`, a checkpoint exists in the store when its manifest does, which is
-put last; it exists here when its bytes have the checksum of the manifest. In the store it has the
-name of the place that was granted. Its own name, by which the training side orders checkpoints, is
-in the manifest.
+The one rule: a checkpoint exists in the store when its manifest does, which is put last; it exists
+here when its bytes have the manifest's checksum. In the store it has the name of the granted place;
+its own name, by which the training side orders checkpoints, is in the manifest.
 """
 
 from __future__ import annotations
@@ -20,18 +19,12 @@ from typing import Iterator, List, Optional, Tuple
 from seerd.agent.manifest import LARGEST_MANIFEST, CheckpointError, Manifest, small_file
 from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import Slot
-from seerd.agent.transfer import (
-    NotNowError,
-    checksum,
-    keep_only,
-    name_file,
-    write_named,
-)
+from seerd.agent.transfer import NotNowError, checksum, good, keep_only, name_file, write_named
 from seerd.agent.upload import upload
 from seerd.agent.web import TOO_SHORT, Piece, WebError, Wires, download
 
 URLS_S = 30.0
-"""Seconds to wait for a grant before a start. The daemon sends it first, so it is usually there."""
+"""Seconds to wait for a grant before a start; the daemon sends it first."""
 GONE = (404, TOO_SHORT)
 log = logging.getLogger("agent")
 
@@ -56,7 +49,7 @@ class RemoteStore:
         return None
 
     def last_call(self) -> None:
-        """Note that what is put from now on is the last."""
+        """Note that the next checkpoint is the last."""
         self._urls.last_call()
 
     def cut(self) -> None:
@@ -69,7 +62,7 @@ class RemoteStore:
         manifest.
 
         Raises `CheckpointError` if it is damaged or cannot be put, `NotNowError` if there is no
-        place for it, but may be later.
+        place for it yet.
         """
         raw = small_file(local / f"{name}.json")
         manifest = Manifest.parse(raw, name)
@@ -87,21 +80,20 @@ class RemoteStore:
                 if error.expired and not self._wires.is_cut:
                     self._urls.is_refused(slot)
                     raise NotNowError(str(error)) from None
-                raise CheckpointError(
-                    f"checkpoint {name} cannot be put into the store: {error}"
-                ) from None
+                why = f"checkpoint {name} cannot be put into the store: {error}"
+                raise CheckpointError(why) from None
             except OSError as error:
                 raise CheckpointError(f"checkpoint {name} cannot be read: {error}") from None
         self._urls.is_full(slot)
         return slot.name, manifest
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Fetch the newest good one of these checkpoints into the folder `local`, and remove all
-        others there.
+        """Fetch the newest good one of these checkpoints (names in the store, newest first) into
+        the folder `local`, and remove all others there; return its name in `local`, None if there
+        is none.
 
-        `names` are names in the store, newest first. Returns its name in `local`; None if there is
-        none. Raises `OSError` if the folder cannot be written, or if none can be reached: a trial
-        must not begin anew because the network is down.
+        Raises `OSError` if the folder cannot be written, or if none can be reached: a trial must
+        not begin anew because the network is down.
         """
         local.mkdir(parents=True, exist_ok=True)
         unreachable = ""
@@ -111,9 +103,8 @@ class RemoteStore:
                 here = self._fetch_one(local, name, until)
             except WebError as error:
                 log.warning("checkpoint %s cannot be fetched: %s", name, error)
-                unreachable = unreachable or (
-                    "" if error.status in GONE else f"checkpoint {name}: {error}"
-                )
+                if not unreachable and error.status not in GONE:
+                    unreachable = f"checkpoint {name}: {error}"
             except CheckpointError as error:
                 log.warning("checkpoint %s cannot be restored: %s", name, error)
             else:
@@ -127,7 +118,7 @@ class RemoteStore:
     def _fetch_one(self, local: Path, name: str, until: float) -> str:
         slot, raw = self._manifest(name, until)
         manifest = Manifest.parse(raw)
-        if not _is_here(local, manifest):
+        if not good(local, manifest.name, manifest.sha256):
             part = local / f".{manifest.name}.pt"
             try:
                 self._download(slot, manifest, part)
@@ -144,9 +135,7 @@ class RemoteStore:
         name_file(part, part.with_name(f"{manifest.name}.pt"))
 
     def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
-        """Get a checkpoint's manifest, by the newest grant that the store accepts. Raises
-        `WebError`.
-        """
+        """Get a checkpoint's manifest, by a grant that the store accepts. Raises `WebError`."""
         while True:
             slot = self._urls.source(name, until)
             if slot is None:
@@ -164,10 +153,7 @@ class RemoteStore:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a plain file. Its descriptor stays readable when the trial removes its name.
-
-    Raises `CheckpointError`.
-    """
+    """Open a plain file, which stays readable when removed. Raises `CheckpointError`."""
     if not path.is_file():
         raise CheckpointError(f"{path} is missing, or no file")
     try:
@@ -181,10 +167,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _verified(whole: Piece, manifest: Manifest) -> str:
-    """Check that the bytes are those of the manifest; return their MD5 in base64, for S3.
-
-    Raises `CheckpointError` if they are not.
-    """
+    """Check the bytes; return their MD5 in base64. Raises `CheckpointError`."""
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     try:
         for block in whole.blocks():
@@ -195,17 +178,3 @@ def _verified(whole: Piece, manifest: Manifest) -> str:
     if sha256.hexdigest() != manifest.sha256 or os.fstat(whole.descriptor).st_size != manifest.size:
         raise CheckpointError(f"{manifest.name} does not have the checksum of its manifest")
     return base64.b64encode(md5.digest()).decode()
-
-
-def _is_here(local: Path, manifest: Manifest) -> bool:
-    """Return whether the attempt's folder has exactly this checkpoint, from an earlier attempt on
-    this instance.
-    """
-    try:
-        present = Manifest.parse(small_file(local / f"{manifest.name}.json"), manifest.name)
-        return (
-            present.sha256 == manifest.sha256
-            and checksum(local / f"{manifest.name}.pt") == manifest.sha256
-        )
-    except (CheckpointError, OSError):
-        return False

@@ -1,8 +1,5 @@
 """Remote tasks on a machine, each in a short-lived process over SSH: start the agent, end it and
-all that is ours, and report what is left and what trials have printed.
-
-The one rule: an agent is started detached, in a session of its own, and a task that ends it
-checks that nothing of the run is left.
+all of its run, and report what is left and what trials have printed.
 """
 
 from __future__ import annotations
@@ -26,27 +23,24 @@ from seerd.agent.gpu_leases import LeaseFolderError
 from seerd.agent.gpu_report import report
 from seerd.agent.launch import LIBRARY, unpack_library
 from seerd.agent.printed import printed
-from seerd.agent.receive import Cache, FileEntry, PushError, Received, checked, prune
+from seerd.agent.protocol import VERSION, Hello, Shutdown
+from seerd.agent.receive import Cache, FileEntry, PushError, Received, checked
+from seerd.agent.wire import encode
 
 START_S = 20.0
 END_S = 10.0
 POLL_S = 0.01
 TAIL = 20
 INHERITED = 256
-"""An agent closes the file descriptors below this: they may come from the process that
-started us, or belong to our own remote task.
-"""
+"""An agent closes inherited file descriptors below this."""
 LONGEST_SOCKET = 100
-"""Bytes of a socket's path. The address of a Unix socket holds 107 bytes and an end (unix(7))."""
+"""Bytes of a socket's path, which can have 107 (unix(7))."""
 KEPT = {"agent.log", "agent.out", "setup.log"}
 Say = Callable[[Dict[str, Any]], None]
 
 
 def carry_out(task: Dict[str, Any], program: str, stream: BinaryIO, say: Say) -> None:
-    """Do what is asked; the last answer is `done`, or `failed` with the reason.
-
-    `program` is the path of the agent's zip.
-    """
+    """Do the task; the last answer is `done`, or `failed` with the reason. `program`: the zip."""
     home = Path.home()
     folder = home / ".seerd" / task["run"]
     try:
@@ -76,10 +70,8 @@ class EndError(Exception):
 def _begin(
     task: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO, say: Say
 ) -> Dict[str, Any]:
-    """Make an agent of the run work here, with its source beside it.
-
-    Returns where its socket is, how many bytes of source were received, and whether an agent had to
-    be started.
+    """Make an agent of the run work here, with its source beside it. Returns its socket, how many
+    bytes of source were received, and whether an agent was started.
     """
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,9 +84,8 @@ def _begin(
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
-    """Make the source the folder `source` here; return how many bytes had to be sent for it.
-
-    `tree` names its whole content: if that is here already, nothing is sent.
+    """Make the source the folder `source` here; return how many bytes had to be sent. `tree` names
+    its whole content: if that is here already, nothing is sent.
     """
     source = Received(Path("source"))
     if source.made().tree == tree:
@@ -109,26 +100,12 @@ def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
     for sha256 in missing:
         cache.take(stream, sha256, size[sha256])
     source.become(tree, entries, cache)
-    prune(cache)
+    cache.prune()
     return sum(size[sha256] for sha256 in missing)
 
 
-def _place(program: Path) -> None:
-    """Copy the agent's zip into the folder, so that it outlives the cache. It replaces another zip
-    by its name alone, so an agent that lives goes on reading from its own.
-    """
-    here = Path("agent.pyz")
-    if not here.is_file() or here.read_bytes() != program.read_bytes():
-        shutil.copyfile(program, "agent.pyz.part")
-        os.replace("agent.pyz.part", here)
-
-
 def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
-    """Wait for an agent that takes connections, and start one if none lives; return whether that
-    was needed.
-
-    Raises `EndError` if it does not take any within `START_S` seconds.
-    """
+    """Wait for an agent, started if need be; return whether it was. Raises `EndError`."""
     started = None if _locked() else _spawn(task, program)
     end = time.monotonic() + START_S
     while not _answers():
@@ -141,18 +118,22 @@ def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
     return started is not None
 
 
-def _spawn(task: Dict[str, Any], program: Path) -> int:
-    """Start the agent as a copy of this process; return its process id.
-
-    A new Python would take a third of its start to import again what is imported here. All files
-    are there before: an agent that has no room for them could tell nobody.
+def _place(program: Path) -> None:
+    """Copy the agent's zip into the folder, so that it outlives the cache, under its own name only
+    when it is whole: a living agent reads from the old one.
     """
-    _place(program)
+    here = Path("agent.pyz")
+    if not here.is_file() or here.read_bytes() != program.read_bytes():
+        shutil.copyfile(program, "agent.pyz.part")
+        os.replace("agent.pyz.part", here)
+
+
+def _spawn(task: Dict[str, Any], program: Path) -> int:
+    """Start the agent as a copy of this process, which saves imports; return its process id."""
+    _place(program)  # all files are there before: an agent without room for them could not say so
     unpack_library(program, Path(LIBRARY))
     argv = [
-        str(Path("agent.pyz").resolve()),
-        "--folder",
-        str(Path.cwd()),
+        *(str(Path("agent.pyz").resolve()), "--folder", str(Path.cwd())),
         *_shape(task),
         *task["options"],
         *("--library", LIBRARY),
@@ -165,11 +146,7 @@ def _spawn(task: Dict[str, Any], program: Path) -> int:
 
 
 def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
-    """Leave this process's session and terminal, so that the agent survives the connection that
-    brought us, and run the agent.
-
-    This never returns: nothing of the remote task is gone on with, whatever happens.
-    """
+    """Become the agent, in a session that survives the connection. Never returns."""
     status = 1
     try:
         os.setsid()
@@ -195,7 +172,6 @@ def _become_agent(argv: List[str], null: int, out: int) -> NoReturn:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether this child of ours has ended."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -203,9 +179,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _shape(task: Dict[str, Any]) -> List[str]:
-    """Return the options that say which GPUs there are: those of the task, else those of the agent
-    here before, else what is usual in this run.
-    """
+    """Return the options for GPUs: those of the task, else of the agent before, else the usual."""
     kept = Path("shape.json")
     if task["shape"] is not None:
         kept.write_text(json.dumps(task["shape"]))
@@ -258,10 +232,8 @@ def _tail() -> str:
 
 
 def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
-    """End the agent and every process of the run, and remove all but the logs from its folder. The
-    agent has `patience_s` seconds to end by itself.
-
-    Raises `EndError` if something cannot be ended.
+    """End the agent, within `patience_s` seconds, and every process of the run, and remove all but
+    the logs from its folder. Raises `EndError` if something cannot be ended.
     """
     if folder.is_dir():
         os.chdir(folder)
@@ -275,10 +247,8 @@ def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
 
 
 def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
-    """End an agent of the run with which its daemon cannot talk. It has `grace_s` seconds for its
-    trials to save; its journal and what they made stay, for the next agent.
-
-    Raises `EndError` if it cannot be ended.
+    """End an agent of the run with which its daemon cannot talk. Its trials have `grace_s` seconds
+    to save; its journal and their files stay. Raises `EndError` if it cannot be ended.
     """
     if folder.is_dir():
         os.chdir(folder)
@@ -291,16 +261,9 @@ def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
 
 
 def _end_agent(run: str, patience_s: float) -> None:
-    """Ask the agent to end, as a daemon would, and kill it with all that it had started if it does
-    not within `patience_s` seconds: it may be stopped, or hang.
-
-    Raises `EndError` if it cannot be ended.
-    """
+    """Ask the agent to end, and kill it after `patience_s` seconds. Raises `EndError`."""
     if not _locked():
         return
-    from seerd.agent.protocol import VERSION, Hello, Shutdown
-    from seerd.agent.wire import encode
-
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
         agent.connect("agent.sock")
         agent.sendall(encode(Hello(VERSION, run, 0)) + encode(Shutdown("end")))
@@ -321,7 +284,7 @@ def _kill_agent(run: str) -> None:
 
 
 def _agent() -> Set[int]:
-    """Return the id of the process that holds the lock; empty if none does, or it is not known."""
+    """Return the id of the process that holds the lock; empty if there is none or it is unknown."""
     try:
         return {int(Path("agent.pid").read_text())} if _locked() else set()
     except (FileNotFoundError, ValueError):
@@ -330,10 +293,8 @@ def _agent() -> Set[int]:
 
 def _exists(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return (
-            Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-            not in "ZX"
-        )
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return stat.rpartition(")")[2].split()[0] not in "ZX"
     return False
 
 
@@ -347,9 +308,7 @@ def _comes_true(condition: Callable[[], bool], for_s: float = END_S) -> bool:
 
 
 def _keep_logs(folder: Path) -> None:
-    """Remove all but the logs from the folder: source, checkpoints, what the trials made. The
-    journal goes too, so that the next agent here begins anew.
-    """
+    """Remove all but the logs from the folder, so that the next agent here begins anew."""
     for top, folders, files in os.walk(folder, topdown=False):
         here = Path(top)
         in_logs = "logs" in here.relative_to(folder).parts
@@ -372,20 +331,13 @@ def _left(run: str, folder: Path) -> List[str]:
     if folder.is_dir():
         os.chdir(folder)
         if _locked():
-            lines += [f"agent {pid} of {run} in {folder}" for pid in sorted(_agent())] or [
-                f"an agent in {folder}"
-            ]
+            agents = [f"agent {pid} of {run} in {folder}" for pid in sorted(_agent())]
+            lines += agents or [f"an agent in {folder}"]
     return lines
 
 
 def _command(pid: int) -> str:
-    """Return the beginning of a process's command line, since arguments may be long."""
     with contextlib.suppress(OSError):
-        return (
-            Path(f"/proc/{pid}/cmdline")
-            .read_bytes()
-            .replace(b"\0", b" ")
-            .decode(errors="replace")
-            .strip()[:80]
-        )
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        return words.decode(errors="replace").strip()[:80]
     return "(ended)"

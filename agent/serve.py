@@ -1,9 +1,9 @@
 """The agent itself: it takes orders on a Unix socket, carries them out, reports facts, and lets go
 when nobody renews its lease.
 
-The one rule: its orders and what it does survive the daemon, a lost connection and its own
-death. Orders are on the disk and facts in its journal before anything follows from them, and a new
-agent in the same folder cleans up after the old one before it takes orders.
+The one rule: what it does survives the daemon, a lost connection and its own death. Orders are on
+the disk and facts in its journal before anything follows from them, and a new agent cleans up after
+the old one in its folder before it takes orders.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import signal
 import socket
 import time
 from collections import deque
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Coroutine, Deque, List, Optional, Set
 
 from seerd.agent import clock
 from seerd.agent.crash_recovery import PULSE_S, recover
-from seerd.agent.journal import AgentJournal, AgentJournalError, Maker
-from seerd.agent.lease import Lease
+from seerd.agent.journal import AgentJournal, AgentJournalError
 from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import (
     MAX_LINE,
@@ -31,6 +30,7 @@ from seerd.agent.protocol import (
     Ask,
     Computed,
     Downloads,
+    Fact,
     Grant,
     Message,
     Noticed,
@@ -52,33 +52,58 @@ if TYPE_CHECKING:
 SOCKET = "agent.sock"
 LOOK_S = 0.1
 NEAR_S = 0.1
-"""Two ends of training that are nearer than so many seconds are the same."""
+"""Ends of training that are nearer than so many seconds are the same."""
 MANY = 30
-"""From so many reports in a second on, they are kept and sent together: many trials then take few
-messages, and few commits of the daemon. Fewer are each sent at once.
-"""
+"""With so many reports in a second they are sent together, to save messages and commits."""
 TOGETHER_S = 0.3
 """Seconds from the last facts until many reports are kept and sent again."""
 FLUSH_S = 0.1
-"""Seconds after which facts are on our own disk if they are not on the daemon's."""
+"""Seconds until facts that the daemon has not acknowledged are flushed to our own disk."""
 DESERTED_S = 10.0
 """Seconds that an instance that will be taken away waits for a daemon that moves its trials."""
 log = logging.getLogger("agent")
 
 
+@dataclass
+class Lease:
+    """How long the agent goes on without the daemon; the newest `renew` counts."""
+
+    ends_at: float
+    grace_s: float  # seconds that trials then have to save and exit
+    last_s: float = 120.0  # further seconds for storing, limited as the instance costs money
+
+    def renew(self, now: float, message: Renew) -> None:
+        """Renew the lease as the daemon says."""
+        self.ends_at = message.since(now) + message.for_s
+        self.grace_s, self.last_s = message.grace_s, message.last_s
+
+    def grace_left_s(self, now: float) -> float:
+        """Return the rest of the grace period, which also runs while an agent is suspended."""
+        return min(self.grace_s, max(0.0, self.ends_at + self.grace_s - now))
+
+    def last_left_s(self, now: float) -> float:
+        """Return within how many seconds all must be over, also storing what was saved."""
+        most_s = self.grace_s + self.last_s
+        return min(most_s, max(0.0, self.ends_at + most_s - now))
+
+    def ended(self, now: float) -> bool:
+        """Return whether nobody has renewed it in time."""
+        return now >= self.ends_at
+
+
 class Agent:
     """Runs in its folder, which is the working directory, until it is shut down or its lease ends.
 
-    `spot` says that the cloud may take this instance away, and gives notice of it.
+    `spot`: the cloud may take this instance away, and gives notice of it.
     """
 
     def __init__(self, here: Here, lease: Lease, *, spot: bool = False) -> None:
         self._here = here
         self._lease = lease
         self._journal = AgentJournal(here.folder / "journal.jsonl")
-        self._orders = Orders(here, self._journal, self._tell, self._beside, self._ask)
+        self._orders = Orders(here, self._journal, self._report, self._beside, self._ask)
         self._ends_at: Optional[float] = None
-        self._unsent: List[Maker] = []
+        self._unsent: List[Fact] = []
         self._kept_at = -TOGETHER_S
         self._reported_at: Deque[float] = deque(maxlen=MANY)
         self._keeping: Optional[asyncio.TimerHandle] = None
@@ -95,10 +120,9 @@ class Agent:
         self._failure: Optional[BaseException] = None
 
     async def serve(self) -> bool:
-        """Serve until the end; return whether the agent let go by itself, so that nobody else will
-        see to this machine.
+        """Serve until the end; return whether the agent let go by itself.
 
-        Raises whatever went wrong that was not foreseen, with nothing left running.
+        Raises what went wrong unforeseen, with nothing left running.
         """
         self._loop = asyncio.get_running_loop()
         await in_thread_or_here(recover, self._here, self._journal)
@@ -108,8 +132,7 @@ class Agent:
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, "asked", None)
         if self._spot:
-            # Imported here, since its HTTP takes an eighth of an agent's start, and without spot
-            # nobody needs it.
+            # Its HTTP takes an eighth of an agent's start.
             from seerd.agent.spot import watch
 
             watch(lambda notice: self._loop.call_soon_threadsafe(self._take_note, notice))
@@ -118,7 +141,7 @@ class Agent:
 
             nvml.watch(
                 self._orders.devices,
-                lambda shares: self._loop.call_soon_threadsafe(self._tell_computed, shares),
+                lambda shares: self._loop.call_soon_threadsafe(self._report_use, shares),
             )
         self._beside(self._keep_looking())
         await self._ended.wait()
@@ -176,9 +199,7 @@ class Agent:
             self._orders.carry_out(message)
 
     def _expect_end(self, message: Renew) -> None:
-        """Hand on when training ends, unless that has been said: each renewal of the lease says it,
-        and every trial has a file for it, which also names the moment by the wall clock.
-        """
+        """Inform trials when training ends, if that has changed by the wall clock."""
         in_s, before = message.ends_in_s, self._ends_at
         at = None if in_s is None else message.since(clock.now()) + in_s
         wall = None if at is None else clock.to_wall(at)
@@ -186,23 +207,20 @@ class Agent:
             self._ends_at = wall
             self._orders.expect_end(at)
 
-    def _tell(self, makers: List[Maker]) -> None:
-        """Note these facts, and have them sent. One of many reports waits a moment for more;
-        any other fact takes them along.
-
-        Those that the daemon has not acknowledged soon are flushed: a disk of its own has the rest.
-        """
-        if not makers:
+    def _report(self, facts: List[Fact]) -> None:
+        """Keep and send facts; one of many reports waits for more, or for any other fact."""
+        if not facts:
             return
-        self._unsent += makers
+        self._unsent += facts
         wait_s = self._kept_at + TOGETHER_S - time.monotonic()
-        if not all(map(_is_report, makers)) or not self._has_many() or wait_s <= 0:
+        only_reports = all(isinstance(fact, Reported) for fact in facts)
+        if not only_reports or not self._has_many() or wait_s <= 0:
             self._keep_unsent()
         elif self._keeping is None:
             self._keeping = self._loop.call_later(wait_s, self._keep_soon)
 
     def _has_many(self) -> bool:
-        """Note that reports are there; tell whether there are many now."""
+        """Count a batch of reports; return whether there are many now."""
         now = time.monotonic()
         self._reported_at.append(now)
         return len(self._reported_at) == MANY and now - self._reported_at[0] < 1.0
@@ -217,10 +235,10 @@ class Agent:
         if self._keeping is not None:
             self._keeping.cancel()
             self._keeping = None
-        makers, self._unsent = self._unsent, []
-        if makers:
+        facts, self._unsent = self._unsent, []
+        if facts:
             self._kept_at = time.monotonic()
-            self._journal.note(makers)
+            self._journal.note(facts)
             if self._talk is not None:
                 self._talk.tell()
             if not self._flushing:
@@ -242,32 +260,29 @@ class Agent:
         return talk is not None
 
     def _take_note(self, notice: Notice) -> None:
-        """Report what the cloud has announced, unless an earlier agent has reported it already.
+        """Report what the cloud has announced, unless an earlier agent has reported it.
 
-        Trials save at once, whether or not anybody is there to say that they are to leave: that
-        costs little, and the cloud may not wait.
+        Trials save at once, even without a daemon: that costs little, and the cloud may not wait.
         """
         self._doomed = self._doomed or notice.what == "interruption"
         if notice.what not in self._journal.noticed and not self._ended.is_set():
             log.warning("notice of the cloud: %s", notice)
             self._orders.save_all()
-            self._beside(self._tell_of(notice, clock.now()))
+            at, by = clock.now(), None if notice.by is None else clock.of_wall(notice.by)
+            self._beside(self._report_soon(Noticed(0, at, notice.what, by)))
 
-    async def _tell_of(self, notice: Notice, at: float) -> None:
-        by = None if notice.by is None else clock.of_wall(notice.by)
-        self._tell([lambda seq: Noticed(seq, at, notice.what, by)])
+    async def _report_soon(self, fact: Fact) -> None:
+        self._report([fact])
 
-    def _tell_computed(self, shares: List[Optional[float]]) -> None:
-        """Tell how busy this run's GPUs are, unless what has changed are others'."""
-        ours, at = self._orders.by_number(shares), clock.now()
+    def _report_use(self, shares: List[Optional[float]]) -> None:
+        """Report how busy this run's GPUs are, unless that has not changed."""
+        ours = self._orders.by_number(shares)
         if not self._ended.is_set() and ours != self._computed:
             self._computed = ours
-            self._tell([lambda seq: Computed(seq, at, ours)])
+            self._report([Computed(0, clock.now(), ours)])
 
     async def _keep_looking(self) -> None:
-        """Look at everything that has to be looked at all the time. It is in one place so that an
-        idle agent wakes up as seldom as possible.
-        """
+        # All in one place, so that an idle agent wakes up as seldom as possible.
         while True:
             self._pulse()
             self._orders.look()
@@ -279,16 +294,14 @@ class Agent:
             await asyncio.sleep(LOOK_S)
 
     def _pulse(self) -> None:
-        """Show that we live, by the file time of the lock, in the agent's time: after our death it
-        tells when we last did.
-        """
+        """Show that we live, by the file time of the lock, in the agent's time."""
         if time.monotonic() - self._shown_at >= PULSE_S / 2:
             self._shown_at = time.monotonic()
             with contextlib.suppress(OSError):
                 os.utime(self._here.folder / "agent.lock", times=(clock.now(), clock.now()))
 
     def _why_let_go(self) -> str:
-        """Say why nobody is left who would tell us what to do; empty if somebody is."""
+        """Return why nobody is left who would say what to do; empty if somebody is."""
         if self._lease.ended(clock.now()):
             return "nobody has renewed the lease"
         alone_s = time.monotonic() - self._alone_since
@@ -297,11 +310,7 @@ class Agent:
         return ""
 
     def _end(self, cause: str, grace_s: Optional[float]) -> None:
-        """Let every trial save and exit within `grace_s` seconds (None: what is left of the
-        lease's grace period), then end.
-
-        A later call can only shorten the time.
-        """
+        """Let trials save and exit in `grace_s` (None: the lease's), then end; can only shorten."""
         self._ending = True
         now = clock.now()
         limit_s = self._lease.last_left_s(now) if cause == "lease" else None
@@ -332,14 +341,8 @@ class Agent:
         self._ended.set()
 
 
-def _is_report(make: Maker) -> bool:
-    return isinstance(make, partial) and make.func is Reported
-
-
 def private_socket() -> socket.socket:
-    """Make the socket at its place in the working directory, open to its owner alone from the first
-    moment on.
-    """
+    """Make the socket in the working directory, from its first moment on for its owner alone."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(SOCKET)
     listener = socket.socket(socket.AF_UNIX)

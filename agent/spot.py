@@ -1,12 +1,10 @@
-"""Notices that the cloud will take this instance away, from EC2's instance metadata service
-(version 2 alone).
+"""EC2's notices that it will take this instance away, from the instance metadata service (IMDSv2).
 
-The one rule: nobody waits for it. It is asked in a thread of its own, and a service that is silent,
-slow or answers rubbish gives no notice.
+The one rule: nobody waits for it. It is asked in a thread, and a service that is silent, slow or
+answers rubbish gives no notice.
 
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
-(instance-action: two minutes before, not always)
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html (sooner, perhaps)
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html (usually
+two minutes before), .../rebalance-recommendations.html (perhaps sooner)
 """
 
 from __future__ import annotations
@@ -38,11 +36,11 @@ class Notice:
     """What the cloud announces."""
 
     what: str  # "interruption": it takes this instance away; "rebalance": it probably will
-    by: Optional[float] = None  # when it takes it away (wall clock); None if that is not said
+    by: Optional[float] = None  # when it takes it away (wall clock); None: unknown
 
 
 class Metadata:
-    """The metadata service at this URL. Only one thread may use it at a time."""
+    """The metadata service at this URL, for one thread at a time."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -52,11 +50,12 @@ class Metadata:
         self._token_ends = 0.0
 
     def look(self) -> List[Notice]:
-        """Ask for notices; return none if the service does not answer, or not as it should."""
-        notices = [_interruption(self._said(ACTION)), _rebalance(self._said(REBALANCE))]
-        return [notice for notice in notices if notice is not None]
+        """Return the notices; none if the service does not answer as it should."""
+        action, advice = self._object(ACTION), self._object(REBALANCE)
+        notices = [_interruption(action)] if isinstance(action.get("action"), str) else []
+        return [*notices, *([Notice("rebalance")] if "noticeTime" in advice else [])]
 
-    def _said(self, path: str) -> Dict[str, Any]:
+    def _object(self, path: str) -> Dict[str, Any]:
         """Get the JSON object at this path; empty for anything else."""
         try:
             answer = json.loads(self._get(path) or b"{}")
@@ -67,20 +66,16 @@ class Metadata:
     def _get(self, path: str) -> Optional[bytes]:
         """Get the body at this path; None if there is none."""
         if time.monotonic() >= self._token_ends:
-            self._renew()
+            life = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
+            status, body = self._ask("PUT", TOKENS, life)
+            if status != http.client.OK:
+                raise ValueError(f"no token: {status}")
+            self._token = body.decode("ascii").strip()
+            self._token_ends = time.monotonic() + TOKEN_S - TOKEN_SPARE_S
         status, body = self._ask("GET", path, {"X-aws-ec2-metadata-token": self._token})
         if status == http.client.UNAUTHORIZED:
             self._token_ends = 0.0
         return body if status == http.client.OK else None
-
-    def _renew(self) -> None:
-        status, body = self._ask(
-            "PUT", TOKENS, {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
-        )
-        if status != http.client.OK:
-            raise ValueError(f"no token: {status}")
-        self._token = body.decode("ascii").strip()
-        self._token_ends = time.monotonic() + TOKEN_S - TOKEN_SPARE_S
 
     def _ask(self, method: str, path: str, headers: Dict[str, str]) -> Tuple[int, bytes]:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
@@ -93,10 +88,7 @@ class Metadata:
 
 
 def watch(report: Callable[[Notice], Any]) -> None:
-    """Have `report` called, in another thread, once with every kind of notice.
-
-    `report` raises `RuntimeError` when nobody listens any more, which ends the thread.
-    """
+    """Call `report` in another thread once per kind of notice, until `RuntimeError`."""
     url = os.environ.get(ENDPOINT) or DEFAULT
     threading.Thread(target=_keep_asking, args=(url, report), name="spot", daemon=True).start()
 
@@ -115,19 +107,9 @@ def _keep_asking(url: str, report: Callable[[Notice], Any]) -> None:
         time.sleep(EVERY_S)
 
 
-def _interruption(answer: Dict[str, Any]) -> Optional[Notice]:
-    """Read `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`; None if it is no such notice.
-
-    To us it makes no difference if the action is to stop or to hibernate.
-    """
-    if not isinstance(answer.get("action"), str):
-        return None
+def _interruption(answer: Dict[str, Any]) -> Notice:
+    """Read `{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`, or "stop", "hibernate"."""
     return Notice("interruption", _moment(answer.get("time")))
-
-
-def _rebalance(answer: Dict[str, Any]) -> Optional[Notice]:
-    """Read `{"noticeTime": "2020-10-26T08:22:00Z"}`; None if it is no such notice."""
-    return Notice("rebalance") if "noticeTime" in answer else None
 
 
 def _moment(text: Any) -> Optional[float]:

@@ -1,7 +1,5 @@
-"""One connection with the daemon: what it says becomes orders, and facts go to it in order.
-
-The one rule: a fact is sent from the journal and from nowhere else. So a daemon that is slow, gone
-or new changes nothing of what is done and kept.
+"""One connection with the daemon: its messages become orders, and facts go to it in order, from the
+journal and from nowhere else.
 """
 
 from __future__ import annotations
@@ -53,10 +51,9 @@ class Talk:
         self._is_welcome = False
 
     async def hello(self) -> Optional[Hello]:
-        """Read the daemon's first line, and return it.
+        """Read the daemon's first line; None if the connection ended, as that of a probe does.
 
-        Returns None if the connection ended without a word: somebody looked whether an agent is
-        here. Raises `ProtocolError` if it is not our daemon, and tells it why.
+        Raises `ProtocolError`, and sends why, if it is not our daemon.
         """
         line = await self._reader.readline()
         if not line:
@@ -68,9 +65,7 @@ class Talk:
             raise
 
     async def listen(self, hello: Hello, orders: Orders, obey: Callable[[Message], None]) -> None:
-        """End what the daemon does not know, welcome it, then send facts and take orders until the
-        connection ends.
-        """
+        """End attempts that the daemon lacks, welcome it, then send facts and take orders."""
         ended = [] if hello.holds is None else await orders.end_others(hello.holds)
         last, acked, attempts = self._journal.last, self._journal.acknowledged, orders.attempts
         now, wall, boot, gpus = clock.now(), time.time(), host.boot_id(), self._here.gpus
@@ -87,14 +82,12 @@ class Talk:
             self._sending.cancel()
 
     def say(self, message: Union[Welcome, Alive, Ask]) -> None:
-        """Send what is no fact, and is said on this connection alone. A question that comes before
-        the welcome is sent behind it.
-        """
+        """Send what is no fact. A question that comes before the welcome is sent after it."""
         if self._is_welcome:
             self._writer.write(encode(message))
 
     def tell(self) -> None:
-        """Have the new facts in the journal sent."""
+        """Send the new facts in the journal."""
         self._news.set()
 
     def close(self) -> None:
@@ -102,9 +95,7 @@ class Talk:
         self._writer.close()
 
     async def farewell(self) -> None:
-        """Send the facts that are left, then end the connection. Those that the daemon does not
-        read stay in the journal.
-        """
+        """Send the facts that are left, then end the connection; the journal keeps them."""
         if self._sending is not None:
             self._sending.cancel()
             self._writer.write(b"".join(self._journal.lines_after(self._sent)))
@@ -129,7 +120,7 @@ class Talk:
         try:
             while True:
                 self._news.clear()
-                # They may come from the file, which is read once, however much a daemon asks for.
+                # The file, where they may come from, is read once, however many facts are wanted.
                 while lines := self._journal.lines_after(self._sent):
                     for at in range(0, len(lines), AT_ONCE):
                         some = lines[at : at + AT_ONCE]

@@ -1,6 +1,4 @@
-"""Work in threads of its own.
-
-The one rule: no thread here keeps the agent from ending, and neither does one that the system
+"""Work in threads. None of them keeps the agent from ending, and neither does one that the system
 refuses: trials may have filled a table of processes and threads.
 """
 
@@ -19,9 +17,7 @@ Result = TypeVar("Result")
 
 @contextlib.contextmanager
 def thread_needed() -> Iterator[None]:
-    """Raise `OSError` if no thread can be started: Python raises `RuntimeError`. asyncio may start
-    one for each process, and raises when it has started the process.
-    """
+    """Raise `OSError`, not `RuntimeError`, if no thread can be started for a process."""
     try:
         yield
     except RuntimeError as error:
@@ -30,15 +26,12 @@ def thread_needed() -> Iterator[None]:
 
 
 async def in_thread(work: Callable[..., Result], *args: Any) -> Result:
-    """Call `work` in a thread of its own; return its result, or raise what it raises.
-
-    Raises `OSError` if no thread can be started.
-    """
+    """Return the result of `work` in a thread. Raises `OSError` if none can be started."""
     return await _begun(work, *args)
 
 
 async def in_thread_or_here(work: Callable[..., Result], *args: Any) -> Result:
-    """Do as `in_thread`, but if no thread can be started, call `work` in the caller's."""
+    """Do as `in_thread`, but without a thread call `work` in the caller's."""
     try:
         begun = _begun(work, *args)
     except OSError:
@@ -68,10 +61,9 @@ def _begun(work: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":
 
 
 def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
-    """Call `work` with every item, in at most `threads` threads: in as many as can be started, or
-    in the caller's.
+    """Call `work` with every item, in at most `threads` threads, or in the caller's.
 
-    After a failure nothing new is begun. The first failure is raised when all threads have ended.
+    After a failure nothing new is begun; it is raised when all threads have ended.
     """
     waiting = deque(items)
     failures: List[BaseException] = []

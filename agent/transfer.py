@@ -1,8 +1,7 @@
-"""Checkpoints between the attempt's folder and the store. Here the store is a directory that this
-instance can write.
+"""Checkpoints between the attempt's folder and the store, here a directory.
 
-The one rule: in the store a checkpoint exists when its manifest does. The manifest comes last,
-after the bytes are there whole, with the checksum that the manifest names.
+The one rule: in the store a checkpoint exists when its manifest does. The manifest comes last, when
+the bytes are there whole, with the checksum that it names.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from seerd.agent.manifest import (
 AGAIN_S = 0.5
 """Seconds after which a directory that could not be written is tried again."""
 CUT_S = 1.0
-"""Seconds that a checkpoint may still take to be stored when its trial has no time left."""
+"""Seconds that storing may still take when its trial has no time left."""
 Piece = Callable[[int], bool]
 log = logging.getLogger("agent")
 
@@ -42,32 +41,25 @@ class NotNowError(CheckpointError):
 
 
 class CheckpointStore(Protocol):
-    """The store as one attempt sees it. What takes long blocks, so it is called in a thread of its
-    own.
-    """
+    """The store as one attempt sees it. It blocks, so it is called in a thread."""
 
     def ready(self) -> bool:
         """Return whether there is a place for the next checkpoint."""
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Put a checkpoint of the folder `local` into the store; return its name there and its
-        manifest.
-
-        Raises `CheckpointError`.
-        """
+        """Store a checkpoint of `local`; return its name there. Raises `CheckpointError`."""
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Fetch the newest good one of these checkpoints (newest first) into the folder `local`.
-
-        Checkpoints there that are none of these are removed. Returns its name there; None if there
-        is none. Raises `OSError`.
+        """Fetch the newest good one of these checkpoints (newest first) into the folder `local`,
+        and remove all others there; return its name in `local`, None if there is none. Raises
+        `OSError`.
         """
 
     def free(self) -> Optional[int]:
-        """Return how many bytes are free in the store; None if nobody can say."""
+        """Return how many bytes are free in the store; None: unknown."""
 
     def last_call(self) -> None:
-        """Note that what is put from now on is the last."""
+        """Note that the next checkpoint is the last."""
 
     def cut(self) -> None:
         """End what is under way, where that may take long."""
@@ -75,14 +67,12 @@ class CheckpointStore(Protocol):
 
 @dataclass
 class Directory:
-    """A checkpoint store in a directory. It is quick, and ready unless the directory could not be
-    written just now (full, not mounted, write-protected).
-    """
+    """A store in a directory; not ready while that cannot be written (full, not mounted)."""
 
     folder: Path
-    goal: Comparison  # by what its checkpoints are compared
-    again_at: float = 0.0  # when it is tried again after a failure, seconds of the monotonic clock
-    cut_at: float = math.inf  # when a put is given up, in seconds of the monotonic clock
+    goal: Comparison
+    again_at: float = 0.0  # when it is tried again after a failure, by the monotonic clock
+    cut_at: float = math.inf  # when a put is given up, by the monotonic clock
 
     def ready(self) -> bool:
         """Return whether it has not just failed."""
@@ -91,8 +81,8 @@ class Directory:
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
         """Put a checkpoint into the directory, under its own name.
 
-        Raises `NotNowError` if the directory cannot be written, and `ready` then waits before it is
-        tried again; `CheckpointError` if the checkpoint is damaged.
+        Raises `NotNowError` if the directory cannot be written; `CheckpointError` if the checkpoint
+        is damaged.
         """
         try:
             return name, store(local, self.folder, name, self.goal, self._go_on)
@@ -105,7 +95,7 @@ class Directory:
         return fetch(self.folder, local, names)
 
     def free(self) -> Optional[int]:
-        """Return the free bytes of the directory's disk; None if it cannot be asked."""
+        """Return the free bytes of the directory's disk; None: unknown."""
         try:
             return shutil.disk_usage(self.folder).free
         except OSError:
@@ -136,7 +126,7 @@ def store(
     """
     manifest = _transfer(local, to, name, go_on)
     try:
-        worths = {checkpoint: _worth(to, checkpoint, goal) for checkpoint in _names(to)}
+        worths = {checkpoint: goal.worth_at(to, checkpoint) for checkpoint in _names(to)}
         for old in set(worths) - needed(worths) - {name}:
             _remove(to, old)
     except OSError as error:
@@ -145,12 +135,7 @@ def store(
 
 
 def fetch(store_folder: Path, local: Path, names: List[str]) -> Optional[str]:
-    """Fetch the newest readable one of these checkpoints (newest first) into the folder `local`,
-    and remove those that are none of these.
-
-    Returns its name; None if there is none. Raises `OSError` if the folder itself cannot be
-    written.
-    """
+    """Fetch as `CheckpointStore.fetch` says, from the folder `store_folder`."""
     local.mkdir(parents=True, exist_ok=True)
     keep_only(local, *names)
     for name in names:
@@ -171,9 +156,8 @@ def _transfer(source: Path, to: Path, name: str, go_on: Piece = lambda size: Tru
         _copy(source / f"{name}.pt", to / f"{name}.pt", manifest, go_on)
         write_named(to / f"{name}.json", small_file(source / f"{name}.json"))
     except OSError as error:
-        raise NotNowError(
-            f"{name} cannot be copied from {source} to {to}: {error.strerror}"
-        ) from None
+        why = f"{name} cannot be copied from {source} to {to}: {error.strerror}"
+        raise NotNowError(why) from None
     return manifest
 
 
@@ -184,45 +168,30 @@ def keep_only(folder: Path, *names: str) -> None:
 
 
 def _names(folder: Path) -> List[str]:
-    """Return the names of the checkpoints in the folder, oldest first.
-
-    A name with a dot in front is still being written, and is left out.
-    """
+    """Return the names of the folder's checkpoints, oldest first, without unfinished ones."""
     names = (path.stem for path in folder.glob("*.json") if is_safe(path.stem))
     return sorted(names, key=by_number)
 
 
-def _worth(folder: Path, name: str, goal: Comparison) -> Optional[float]:
-    try:
-        return goal.worth(Manifest.read(folder / f"{name}.json").metrics)
-    except CheckpointError:
-        return None
-
-
 def _remove(folder: Path, name: str) -> None:
-    """Remove a checkpoint. Its manifest goes first, so that what is left half removed is no
-    checkpoint.
-    """
+    """Remove a checkpoint, first its manifest: without one it is no checkpoint."""
     for suffix in (".json", ".pt"):
         with contextlib.suppress(FileNotFoundError):
             (folder / f"{name}{suffix}").unlink()
 
 
-def good(folder: Path, name: str) -> bool:
-    """Return whether the checkpoint is there, with the bytes that its manifest names."""
+def good(folder: Path, name: str, sha256: str = "") -> bool:
+    """Return whether the checkpoint is there whole, and has this checksum, if one is given."""
     try:
         manifest = Manifest.read(folder / f"{name}.json")
-        return checksum(folder / f"{name}.pt") == manifest.sha256
+        is_whole = checksum(folder / f"{name}.pt") == manifest.sha256
     except (CheckpointError, OSError):
         return False
+    return is_whole and sha256 in ("", manifest.sha256)
 
 
 def _copy(source: Path, to: Path, manifest: Manifest, go_on: Piece) -> None:
-    """Link the bytes of a checkpoint to their place, where that is possible (they are never written
-    again), or copy them.
-
-    Raises `CheckpointError` if their checksum is not that of the manifest.
-    """
+    """Link or copy a checkpoint's bytes. Raises `CheckpointError` for a wrong checksum."""
     if not source.is_file():
         raise CheckpointError(f"{source} is not a file")
     part = to.with_name(f".{to.name}")
@@ -240,7 +209,7 @@ def _copy(source: Path, to: Path, manifest: Manifest, go_on: Piece) -> None:
     if part.stat().st_size != manifest.size or checksum(part, go_on) != manifest.sha256:
         part.unlink()
         raise CheckpointError(f"{source} does not have the checksum of its manifest")
-    _flush(part)
+    flush(part)
     os.replace(part, to)
 
 
@@ -252,13 +221,13 @@ def write_named(to: Path, data: bytes) -> None:
 
 
 def name_file(part: Path, to: Path) -> None:
-    """Flush what was written under a temporary name to the disk, then give it its own name."""
-    _flush(part)
+    """Flush a file with a temporary name to the disk, then give it its own name."""
+    flush(part)
     os.replace(part, to)
-    _flush(to.parent)
+    flush(to.parent)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Flush a file's bytes, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -268,7 +237,7 @@ def _flush(path: Path) -> None:
 
 
 def checksum(path: Path, go_on: Piece = lambda size: True) -> str:
-    """Compute the SHA-256 of a file, in hex. `go_on` is called after each piece."""
+    """Return the SHA-256 of a file, in hex. `go_on` is called after each piece."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

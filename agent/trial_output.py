@@ -1,13 +1,12 @@
 """The trial's output: what it writes for its agent (`out.jsonl`), turned into facts.
 
-Checkpoints take longer than lines. So those that `drain` finds wait until `store` puts the newest
-of them into the store, while further reports are sent. One that a newer one has overtaken is not
-stored any more, unless it is better than those that are stored and than the newest: then it goes
-first, so that the store has them in the order of their age.
+Checkpoints that `drain` finds wait until `store` puts the newest into the store, while further
+reports are sent. Those that a newer one has overtaken are not stored, except one that is better
+than all stored ones and the newest; it goes first.
 
-The one rule: the trial's output is not trusted. Whatever is not a well-formed line of
-docs/training-side.md is dropped with a line in the agent's log, and the first is reported. Nothing
-in it can name a path, stop the agent or be reported twice.
+The one rule: the trial's output is not trusted. A malformed line (docs/training-side.md) is dropped
+with a line in the agent's log, and the first is reported. Nothing in it can name a path, stop the
+agent or be reported twice.
 """
 
 from __future__ import annotations
@@ -17,17 +16,14 @@ import logging
 import math
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from seerd.agent import clock, plainfile
-from seerd.agent.journal import Maker
 from seerd.agent.kept_reports import A_SECOND, KeptReports, ReportLimit
 from seerd.agent.manifest import (
     CheckpointError,
     Comparison,
-    Manifest,
     allows,
     best_of,
     count_of,
@@ -40,9 +36,7 @@ from seerd.agent.transfer import CheckpointStore, NotNowError
 
 MOST_AT_ONCE = 1 << 20
 MOST_BEHIND = 8 << 20
-"""Bytes that may wait to be read, which takes half a second. Of more only the last are read: a
-trial can write faster than anybody reads, and the end of its attempt waits for its last line.
-"""
+"""Bytes that may wait; of more the last half is read, as a trial can write too fast."""
 LONGEST_LINE = 1 << 16
 
 MOST_COMPLAINTS = 20
@@ -53,18 +47,13 @@ SHOWN = 60
 """Characters of a line that are reported."""
 LONGEST_COMPLAINT = 1000
 ABOUT = ("number", "constraint")
-"""What a warning may be about, each of which is reported once."""
+"""Subjects of warnings that are reported once each."""
 NEVER_AGAIN = 1 << 62
 log = logging.getLogger("agent")
 
 
 class TrialOutput:
-    """The output of one attempt.
-
-    `local` is the folder of its checkpoints here, which are compared by `goal`. `_waiting` has
-    those that are to be stored, oldest first, with the seconds that each took to write; `_best` is
-    the worth of the best one that this attempt has stored.
-    """
+    """The output of one attempt. `local` is the folder of its checkpoints, compared by `goal`."""
 
     def __init__(
         self,
@@ -81,10 +70,10 @@ class TrialOutput:
         self._attempt = attempt
         self._local = local
         self._lock = threading.Lock()
-        self._waiting: Dict[str, float] = {}
+        self._waiting: Dict[str, float] = {}  # seconds to write of those to store, oldest first
         self._worths: Dict[str, Optional[float]] = {}
         self._goal = goal
-        self._best: Optional[float] = None
+        self._best: Optional[float] = None  # worth of the best stored checkpoint of this attempt
         self.checkpoint_store = checkpoint_store
         self._offset = 0
         self.read_to = 0  # bytes of the file that `drain` has looked at
@@ -92,13 +81,12 @@ class TrialOutput:
         self._line = 0
         self._quiet_since: Optional[float] = None
         self._quiet_s = QUIET_S
-        # when it last reported, or began, by the monotonic clock; infinite: it has not begun
-        self.reported_at = math.inf
-        self.longest_s = 0.0  # seconds of its longest wait for a report
+        self.reported_at = math.inf  # its last report or begin, by the monotonic clock
+        self.longest_s = 0.0  # its longest wait for a report
         self._failures = 0
-        self._unreported: List[Maker] = []
+        self._unreported: List[Fact] = []
         self._reported: Set[Tuple[str, Any]] = set()
-        self._reports: KeptReports[Maker] = KeptReports(limit)
+        self._reports: KeptReports[Fact] = KeptReports(limit)
         self._epoch = -1
         self._is_amid = False
 
@@ -121,10 +109,7 @@ class TrialOutput:
         self._quiet_s = quiet_s
 
     def look(self, error: Callable[[], str]) -> None:
-        """Report if the attempt has run for `quiet_s` seconds without a report, and again
-        whenever that time has tripled. `error` returns the error that it has written last, or
-        nothing.
-        """
+        """Report when a report is overdue, with the last `error`, and after each threefold time."""
         if self._quiet_since is None or time.monotonic() - self._quiet_since < self._quiet_s:
             return
         self._quiet_s *= 3
@@ -134,36 +119,29 @@ class TrialOutput:
 
     def has_grown(self) -> bool:
         """Return whether there is something that `drain` has not looked at."""
-        return bool(self._unreported) or self._has_lines()
+        return bool(self._unreported) or self.behind() > 0
 
     def has_news(self) -> bool:
         """Return whether `drain` has something to return, or to look at."""
         return self.has_grown() or self._reports.may_send()
 
-    def _has_lines(self) -> bool:
-        return self.behind() > 0
-
     def behind(self) -> int:
-        """Return how many bytes there are that `drain` has not looked at; negative: nothing more is
-        read.
-        """
+        """Return how many bytes `drain` has not looked at; negative: nothing more is read."""
         return plainfile.size(self._path) - self.read_to
 
-    def drain_all(self) -> Iterator[List[Maker]]:
+    def drain_all(self) -> Iterator[List[Fact]]:
         """Yield the facts of all that is left, once nobody writes any more."""
         while self.has_grown():
             yield self.drain()
         yield self.last_reports()
 
-    def last_reports(self) -> List[Maker]:
+    def last_reports(self) -> List[Fact]:
         """Return the facts of reports that were kept back, at the end of the attempt."""
         return self._reports.let_go()
 
-    def drain(self) -> List[Maker]:
-        """Return facts for the whole lines that have come since the last time, at most
-        `MOST_AT_ONCE` bytes of them. Their checkpoints wait for `store`.
-        """
-        facts = [maker for line in self._lines() for maker in self._facts(line)]
+    def drain(self) -> List[Fact]:
+        """Return facts for the whole lines since the last time, at most `MOST_AT_ONCE` bytes."""
+        facts = [fact for line in self._lines() for fact in self._facts(line)]
         kept_back = self._reports.let_go() if self._reports.may_send() else []
         if self._reports.has_dropped:
             self.report_once("often", f"at most {A_SECOND:g}")
@@ -177,18 +155,17 @@ class TrialOutput:
         """Return whether a checkpoint is still to be stored."""
         return bool(self._waiting)
 
-    def store(self) -> List[Maker]:
-        """Put the next checkpoint that waits into the store; return the fact. If that has failed,
-        return what is to be said of it, or nothing if it was said before.
+    def store(self) -> List[Fact]:
+        """Store the next checkpoint that waits; return the facts about it. This takes long; `drain`
+        may be called meanwhile.
 
-        A damaged one is dropped, so that the next call takes the one before. This takes long;
-        `drain` may be called meanwhile.
+        A damaged one is dropped, so that the next call takes the one before.
         """
         with self._lock:
             waiting, worths = dict(self._waiting), dict(self._worths)
         name = self._next(worths)
         try:
-            maker = self._checkpoint(name, waiting[name])
+            fact: Fact = self._checkpoint(name, waiting[name])
         except NotNowError as error:
             return self.put_off(error)
         except CheckpointError as error:
@@ -200,10 +177,10 @@ class TrialOutput:
         self._has_stored(worths[name])
         overtaken = list(waiting)[: list(waiting).index(name) + 1]
         self._wait_only_for(lambda other: other not in overtaken)
-        return [maker]
+        return [fact]
 
-    def put_off(self, error: Exception) -> List[Maker]:
-        """Note that checkpoints have to wait; return what is to be said of it, or nothing."""
+    def put_off(self, error: Exception) -> List[Fact]:
+        """Note that checkpoints have to wait; return facts about it."""
         log.info("%s/%s: checkpoints have to wait: %s", self._trial, self._attempt, error)
         self._failures += 1
         if self._failures >= FAILURES_REPORTED:
@@ -228,14 +205,14 @@ class TrialOutput:
             self._worths = {name: self._worths[name] for name in self._waiting}
 
     def _lines(self) -> Iterator[bytes]:
-        if not self._has_lines():
+        if self.behind() <= 0:
             return
         self._skip()
         try:
             data = plainfile.read(self._path, self._offset, MOST_AT_ONCE)
         except (OSError, ValueError) as error:
             if self._offset or not isinstance(error, FileNotFoundError):
-                # Without a file it was stopped before it said anything.
+                # Without a file the trial was stopped before it wrote anything.
                 self._complain("output", error)
             self.read_to = NEVER_AGAIN
             return
@@ -254,7 +231,7 @@ class TrialOutput:
             self._is_amid = True
             self.report_once("skipped", "")
 
-    def _facts(self, line: bytes) -> List[Maker]:
+    def _facts(self, line: bytes) -> List[Fact]:
         if self._is_amid:
             self._is_amid = False
             return []
@@ -270,14 +247,12 @@ class TrialOutput:
             return []
 
     def _complain(self, what: str, error: Exception, where: str = "") -> None:
-        """Tell what is wrong, and log it, but only `MOST_COMPLAINTS` times: a trial must not fill
-        the disk with our log.
-        """
+        """Report what is wrong, and log it a few times: a trial must not fill the disk."""
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         self.report_once(what, f"{where}{reason}")
         self._complaints += 1
         if self._complaints <= MOST_COMPLAINTS:
-            last = " (no more is said of later ones)" if self._complaints == MOST_COMPLAINTS else ""
+            last = " (later ones are not logged)" if self._complaints == MOST_COMPLAINTS else ""
             log.warning(
                 "%s/%s: dropped a line of its output: %s%s", self._trial, self._attempt, error, last
             )
@@ -290,24 +265,22 @@ class TrialOutput:
         self._report_later(what, why)
 
     def _report_later(self, what: str, why: str) -> None:
-        at, text = clock.now(), why[:LONGEST_COMPLAINT]
-        self._unreported.append(
-            lambda seq: Complained(seq, at, self._trial, self._attempt, what, text)
-        )
+        text = why[:LONGEST_COMPLAINT]
+        self._unreported.append(Complained(0, clock.now(), self._trial, self._attempt, what, text))
 
-    def _take_complaints(self) -> List[Maker]:
+    def _take_complaints(self) -> List[Fact]:
         with self._lock:
             unreported, self._unreported = self._unreported, []
         return unreported
 
-    def _known(self, line: Dict[str, Any]) -> List[Maker]:
+    def _known(self, line: Dict[str, Any]) -> List[Fact]:
         kind = line["kind"]
         if kind == "training":
             if (kind, 0) in self._reported:
                 return []
-            maker = self._training(line)
+            at, epoch = _moment(line), count_of(line["epoch"])
             self._reported.add((kind, 0))
-            return [maker]
+            return [Training(0, at, self._trial, self._attempt, epoch)]
         if kind == "report":
             return self._report(line, count_of(line["epoch"]))
         if kind == "checkpoint":
@@ -321,11 +294,7 @@ class TrialOutput:
             return []
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
-    def _training(self, line: Dict[str, Any]) -> Maker:
-        at, epoch = _moment(line), count_of(line["epoch"])
-        return lambda seq: Training(seq, at, self._trial, self._attempt, epoch)
-
-    def _report(self, line: Dict[str, Any], epoch: int) -> List[Maker]:
+    def _report(self, line: Dict[str, Any], epoch: int) -> List[Fact]:
         """Take a report, unless it or a later one was taken; return what may be sent now."""
         at, unit_s = _moment(line), _seconds(line.get("unit_s", 0.0))
         metrics = metrics_of(line["metrics"])
@@ -334,8 +303,8 @@ class TrialOutput:
         now, self._quiet_since, self._epoch = time.monotonic(), None, epoch
         self.longest_s = max(self.longest_s, now - self.reported_at)
         self.reported_at = now
-        maker = partial(
-            Reported,
+        report = Reported(
+            seq=0,
             at=at,
             trial=self._trial,
             attempt=self._attempt,
@@ -345,13 +314,13 @@ class TrialOutput:
             line=str(line.get("line", ""))[:LONGEST_COMPLAINT],
         )
         allowed = allows(self._goal.constraints, metrics)
-        return self._reports.add(maker, self._goal.worth(metrics) if allowed else None)
+        return self._reports.add(report, self._goal.worth(metrics) if allowed else None)
 
     def _saved(self, name: str, save_s: float) -> bool:
-        """Have this checkpoint stored, and return whether it is new. Only those wait that are
-        `needed`, since the trial itself keeps no others.
+        """Let this checkpoint wait for `store`, and return whether it is new. Only those wait that
+        are `needed`, since the trial itself keeps no others.
         """
-        worth = self._worth(name)
+        worth = self._goal.worth_at(self._local, name)
         with self._lock:
             if ("checkpoint", name) in self._reported or name in self._waiting:
                 return False
@@ -360,20 +329,13 @@ class TrialOutput:
         self._wait_only_for(stay.__contains__)
         return True
 
-    def _worth(self, name: str) -> Optional[float]:
-        try:
-            return self._goal.worth(Manifest.read(self._local / f"{name}.json").metrics)
-        except CheckpointError:
-            return None
-
-    def _checkpoint(self, name: str, wrote_s: float) -> Maker:
+    def _checkpoint(self, name: str, wrote_s: float) -> Checkpointed:
         began = time.monotonic()
         stored_as, manifest = self.checkpoint_store.put(self._local, name)
-        at, save_s = clock.now(), wrote_s + time.monotonic() - began
-        free = self.checkpoint_store.free()
-        return lambda seq: Checkpointed(
-            seq=seq,
-            at=at,
+        save_s, free = wrote_s + time.monotonic() - began, self.checkpoint_store.free()
+        return Checkpointed(
+            seq=0,
+            at=clock.now(),
             trial=self._trial,
             attempt=self._attempt,
             name=stored_as,
@@ -387,7 +349,7 @@ class TrialOutput:
 
 
 def _moment(line: Dict[str, Any]) -> float:
-    """Return the time that a line gives, if that is possible, else now (the agent's time)."""
+    """Return the time that a line gives, in the agent's time; now if that cannot be."""
     now, steady, wall = clock.now(), line.get("since_boot"), line.get("at")
     at = clock.of_boot(steady) if isinstance(steady, float) else now
     if not isinstance(steady, float) and isinstance(wall, float):

@@ -1,9 +1,8 @@
 """Puts the bytes of one checkpoint at its place in the store: in one piece, or in parts if it is
 large.
 
-The one rule: what did not arrive whole does not appear. S3 compares each body with its MD5, and
-parts become an object only when all of them are completed in the right order
-(docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html).
+The one rule: S3 compares each body with its MD5, and parts become an object only when all of them
+are completed (docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html).
 """
 
 from __future__ import annotations
@@ -19,39 +18,31 @@ from seerd.agent.threads import parallel
 from seerd.agent.web import Piece, WebError, Wires, refusal
 
 LARGE = 32 << 20
-"""Bytes from which on it is worth asking the daemon for places for parts, which go side by side."""
+"""Bytes from which on it is worth asking the daemon for places for parts, sent in parallel."""
 MOST_IN_ONE_PIECE = 5 << 30
-"""Bytes; S3 takes no more in one PUT
-(docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html).
-"""
+"""Bytes; S3's limit (docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)."""
 THREADS = 4
 PLAIN_ETAG = re.compile(r'"?[0-9A-Za-z-]{1,128}"?')
 log = logging.getLogger("agent")
 
 
 def upload(wires: Wires, urls: PresignedUrls, slot: Slot, whole: Piece, md5: str) -> None:
-    """Put these bytes at the place `slot`; `md5` is theirs, in base64.
-
-    Raises `WebError` if that fails, and `OSError` if the file cannot be read.
-    """
+    """Put these bytes at the place `slot`. Raises `WebError`, or `OSError` for the file."""
     parts = urls.parts(slot, whole.size) if whole.size >= LARGE else None
     if parts is not None:
         try:
             _in_parts(wires, parts, whole)
         except WebError as error:
-            log.warning(
-                "checkpoint %s could not be put in parts, so it goes in one piece: %s",
-                slot.name,
-                error,
-            )
-            _give_up(wires, parts)
+            text = "checkpoint %s could not be put in parts, so it goes in one piece: %s"
+            log.warning(text, slot.name, error)
+            # The store keeps parts until they are aborted; the daemon removes what is left.
+            with contextlib.suppress(WebError):
+                wires.small("DELETE", parts.abort_url)
         else:
             return
     if whole.size > MOST_IN_ONE_PIECE:
-        raise WebError(
-            f"{whole.size} bytes cannot be put in one piece, and there is nowhere to put "
-            "parts of them"
-        )
+        why = f"{whole.size} bytes cannot be put in one piece, and there is no place for parts"
+        raise WebError(why)
     wires.insist(lambda: wires.put(slot.data_url, whole, md5))
 
 
@@ -69,9 +60,7 @@ def _in_parts(wires: Wires, parts: Parts, whole: Piece) -> None:
 
 
 def pieces_of(whole: Piece, size: int) -> "list[Piece]":
-    """Split the bytes into pieces of `size` bytes, the last one smaller. Raises `WebError` if that
-    is not possible.
-    """
+    """Split the bytes into pieces of `size` bytes, the last one smaller. Raises `WebError`."""
     if size <= 0:
         raise WebError("parts have a size", 400)
     end = whole.start + whole.size
@@ -104,11 +93,3 @@ def _complete(wires: Wires, parts: Parts, tags: "list[str]") -> None:
         raise WebError(
             "the parts were completed or given up by somebody else", 404, error.code
         ) from None
-
-
-def _give_up(wires: Wires, parts: Parts) -> None:
-    """Abort the upload: the store keeps parts until then. If that fails, the daemon removes what
-    is left.
-    """
-    with contextlib.suppress(WebError):
-        wires.small("DELETE", parts.abort_url)

@@ -1,9 +1,9 @@
 """Starts attempts by forks of a process that has imported what they import (`warm/`).
 
-The one rule: it only ever saves time. Whatever is odd about a start, or about the warm process, has
-the attempt started in the usual way, and is reported once. No start waits for an import of which it
-is not known whether it can be done beforehand, except that those after the first wait for what the
-script's text imports: several trials that import the same at once take longer.
+The one rule: it only ever saves time. If anything is odd about a start or the warm process, the
+attempt starts in the usual way, which is reported once. Starts wait only for imports that are known
+to be possible beforehand; those after the first also for what the script's text imports, since
+several trials that import the same at once take longer.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, Awaitable, Callable, Dict, Iterator, List, Optional, Set, TypeVar, Union
 
 from seerd.agent import host
-from seerd.agent.import_memory import ImportMemory
 from seerd.agent.launch import LaunchPlan, WarmPlan
-from seerd.agent.needs import imported_by, imports_of, statements
+from seerd.agent.needs import ImportMemory, imported_by, imports_of, statements
 from seerd.agent.threads import in_thread_or_here, thread_needed
 from seerd.agent.warm import identity, preload
 
@@ -30,22 +29,20 @@ PATIENCE_S = 300.0
 """Seconds that imports may take: a cold disk takes minutes."""
 FORK_S = 20.0
 MOST_DEATHS, MOST_ODD = 3, 5
-"""So often the process may end by itself until all starts are cold, and so often may imports fail
-until nothing more is tried.
-"""
+"""Ends of the process until all starts are cold; failed imports until nothing more is tried."""
 MOST_BYTES = 1 << 22
-"""The longest line that it may write."""
+"""The longest line that the process may write."""
 AT_IMPORT = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "NUMEXPR_")
-"""How variables begin that libraries in C read when they are loaded."""
+"""Prefixes of variables that libraries in C read when they are loaded."""
 STARTED = frozenset({"__main__", "__mp_main__"})
 
 
 class RefusedError(Exception):
-    """The warm process does not start this, and is ready for others; the text says why."""
+    """The warm process does not start this, and is ready for others."""
 
 
 class ColdError(Exception):
-    """The warm process has failed, or does not answer; the text says why."""
+    """The warm process has failed, or does not answer."""
 
 
 class SlowError(ColdError):
@@ -53,11 +50,7 @@ class SlowError(ColdError):
 
 
 class OddImportError(Exception):
-    """The warm process has ended, since packages cannot be imported beforehand; the first of them
-    is why.
-
-    good  the modules that it had imported before
-    """
+    """The warm process has ended: `packages` cannot be imported beforehand, `good` were."""
 
     def __init__(self, packages: List[str], why: str, good: List[str]) -> None:
         others = ", nor is what imports it" if len(packages) > 1 else ""
@@ -89,14 +82,14 @@ class ForkedProcess:
         os.close(self._descriptor)
         try:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        except ChildProcessError:  # as asyncio has it where somebody else has waited for a child
+        except ChildProcessError:  # waited for elsewhere: asyncio has this status then
             self.returncode = 255
         self._ended.set()
 
 
 class WarmStarts:
-    """The warm process of this instance. `mark` is what its SEERD_ATTEMPT begins with, `folder` the
-    agent's own; what keeps starts from being warm goes through `note`, once each.
+    """The warm process of this instance. `mark`: prefix of its SEERD_ATTEMPT; `folder`: the agent's
+    own; what keeps starts from being warm goes through `note`, once each.
     """
 
     def __init__(self, mark: str, folder: Path, note: Callable[[str], None]) -> None:
@@ -111,7 +104,7 @@ class WarmStarts:
         self._changed: Set[str] = set()
         self._memory = ImportMemory("")
         self._growing: Optional[asyncio.Task[None]] = None
-        self._text_is_done = asyncio.Event()  # what it imports is imported, or left to the trials
+        self._text_is_done = asyncio.Event()  # its text's imports are done, or left to the trials
         self._text_is_done.set()
         self._has_started = False
         self._count = self._deaths = self._failures = 0
@@ -119,13 +112,11 @@ class WarmStarts:
 
     @property
     def learns(self) -> bool:
-        """Return whether it is still to be learned what trials import."""
+        """Whether it is still to be learned what trials import."""
         return self._plan is not None and self._plan.learns and not self._learned
 
     async def ready(self, plan: Optional[WarmPlan]) -> None:
-        """Wait until the next start of such an attempt can be warm, or will not be; None: no start
-        will be.
-        """
+        """Wait until it is settled whether the next start is warm; None: no start will be."""
         async with self._turn:
             if plan != self._plan:
                 self.close()
@@ -137,11 +128,15 @@ class WarmStarts:
             self._grow()
 
     async def start(self, plan: LaunchPlan, stopped: asyncio.Event) -> Optional[ForkedProcess]:
-        """Start an attempt, unless it is stopped while others have their turn. None: nothing of it
-        is there; start it in the usual way.
-        """
+        """Start an attempt in its turn; None: it is stopped, or has to start in the usual way."""
         is_first, self._has_started = not self._has_started, True
-        if not await _came_before(self._turn_came(is_first), stopped):
+
+        async def turn() -> None:
+            if not is_first:
+                await self._text_is_done.wait()
+            await self._turn.acquire()
+
+        if not await _came_before(turn(), stopped):
             return None
         try:
             if not self._may_be_warm() or not await self._is_ready():
@@ -169,21 +164,16 @@ class WarmStarts:
             self._grow()
 
     def close(self) -> None:
-        """Have the process end. What is under way ends too, and is noted by nobody."""
+        """End the process and all that is under way."""
         self._plan = None
         if self._growing is not None:
             self._growing.cancel()
             self._growing = None
         self._drop()
 
-    async def _turn_came(self, is_first: bool) -> None:
-        if not is_first:
-            await self._text_is_done.wait()
-        await self._turn.acquire()
-
     def _may_be_warm(self) -> bool:
         """Return whether a start may be warm. A script that sets variables before it imports may
-        mean them for what it imports. So its starts are not until that is known.
+        mean them for what it imports; whether it does must be known first.
         """
         plan = self._plan
         is_known = bool(self._learned) and (self._growing is None or self._growing.done())
@@ -203,14 +193,13 @@ class WarmStarts:
         ]
 
     async def _is_ready(self) -> bool:
-        """See to it that the process is there and has imported what it should; return whether it
-        has.
-        """
+        """Start the process if need be, with what it should import; return whether it has that."""
         while self._plan is not None and not self._is_off:
             try:
                 if self._process is None or not self._process.lives():
                     self._drop()
-                    self._process = await self._begun(self._plan)
+                    mark, log = self._next_mark(), self._folder / "warm.log"
+                    self._process = await _Process.begin(self._plan, mark, log)
                     self._memory = ImportMemory(self._process.environment)
                     await self._process.preload(self._safe(self._plan), self._memory.odd)
             except OddImportError as error:
@@ -228,7 +217,7 @@ class WarmStarts:
         return False
 
     def _grow(self) -> None:
-        """Have what else trials import imported by a fork of the process, in the background."""
+        """Import what else trials import in a fork of the process, in the background."""
         if self._growing is None or self._growing.done():
             self._growing = asyncio.ensure_future(self._grown())
 
@@ -240,9 +229,7 @@ class WarmStarts:
             self._text_is_done.set()
 
     async def _has_grown(self) -> bool:
-        """Have a fork import all that is wanted, and take the place of the process if that goes
-        well; return whether more is wanted then.
-        """
+        """Import more in a fork, which replaces the process; return whether to go on."""
         async with self._turn:
             if not await self._is_ready() or self._plan is None or self._process is None:
                 return False
@@ -254,7 +241,7 @@ class WarmStarts:
             if self._failures > MOST_ODD:
                 self._tell("no more is imported beforehand: too much of it cannot be")
                 return False
-            fork = await self._forked_process(self._process)
+            fork = await self._tried(self._process.forked(self._next_mark()))
         if fork is None:
             return False
         try:
@@ -285,24 +272,22 @@ class WarmStarts:
         if why:
             self._turn_off(why)
 
-    async def _forked_process(self, process: "_Process") -> "Optional[_Process]":
+    def _next_mark(self) -> str:
         self._count += 1
-        return await self._tried(process.forked(f"{self._mark}{self._count}"))
+        return f"{self._mark}{self._count}"
 
     async def _forked(self, plan: LaunchPlan) -> Optional[ForkedProcess]:
         assert self._process is not None
         process = self._process
         fork = await self._tried(process.fork(plan))
         if fork is None and self._process is None:
-            # Whether there is a fork is not known; and it is marked only when it has begun.
+            # Whether there is a fork is unknown; and it has the attempt's mark only once it begins.
             mark, attempt = process.mark, plan.env[host.MARKER]
             await in_thread_or_here(host.kill, lambda: _marked(mark, attempt), {process.pid})
         return fork
 
     async def _tried(self, fork: "Awaitable[_Fork]") -> "Optional[_Fork]":
-        """Return a fork of the process, or None if there is none; if it was not refused, the
-        process is of no use any more.
-        """
+        """Return a fork of the process; None: none, and the process is dropped unless refused."""
         try:
             return await fork
         except RefusedError as error:
@@ -313,10 +298,6 @@ class WarmStarts:
         except OSError as error:
             self._turn_off(f"the end of a fork cannot be watched ({error.strerror})")
         return None
-
-    async def _begun(self, plan: WarmPlan) -> "_Process":
-        self._count += 1
-        return await _Process.begin(plan, f"{self._mark}{self._count}", self._folder / "warm.log")
 
     def _count_death(self, error: Exception) -> None:
         self._deaths += 1
@@ -354,10 +335,10 @@ class _Process:
         mark: str,
     ) -> None:
         self.mark = mark
-        self.environment = ""  # the name of where it imports from
+        self.environment = ""  # name of the environment that it imports from
         self._process = process
         self._plan = plan
-        self._beside = plan.path.parent  # the folder of the script, from which trials import first
+        self._beside = plan.path.parent  # the script's folder, from which trials import first
         self._wire = wire
         self._log = log
         self._imported: Set[str] = set()
@@ -365,7 +346,7 @@ class _Process:
 
     @classmethod
     async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
-        """Start it. Raises `OSError` or `ColdError` if it cannot be started."""
+        """Start it. Raises `OSError` or `ColdError`."""
         here, theirs = socket.socketpair()
         here.setblocking(False)
         with contextlib.ExitStack() as unless_begun:
@@ -389,10 +370,7 @@ class _Process:
         return begun
 
     async def forked(self, mark: str) -> "_Process":
-        """Fork it: the fork has imported the same, and serves as it does.
-
-        Raises `RefusedError`, `ColdError`, or `OSError` if its end cannot be watched.
-        """
+        """Fork it. Raises `RefusedError`, `ColdError`, or `OSError` if it cannot be watched."""
         here, theirs = socket.socketpair()
         here.setblocking(False)
         request = {
@@ -416,7 +394,7 @@ class _Process:
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """Its process id."""
         return self._process.pid
 
     def lives(self) -> bool:
@@ -428,8 +406,8 @@ class _Process:
         return self._imported.issuperset(names)
 
     async def preload(self, names: List[str], odd: Set[str]) -> None:
-        """Have it import these, unless what lies beside the script has one of these names. `odd`
-        are packages that are known not to be fit for it. Raises `OddImportError`, `ColdError`.
+        """Import these, except what the script's folder has. `odd`: packages that cannot be
+        imported beforehand. Raises `OddImportError`, `ColdError`.
         """
         request = {"preload": names, "odd": sorted(odd), "beside": str(self._beside)}
         answer = await self._asked(request, PATIENCE_S, [])
@@ -441,9 +419,7 @@ class _Process:
         self.environment = str(answer["environment"])
 
     async def fork(self, plan: LaunchPlan) -> ForkedProcess:
-        """Start an attempt; return its first process. Raises `RefusedError`, `ColdError`, or
-        `OSError` if its end cannot be watched.
-        """
+        """Start an attempt; return its first process. Raises as `forked` does."""
         request = {
             "argv": plan.argv,
             "env": plan.env,
@@ -460,9 +436,7 @@ class _Process:
         return ForkedProcess(int(answer["pid"]))
 
     def conflicts(self, changed: Set[str]) -> str:
-        """Say whether the script changes variables too late, as what reads them is imported
-        beforehand; empty if it does not.
-        """
+        """Return why the script changes variables too late for imports; empty if it does not."""
         asked, made = set(self._variables["asked"]), set(self._variables["made"])
         late = sorted(
             name for name in changed - made if name in asked or name.startswith(AT_IMPORT)
@@ -490,9 +464,8 @@ class _Process:
         except asyncio.TimeoutError:
             raise SlowError(f"importing took longer than {for_s:.0f} s") from None
         except (OSError, ValueError) as error:
-            raise ColdError(
-                f"the process that imports beforehand has failed, see {self._log}"
-            ) from error
+            why = f"the process that imports beforehand has failed, see {self._log}"
+            raise ColdError(why) from error
         if not isinstance(answer, dict):
             raise ColdError(f"it answered {answer!r:.80}")
         return answer
@@ -508,7 +481,7 @@ class _Process:
 
 
 async def _came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:
-    """Await this work, and tell whether it was done before the event; else it is cancelled."""
+    """Await this work, and return whether it was done before the event; else it is cancelled."""
     task, other = asyncio.ensure_future(work), asyncio.ensure_future(stopped.wait())
     await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
     other.cancel()

@@ -1,7 +1,5 @@
-"""The watchdog of a running attempt. It sees from outside that torchrun is ending the attempt, that
-a rank hangs, or that ranks wait for each other.
-
-The one rule: it looks and reports; its caller ends the attempt.
+"""Sees from outside that torchrun is ending an attempt, that a rank hangs, or that ranks wait for
+each other. It only reports; its caller ends the attempt.
 """
 
 from __future__ import annotations
@@ -14,15 +12,12 @@ from typing import Callable, Dict, List, Optional, Set
 
 from seerd.agent import clock, postmortem
 from seerd.agent.hangs import HangDetector, Stall
-from seerd.agent.journal import Maker
 from seerd.agent.launch import Places
 from seerd.agent.progress_marks import ENDED, ProgressMark
-from seerd.agent.protocol import Stalled, Start, Waited
+from seerd.agent.protocol import Fact, Stalled, Start, Waited
 
 FIRST_S = 30.0
-"""Seconds of the first span. Each further span is twice as long, so that a long attempt is not
-reported often.
-"""
+"""Seconds of the first measurement; each further one is twice as long, up to `MOST_S`."""
 MOST_S = 3600.0
 UNITS = 3
 """Units of work that every rank must have begun before its waits are counted."""
@@ -31,18 +26,18 @@ REPORTED_SHARE = 0.25
 
 
 class Watchdog:
-    """Watches one attempt. `members` returns the ids of its processes; facts go through `tell`."""
+    """Watches one attempt. `members` returns the ids of its processes; facts go to `report`."""
 
     def __init__(
         self,
         start: Start,
         places: Places,
         members: Callable[[], Set[int]],
-        tell: Callable[[List[Maker]], None],
+        report: Callable[[List[Fact]], None],
     ) -> None:
         self._start = start
         self._log = places.launcher_log
-        self._tell = tell
+        self._report = report
         self._spans = start.node is not None
         self._hangs = HangDetector(places.marks, members, spans=self._spans)
         self._stragglers = StragglerDetector(always=self._spans)
@@ -56,15 +51,22 @@ class Watchdog:
         return stall if stall is not None and stall.hung is not None else None
 
     def look(self) -> None:
-        """Look at the progress marks, and report stalls and waits. This is called often."""
+        """Look at the progress marks, and report stalls and waits. Called often."""
         now = time.monotonic()
         if not self._hangs.look(now):
             return
         if self._spans:
-            self._tell_of_stall()
+            # Who waits for whom is known only to the daemon, to which all instances report.
+            stall, before = self._hangs.stall, self._reported
+            self._reported = stall
+            if stall is not None and before is None:
+                self._report([self._stalled(stall, over=False)])
+            elif stall is None and before is not None:
+                self._report([self._stalled(before, over=True)])
         waits = self._stragglers.look(now, self._hangs.marks)
         if waits is not None:
-            self._tell([self._waited(waits)])
+            order, counts = self._start, (waits.over_s, waits.ranks, waits.shares)
+            self._report([Waited(0, clock.now(), order.trial, order.attempt, *counts)])
 
     def is_closing(self) -> bool:
         """Return whether torchrun has begun to end its ranks because one has failed."""
@@ -76,43 +78,25 @@ class Watchdog:
                     return postmortem.is_closing(file.read(postmortem.SUMMARY_BYTES))
         return False
 
-    def _tell_of_stall(self) -> None:
-        """Tell that the attempt stands still here, or moves again. Who waits for whom is known only
-        to the daemon, to which all its instances report.
-        """
-        stall, before = self._hangs.stall, self._reported
-        self._reported = stall
-        if stall is not None and before is None:
-            self._tell([self._stalled(stall, over=False)])
-        elif stall is None and before is not None:
-            self._tell([self._stalled(before, over=True)])
-
-    def _stalled(self, stall: Stall, *, over: bool) -> Maker:
-        order, at, hung = self._start, clock.now(), stall.hung is not None
-        units, ticks = stall.position
-        return lambda seq: Stalled(seq, at, order.trial, order.attempt, hung, units, ticks, over)
-
-    def _waited(self, waits: Waits) -> Maker:
-        order, at = self._start, clock.now()
-        return lambda seq: Waited(
-            seq, at, order.trial, order.attempt, waits.over_s, waits.ranks, waits.shares
-        )
+    def _stalled(self, stall: Stall, *, over: bool) -> Stalled:
+        order, hung = self._start, stall.hung is not None
+        return Stalled(0, clock.now(), order.trial, order.attempt, hung, *stall.position, over)
 
 
 @dataclass(frozen=True)
 class Waits:
-    """How much ranks have waited."""
+    """How much ranks have waited: see `Waited` of the protocol."""
 
-    over_s: float  # seconds over which that was counted
-    ranks: List[int]  # their numbers among all ranks of the attempt
-    shares: List[float]  # the share of that time that each of them has waited, from 0 to 1
+    over_s: float
+    ranks: List[int]
+    shares: List[float]
 
 
 class StragglerDetector:
-    """Counts for one attempt.
+    """Measures how much the ranks of one attempt wait.
 
-    `always` tells also if nobody waits much, to be compared with what ranks do on other instances.
-    `first_s` is the first span in seconds.
+    `always` reports also small waits, to be compared with those on other instances. `first_s`:
+    seconds of the first measurement.
     """
 
     def __init__(self, *, always: bool, first_s: float = FIRST_S) -> None:
@@ -122,10 +106,7 @@ class StragglerDetector:
         self._before: Dict[int, float] = {}
 
     def look(self, now: float, by_rank: Dict[int, ProgressMark]) -> Optional[Waits]:
-        """Count on; return what is to be reported, None if nothing is.
-
-        This is called often, with the monotonic clock in seconds and the marks of all local ranks.
-        """
+        """Measure on; return what is to be reported. Called often (monotonic clock)."""
         if not _is_going(by_rank):
             self._began = None
         elif self._began is None:

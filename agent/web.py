@@ -1,8 +1,8 @@
 """HTTP to presigned URLs: small bodies from memory, large ones from and to files, in pieces.
 
-The one rule: a presigned URL is a secret, and no error, no log line and no file has more of it than
-its host. And every exchange ends: nothing waits longer than `STALL_S` seconds for the other side to
-go on, and `Wires.cut` ends what is under way at once.
+The one rule: a presigned URL is a secret: errors, logs and files have no more of it than its host.
+And every exchange ends: nothing waits longer than `STALL_S` for the other side, and `Wires.cut`
+ends what is under way at once.
 """
 
 from __future__ import annotations
@@ -60,12 +60,8 @@ DOWNLOAD_THREADS = 4
 
 
 class WebError(Exception):
-    """An exchange came to nothing; the text says why.
-
-    status   the answer's; 0 if there was none
-    code     S3's own word for the reason
-    expired  whether another URL for the same may work: this one is too old, or its signer's
-             credentials are
+    """An exchange failed. `status`: the answer's, 0 if there was none. `code`: S3's own word for
+    the reason. `expired`: the URL or its signer's credentials are too old.
     """
 
     def __init__(self, why: str, status: int = 0, code: str = "", *, expired: bool = False) -> None:
@@ -93,14 +89,12 @@ class CutError(WebError):
 class Piece:
     """Part of an open file."""
 
-    descriptor: int  # the file's
-    start: int  # offset of its first byte
-    size: int  # number of its bytes
+    descriptor: int
+    start: int  # offset
+    size: int  # bytes
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the bytes, at most `BLOCK` at once. Raises `OSError` if the file has become too
-        short.
-        """
+        """Yield at most `BLOCK` bytes at once. Raises `OSError` if the file has become shorter."""
         at, end = self.start, self.start + self.size
         while at < end:
             block = os.pread(self.descriptor, min(BLOCK, end - at), at)
@@ -114,10 +108,7 @@ Body = Union[bytes, Piece]
 
 
 def content_md5(body: Body) -> str:
-    """Compute the MD5 in base64 with which S3 compares the bytes that arrive.
-
-    `Content-MD5` need not be signed, unlike `x-amz-checksum-...`.
-    """
+    """Return the MD5 in base64 with which S3 compares the bytes; it need not be signed."""
     digest = hashlib.md5(usedforsecurity=False)
     for block in _blocks(body):
         digest.update(block)
@@ -138,9 +129,8 @@ class Wires:
         with self._lock:
             for wire in self._open:
                 with contextlib.suppress(OSError):
-                    socket.socket.shutdown(
-                        wire, socket.SHUT_RDWR
-                    )  # below TLS, which another thread is using
+                    # Below TLS, which another thread is using.
+                    socket.socket.shutdown(wire, socket.SHUT_RDWR)
 
     @property
     def is_cut(self) -> bool:
@@ -148,11 +138,7 @@ class Wires:
         return self._cut.is_set()
 
     def insist(self, work: Callable[[], Result]) -> Result:
-        """Do the work, and again after each of `PAUSES_S` (11 seconds in all) as long as that may
-        help.
-
-        Raises `WebError`.
-        """
+        """Do the work, and again after each of `PAUSES_S` if that may help. Raises `WebError`."""
         for pause_s in PAUSES_S:
             try:
                 return work()
@@ -164,10 +150,9 @@ class Wires:
         return work()
 
     def put(self, url: str, body: Body, md5: Optional[str] = None) -> str:
-        """Put these bytes at the URL, verified by the other side; return their ETag.
+        """Put these bytes, whose MD5 in base64 is `md5`, at the URL; return their ETag.
 
-        `md5` is theirs in base64, if it is known. Raises `WebError`, and `OSError` if the file
-        cannot be read.
+        Raises `WebError`, and `OSError` if the file cannot be read.
         """
         headers = {
             "Content-Type": "application/octet-stream",
@@ -179,41 +164,30 @@ class Wires:
     def small(
         self, method: str, url: str, body: Optional[bytes] = None, most: int = MOST_OF_A_REFUSAL
     ) -> bytes:
-        """Make a request with a small answer; return the answer's body.
-
-        Raises `WebError`, also if it has more than `most` bytes.
-        """
+        """Return the body of an answer with at most `most` bytes. Raises `WebError`."""
         headers = {} if body is None else {"Content-Type": "application/xml"}
         with self._exchange(method, url, headers, body) as response:
             with _as_web_error(method, url):
                 answer = response.read(most + 1)
             if len(answer) > most:
-                raise WebError(
-                    f"{_named(method, url)}: the answer has more than {most} bytes", response.status
-                )
+                why = f"{_named(method, url)}: the answer has more than {most} bytes"
+                raise WebError(why, response.status)
             return answer
 
     def get(self, url: str, start: int, size: int, write: Callable[[bytes], None]) -> None:
-        """Hand `size` bytes from the offset `start` to `write`.
-
-        Raises `WebError`, and whatever `write` raises.
-        """
-        headers = {"Range": f"bytes={start}-{start + size - 1}"}
+        """Hand `size` bytes from `start` to `write`. Raises `WebError`, and as `write` does."""
+        headers, named = {"Range": f"bytes={start}-{start + size - 1}"}, _named("GET", url)
         with self._exchange("GET", url, headers, None) as response:
             if response.status != PARTIAL_CONTENT and start > 0:
-                raise WebError(
-                    f"{_named('GET', url)}: it does not give a part of the file", response.status
-                )
+                raise WebError(f"{named}: it does not give a part of the file", response.status)
             if response.length is not None and response.length < size:
-                raise WebError(
-                    f"{_named('GET', url)}: the file is shorter than it should be", TOO_SHORT
-                )
+                raise WebError(f"{named}: the file is shorter than it should be", TOO_SHORT)
             left = size
             while left:
                 with _as_web_error("GET", url):
                     block = response.read(min(BLOCK, left))
                 if not block:
-                    raise WebError(f"{_named('GET', url)}: the answer ends {left} bytes too early")
+                    raise WebError(f"{named}: the answer ends {left} bytes too early")
                 left -= len(block)
                 write(block)
 
@@ -221,19 +195,22 @@ class Wires:
     def _exchange(
         self, method: str, url: str, headers: Dict[str, str], body: Optional[Body]
     ) -> Iterator[http.client.HTTPResponse]:
-        """Make one request; yield its answer, of which the body is still to be read.
-
-        Raises `WebError` if the answer is not one of success.
-        """
+        """Make one request; yield its answer. Raises `WebError` if it is not one of success."""
         connection = _connection(url)
         try:
             with _as_web_error(method, url):
                 connection.connect()
-                self._register(connection.sock)
+                with self._lock:
+                    if self.is_cut:
+                        raise OSError("called off")
+                    self._open.add(connection.sock)
                 connection.sock.settimeout(STALL_S)
             response = self._send(connection, method, url, headers, body)
             if response.status >= 300:
-                raise self._refusal(response, method, url)
+                text = b""
+                with contextlib.suppress(WebError), _as_web_error(method, url):
+                    text = response.read(MOST_OF_A_REFUSAL)
+                raise refusal(_named(method, url), response.status, text)
             yield response
         except WebError:
             if self.is_cut:
@@ -243,12 +220,6 @@ class Wires:
             with self._lock:
                 self._open.discard(connection.sock)
             connection.close()
-
-    def _register(self, wire: socket.socket) -> None:
-        with self._lock:
-            if self.is_cut:
-                raise OSError("called off")
-            self._open.add(wire)
 
     def _send(
         self,
@@ -260,7 +231,9 @@ class Wires:
     ) -> http.client.HTTPResponse:
         size = 0 if body is None else body.size if isinstance(body, Piece) else len(body)
         with _as_web_error(method, url):
-            connection.putrequest(method, _target(url))
+            parts = urlsplit(url)
+            query = f"?{parts.query}" if parts.query else ""
+            connection.putrequest(method, (parts.path or "/") + query)
             for name, value in headers.items():
                 connection.putheader(name, value)
             if method in ("PUT", "POST"):
@@ -277,19 +250,10 @@ class Wires:
         with _as_web_error(method, url):
             return connection.getresponse()
 
-    def _refusal(self, response: http.client.HTTPResponse, method: str, url: str) -> WebError:
-        import http.client
-
-        body = b""
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            body = response.read(MOST_OF_A_REFUSAL)
-        return refusal(_named(method, url), response.status, body)
-
 
 def refusal(what: str, status: int, body: bytes) -> WebError:
     """Make an error of S3's answer. Of its text only the code is used, since the rest may repeat
-    the signature; and of AccessDenied the message, which names what is not permitted, for example
-    the use of a key in KMS.
+    the signature; and of AccessDenied the message, which names what is not permitted.
     """
     match = CODE.search(body)
     code = match.group(1).decode() if match else ""
@@ -297,12 +261,8 @@ def refusal(what: str, status: int, body: bytes) -> WebError:
     detail = f": {words.group(1).decode(errors='replace')}" if words else ""
     # What is missing is refused as AccessDenied too, where the signer may not list the bucket.
     expired = code in OLD_CODES or OLD in body or (status == 403 and code != "AccessDenied")
-    return WebError(
-        f"{what}: refused with status {status}{f' ({code}{detail})' if code else ''}",
-        status,
-        code,
-        expired=expired,
-    )
+    why = f"{what}: refused with status {status}{f' ({code}{detail})' if code else ''}"
+    return WebError(why, status, code, expired=expired)
 
 
 def _connection(url: str) -> http.client.HTTPConnection:
@@ -325,11 +285,6 @@ def _connection(url: str) -> http.client.HTTPConnection:
 @functools.lru_cache(maxsize=1)
 def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
-
-
-def _target(url: str) -> str:
-    parts = urlsplit(url)
-    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 def _blocks(body: Body) -> Iterator[bytes]:
@@ -358,14 +313,11 @@ def _why(error: Exception) -> str:
 
 
 def download(wires: Wires, url: str, size: int, part: Path) -> None:
-    """Download `size` bytes into the file `part`, which is begun anew, and flush it.
-
-    Raises `WebError` if they cannot be had, `OSError` if they cannot be written.
-    """
+    """Download `size` bytes into the file `part`, and flush it. Raises `WebError`, `OSError`."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         parallel(
-            lambda piece: _fetch_range(wires, url, piece, descriptor),
+            lambda place: _fetch_range(wires, url, *place, descriptor),
             ranges_of(size),
             DOWNLOAD_THREADS,
         )
@@ -375,13 +327,11 @@ def download(wires: Wires, url: str, size: int, part: Path) -> None:
 
 
 def ranges_of(size: int) -> List[Tuple[int, int]]:
-    """Split `size` bytes into ranges_of; return where each begins, and how many bytes it has."""
+    """Split `size` bytes into ranges; return where each begins, and how many bytes it has."""
     return [(start, min(RANGE, size - start)) for start in range(0, size, RANGE)]
 
 
-def _fetch_range(wires: Wires, url: str, piece: Tuple[int, int], descriptor: int) -> None:
-    start, size = piece
-
+def _fetch_range(wires: Wires, url: str, start: int, size: int, descriptor: int) -> None:
     def once() -> None:
         at = start
 

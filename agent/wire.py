@@ -1,8 +1,5 @@
-"""Messages as JSON lines, and back. Sans-I/O.
-
-The one rule: `decode` accepts nothing that is not exactly one of the protocol's messages, with
-every number and text within its bounds. So both sides handle values, never dictionaries from the
-wire.
+"""Messages as JSON lines, and back. Pure. `decode` accepts exactly the protocol's messages, with
+every number and text within its bounds.
 """
 
 from __future__ import annotations
@@ -15,40 +12,35 @@ from typing import Any, Dict, List, Set, Tuple, Union, get_args, get_origin, get
 
 from seerd.agent.protocol import (
     BOUNDS,
-    FACTS,
     LARGEST,
     MAX_LINE,
     NAME,
-    ORDERS,
-    Alive,
-    Ask,
     Checkpointed,
     Message,
     ProtocolError,
-    Welcome,
 )
 
 
 def encode(message: Message) -> bytes:
-    """Encode a message as one line with its newline.
+    """Encode a message as one line. A number that is not finite becomes None where a field allows
+    that.
 
-    A number that is not finite becomes None where a field allows that. Raises `ProtocolError` for a
-    value that cannot travel, and for a line that would be too long.
+    Raises `ProtocolError` for other values that JSON lacks, and for a line that is too long.
     """
     try:
         line = _line(message)
     except (ValueError, TypeError):
-        line = _line_of_finite(message)
+        try:
+            line = _line(_made(type(message), asdict(message)))
+        except (ValueError, TypeError) as error:
+            raise ProtocolError(f"{type(message).__name__} cannot travel: {error}") from None
     if len(line) > MAX_LINE:
         raise ProtocolError(f"a line of {len(line)} bytes is too long")
     return line
 
 
 def decode(line: bytes) -> Message:
-    """Decode the message in this line, with or without its newline.
-
-    Raises `ProtocolError` if it is not exactly one.
-    """
+    """Decode one line, with or without its newline. Raises `ProtocolError`."""
     if len(line) > MAX_LINE:
         raise ProtocolError(f"a line of {len(line)} bytes is too long")
     try:
@@ -73,9 +65,7 @@ def _line(message: Message) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value as `dataclasses.asdict` does. That copies whatever it finds, and takes ten
-    times as long.
-    """
+    """Convert a value as `dataclasses.asdict` does, in a tenth of the time."""
     if type(value) in _AS_IT_IS:
         return value
     if is_dataclass(value):
@@ -86,13 +76,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _line_of_finite(message: Message) -> bytes:
-    try:
-        return _line(_made(type(message), asdict(message)))
-    except (ValueError, TypeError) as error:
-        raise ProtocolError(f"{type(message).__name__} cannot travel: {error}") from None
-
-
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     body = dict(pairs)
     if len(body) != len(pairs):
@@ -101,10 +84,8 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def _made(cls: Any, body: Any) -> Any:
-    """Make a value of this data class from a JSON object with exactly its fields. Those with a
-    default may be missing, since older agents do not say them.
-
-    Raises `ProtocolError`.
+    """Make a dataclass of a JSON object with exactly its fields; those with a default may be
+    missing. Raises `ProtocolError`.
     """
     if not isinstance(body, dict):
         raise ProtocolError(f"{cls.__name__} is not an object")
@@ -154,9 +135,7 @@ def _scalar(where: str, hint: Any, value: Any) -> Any:
 
 
 def _text(value: str) -> str:
-    """Return the text, with `?` for halves of characters (surrogates). JSON can name them, and file
-    names that are no UTF-8 hold them, but they cannot be encoded.
-    """
+    """Return the text, with `?` for lone surrogates, which cannot be encoded."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
@@ -171,7 +150,7 @@ def _not_finite(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether this is a value of JSON, with finite numbers all the way down."""
+    """Return whether this is JSON with finite numbers all the way down."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
     if isinstance(value, list):
@@ -180,7 +159,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Show enough of a value to recognise it; only its type where showing it would take long."""
+    """Show the start of a value; only the type of one that is long to show."""
     return (
         repr(value)[:80]
         if isinstance(value, (bool, float, str, type(None)))
@@ -192,14 +171,12 @@ _SCALARS = (str, float, int, bool)
 _AS_IT_IS = frozenset((*_SCALARS, dict, type(None)))
 _DECODER = json.JSONDecoder(object_pairs_hook=_object)
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-_KINDS: Dict[str, Any] = {cls.kind: cls for cls in (*ORDERS, Welcome, Alive, Ask, *FACTS)}
+_KINDS: Dict[str, Any] = {cls.kind: cls for cls in get_args(Message)}
 
 
 @lru_cache(maxsize=None)
 def _hints(cls: Any) -> Dict[str, Any]:
-    """Return the types of the class's fields. They are looked up when first needed, since there are
-    many and an agent that starts needs few.
-    """
+    """Return the types of the class's fields, which are slow to look up."""
     return {name: hint for name, hint in get_type_hints(cls).items() if name != "kind"}
 
 

@@ -3,7 +3,7 @@ each other's files.
 
 The one rule: what a script makes, replaces or removes in it is the attempt's own. So are copies of
 files up to `SMALL`, and of larger ones that the job names. The other files are hard links to those
-of the source, to which nobody but root can write.
+of the source, to which only root can write.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from seerd.agent.copying import copy_file
 from seerd.agent.manifest import CheckpointError, small_file
 
 SMALL = 1 << 20
-"""Bytes of a file that is copied whatever it is."""
+"""Size in bytes up to which a file is copied."""
 COPIED = 64 << 20
 """Bytes of such files in all; the others are links."""
 MOST = 2000
-"""How many such files there are at most: a copy takes about 60 us, a link 15."""
+"""Number of such files: a copy takes about 60 us, a link 15."""
 WIDE = 500
-"""Entries of a folder whose files are links: so many are data."""
+"""A folder with more entries holds data, so its files are links."""
 Signature = Tuple[int, int]
 Folder = Tuple[str, Sequence[str]]
 """A path in the source, and the parts of the path, or pattern, of what the script saves in it."""
@@ -40,8 +40,7 @@ class Laid(NamedTuple):
     """What was laid out in the folder of an attempt."""
 
     began: int  # when, by the clock of the filesystem, ns
-    # size and time of each file that is a copy, or not older than that; by its path
-    known: Dict[str, Signature]
+    known: Dict[str, Signature]  # of each file that is a copy, or not older than `began`
 
 
 def lay_out(
@@ -51,13 +50,11 @@ def lay_out(
     own: Sequence[str] = (),
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Laid:
-    """Make the folder `work` anew, and return what is in it.
+    """Replace the folder `work`, and return what is in it. Raises `OSError`.
 
     checkpoint  the path or pattern of what the script saves, which is not taken from the source
     own         files that are copied whatever their size, the script among them
     is_stopped  returns whether the attempt is over, so that the rest is left out
-
-    Raises `OSError`.
     """
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -72,11 +69,9 @@ def lay_out(
 
 
 def tidy(source: Path, work: Path, laid: Laid, folder: str = "") -> List[str]:
-    """Remove from `work` all that is still as it was laid out, so that what the script has written
-    stays, except for what Python has compiled. Return the files of the source that have changed
-    since, although trials share them.
-
-    folder  in which this is done, relative to both
+    """Remove from `work` all that is still as it was laid out, and what Python has compiled, so
+    that what the script has written stays. Return the files of the source that have changed,
+    although trials share them. `folder`: where this is done, relative to both.
     """
     changed: List[str] = []
     with contextlib.suppress(OSError), os.scandir(source / folder) as entries:
@@ -107,10 +102,11 @@ def tidy(source: Path, work: Path, laid: Laid, folder: str = "") -> List[str]:
 
 
 def put_back(checkpoints: Path, name: Optional[str], work: Path) -> str:
-    """Put the checkpoint of this name to where the script has saved it, below `work`.
+    """Put this checkpoint to where the script has saved it, below `work`; return that path,
+    relative to `work`, empty if there is no checkpoint.
 
-    Returns that path, relative to `work`; empty if there is no checkpoint. Raises `OSError` if it
-    cannot be put there, `ValueError` if it was not saved by such a script, or is damaged.
+    Raises `OSError` if it cannot be put there, `ValueError` if it was not saved by such a script,
+    or is damaged.
     """
     if name is None:
         return ""
@@ -122,7 +118,13 @@ def put_back(checkpoints: Path, name: Optional[str], work: Path) -> str:
                 "given to one that does not"
             )
         (work / at).parent.mkdir(parents=True, exist_ok=True)
-        _restore(checkpoints / f"{name}.pt", work / at)
+        packed, to = checkpoints / f"{name}.pt", work / at
+        if folders.is_packed(packed):
+            folders.unpack(packed, to)
+        else:
+            part = to.with_name(f".{to.name}.part")
+            shutil.copyfile(packed, part)
+            os.replace(part, to)
     except CheckpointError as error:
         raise ValueError(f"checkpoint {name} cannot be restored: {error}") from None
     return at
@@ -133,15 +135,6 @@ def remove_saved(work: Path, checkpoint: str) -> None:
     for path in work.glob(checkpoint) if checkpoint else ():
         with contextlib.suppress(OSError):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def _restore(packed: Path, to: Path) -> None:
-    if folders.is_packed(packed):
-        folders.unpack(packed, to)
-        return
-    part = to.with_name(f".{to.name}.part")
-    shutil.copyfile(packed, part)
-    os.replace(part, to)
 
 
 class _Layout:
@@ -200,18 +193,16 @@ def _copy(original: str, to: str, status: os.stat_result) -> None:
 
 def _link(original: str, to: str, status: os.stat_result) -> None:
     if status.st_mode & 0o222:
-        with contextlib.suppress(OSError):  # it is somebody else's
+        with contextlib.suppress(OSError):  # another user's file
             os.chmod(original, stat.S_IMODE(status.st_mode) & ~0o222)
     try:
         os.link(original, to)
-    except OSError:  # it is somebody else's, or on another filesystem
+    except OSError:  # another user's file, or on another filesystem
         os.symlink(original, to)
 
 
 def _target(source: Path, path: str) -> str:
-    """Return what a link of the source leads to in `work`: if that is in the source, to the
-    attempt's own.
-    """
+    """Return the target in `work` of a link of the source: the attempt's own file if possible."""
     to = os.readlink(source / path)
     inside = is_inside(os.path.normpath(os.path.join(os.path.dirname(path), to)))
     return to if inside else os.path.realpath(source / path)

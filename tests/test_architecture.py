@@ -215,7 +215,7 @@ GUARDED = {
     "agent/copying.py": {"_copy_piece: os.copy_file_range"},  # where there is one
     "agent/host.py": {
         "the module: /proc",  # read where the system is Linux, or its absence is an answer
-        "_adopts_orphans: ctypes",
+        "finds_all_below: ctypes",
         "_prctl: ctypes",  # both called where the system is Linux
         "ticks: time.CLOCK_BOOTTIME",  # elsewhere there are none
         "_has_ended: os.waitid",  # called where the system is Linux
@@ -246,8 +246,8 @@ GUARDED = {
         "_children: /proc/",  # none is found elsewhere
         "_is_alive: /proc/",  # is not asked elsewhere
     },
-    "agent/network.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
-    "agent/power.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
+    "agent/launch.py": {"_address_of: fcntl.ioctl"},  # refused elsewhere, which is an answer
+    "agent/__main__.py": {"the module: poweroff", "the module: systemctl"},  # of rented instances
     "seerd/training/marks.py": {"_stack_signal: signal.SIGRTMIN"},  # if there is such a signal
     "seerd/commands/workers.py": {"_cores: os.sched_getaffinity"},  # if there is such a function
 }

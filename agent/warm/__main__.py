@@ -1,9 +1,6 @@
-"""Started by the agent as `python -u PATH/warm/__main__.py DESCRIPTOR AGENT PADDING`: the
-descriptor of its socket, and the agent's process id. It is started as a file, since the interpreter
-ends modules that are interrupted in another way than scripts.
-
-The one rule: `serve` comes back in forks alone, with what they are to do, so that what they do runs
-on an empty stack.
+"""Started by the agent as `python -u PATH/warm/__main__.py DESCRIPTOR AGENT PADDING`, with the
+descriptor of its socket and the agent's process id. `serve` returns only in a forked child, with
+its work, which so runs on an empty stack.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Ends a process as the interpreter would, but for taking down what was imported: in a fork that
-copies most of the memory that is shared, and GPUs wait for it.
+"""Ends a process as the interpreter would, but without taking down what was imported: in a fork
+that copies most of the shared memory, and GPUs wait for it.
 
-The one rule: what a script can notice of its end happens: its threads are waited for, what it
-registered with `atexit` is called, its own objects go, what it has written is written.
+The one rule: what a script can notice of its end happens: its threads are waited for, `atexit`
+functions are called, its own objects go, and files are flushed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 
 
 def end(status: int) -> None:
-    """End this process, whose script has come to its end, with this exit status."""
+    """End this process, whose script has ended, with this exit status."""
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001
@@ -30,11 +30,7 @@ def end(status: int) -> None:
 
 
 def flush_open_files() -> None:
-    """Write out what scripts have left in files that they never close.
-
-    An ordinary end does so when the last reference to a file is dropped; only the garbage collector
-    knows of all that are open.
-    """
+    """Write out files that scripts have never closed; the garbage collector knows them."""
     for thing in gc.get_objects():
         if issubclass(type(thing), (io.TextIOWrapper, io.BufferedWriter)) and not thing.closed:
             with contextlib.suppress(OSError, ValueError):
@@ -42,7 +38,7 @@ def flush_open_files() -> None:
 
 
 def _flush_c() -> None:
-    """Write out what libraries in C have left in files of theirs."""
+    """Write out files of libraries in C."""
     import ctypes
 
     ctypes.CDLL(None).fflush(None)

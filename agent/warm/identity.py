@@ -1,9 +1,8 @@
 """Makes a fork of the warm process look like a process that was started: to itself, to `ps`, and to
 the agent, which finds its processes by their environment in /proc.
 
-The one rule: what the kernel shows of a process's arguments and environment is memory of the
-process (proc_pid_environ(5)). The warm process was started with padding there, which its forks
-write over.
+The one rule: the kernel shows a process's arguments and environment from its memory
+(proc_pid_environ(5)), where the warm process has padding that its forks write over.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ ADOPTION_S = 5.0
 ARGUMENTS, VARIABLES = 4096, 65536
 """Bytes of padding."""
 ARG_START, ENV_START = 45, 47
-"""Where proc_pid_stat(5) has these addresses, counted from the state (its field 3). The end follows
-each.
-"""
+"""Indices of these addresses in proc_pid_stat(5), from the state on; the ends follow."""
 
 
 class _Region:
@@ -48,10 +45,7 @@ _regions: List[_Region] = []
 
 
 def die_with(agent: int) -> None:
-    """Have this process killed when its agent dies, in the middle of an import too. Forks do not
-    inherit that (prctl(2)). A fork becomes the agent's child only when the process between them has
-    ended.
-    """
+    """Die with the agent (prctl(2)), once the process between them has ended."""
     import ctypes
 
     end = time.monotonic() + ADOPTION_S
@@ -84,9 +78,7 @@ def padded(mark: str) -> str:
 
 
 def show(argv: Sequence[str], env: Dict[str, str]) -> None:
-    """Have the kernel show these arguments and variables; the marker and the rank come first, in
-    case there is no room for all.
-    """
+    """Make the kernel show these, the marker and the rank first, as room may end."""
     first = [name for name in (MARKER, "LOCAL_RANK") if name in env]
     names = [*first, *(name for name in env if name not in first)]
     arguments, variables = _regions
@@ -109,10 +101,11 @@ def take(request: Dict[str, Any]) -> None:
 
 
 def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
-    """Take these arguments and this environment, and random numbers that no other fork has; those
-    of `random` are seeded anew by themselves.
-    """
-    _take_path(os.environ.get("PYTHONPATH", ""), env.get("PYTHONPATH", ""))
+    """Take these arguments, this environment and new random numbers."""
+    old, new = os.environ.get("PYTHONPATH", ""), env.get("PYTHONPATH", "")
+    if new != old:
+        entries = [entry for entry in new.split(":") if entry]
+        sys.path[:] = [*entries, *(entry for entry in sys.path if entry not in old.split(":"))]
     os.environ.clear()
     os.environ.update(env)
     show(argv, env)
@@ -125,10 +118,3 @@ def wear(argv: Sequence[str], env: Dict[str, str]) -> None:
     if processes is not None:
         processes.current_process().authkey = os.urandom(32)
         vars(processes)["ORIGINAL_DIR"] = os.getcwd()  # which children learn of
-
-
-def _take_path(old: str, new: str) -> None:
-    """Have the entries of the new PYTHONPATH on the path of modules, in the place of the old."""
-    if new != old:
-        entries = [entry for entry in new.split(":") if entry]
-        sys.path[:] = [*entries, *(entry for entry in sys.path if entry not in old.split(":"))]

@@ -1,8 +1,8 @@
 """Imports what trials import, and finds what cannot be imported beforehand.
 
-The one rule: a fork must find nothing that it would not find after an import of its own. So after
-each import the process is looked at, and whatever leaves something that does not survive a fork, or
-asks for what is different in each rank, is named.
+The one rule: a fork finds nothing that it would not find after an import of its own. So after each
+import the process is looked at, and what does not survive a fork, or asks for what differs between
+ranks, is named.
 """
 
 from __future__ import annotations
@@ -21,39 +21,36 @@ EACH_ITS_OWN = {
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT", "SEERD_DIR", "CUDA_VISIBLE_DEVICES"),
 }
-"""Environment variables that are different in each process of a trial, or in each trial."""
+"""Environment variables that differ between the processes of a trial, or between trials."""
 
 KNOWN = ("torch", "seerd")
-"""Packages of which it is known that they act upon such variables only later."""
+"""Packages that act upon such variables only later."""
 
 
 class OddModuleError(BaseException):
-    """A module cannot be imported beforehand; the text says why. Modules that are being imported
-    and catch every `Exception` do not catch this.
+    """A module cannot be imported beforehand. Modules that are being imported and catch every
+    `Exception` do not catch this.
 
-    packages  the packages that are left to the trials: the module's own comes first, then those
-              that import it
+    `packages`: those that are left to the trials: the module's own, then those that import it.
     """
 
     def __init__(self, packages: Iterable[str], why: str) -> None:
         super().__init__(why)
         self.packages = list(dict.fromkeys(packages))
-        self.good: List[str] = []  # the modules that were imported before
+        self.good: List[str] = []  # modules that were imported before
 
 
 class Imports:
     """What was imported beforehand."""
 
     def __init__(self) -> None:
-        # environment variables that modules asked for when they were imported
-        self.asked: Set[str] = set()
-        # environment variables that they have set, or removed (None)
-        self.made: Dict[str, Optional[str]] = {}
+        self.asked: Set[str] = set()  # variables that modules asked for when they were imported
+        self.made: Dict[str, Optional[str]] = {}  # variables that they set, or removed (None)
 
     def load(self, names: Sequence[str], odd: Iterable[str], beside: str) -> None:
         """Import these modules in this order, except those that trials would find in the folder
-        `beside` instead. What cannot be imported is left to the trials. `odd` are packages of which
-        it is known that they cannot be imported beforehand.
+        `beside`. A module that fails is left to the trials. `odd`: packages that cannot be imported
+        beforehand.
 
         Raises `OddModuleError`; then this process is of no use any more.
         """
@@ -82,18 +79,14 @@ class Imports:
 
 
 def package(name: str) -> str:
-    """Return what is left to the trials if this module cannot be imported beforehand: its whole
-    top-level package, or the module alone if it is one of `KNOWN` packages.
-    """
+    """Return what is left to trials with this module: its package, or only itself if `KNOWN`."""
     top = name.partition(".")[0]
     return name if top in KNOWN else top
 
 
 def environment() -> str:
-    """Return a name for the interpreter with all that is installed: it changes when a package is
-    added, removed, or replaced by another version.
-    """
-    ours = Path(__file__).parents[3]  # the training side, which each run has in a folder of its own
+    """Return a name for the interpreter with all installed packages and their versions."""
+    ours = Path(__file__).parents[3]  # the training side, which each run has in its own folder
     folders = [
         path for path in sys.path if path and os.path.realpath(path) != os.path.realpath(ours)
     ]
@@ -111,10 +104,8 @@ def _entries(folder: str) -> List[str]:
 
 
 def why_not(beside: str) -> str:
-    """Say why a script in this folder cannot be run in a fork; empty if it can.
-
-    The folder comes first on its path. So a module there may have the name of one that was imported
-    from elsewhere.
+    """Return why a script in this folder cannot be run in a fork; empty if it can. The folder comes
+    first on its path, so a module there may have the name of one that was imported elsewhere.
     """
     mine = _names_in(beside)
     theirs = {name for name in sys.modules if "." not in name} - {"__main__"}
@@ -123,9 +114,7 @@ def why_not(beside: str) -> str:
 
 
 def _import(name: str) -> None:
-    """Import a module, or what a module has by this name: some packages import a part of theirs
-    only then.
-    """
+    """Import a module, or an attribute: some packages import a part of theirs only then."""
     parent, _, last = name.rpartition(".")
     try:
         if not hasattr(sys.modules.get(parent), last):
@@ -144,16 +133,16 @@ def _names_in(folder: str) -> Set[str]:
         entries = list(os.scandir(folder))
     except OSError:
         return set()
-    folders = {entry.name for entry in entries if entry.is_dir() and _is_package(entry.path, ends)}
+    folders = {
+        entry.name
+        for entry in entries
+        if entry.is_dir()
+        and any(os.path.exists(os.path.join(entry.path, f"__init__{end}")) for end in ends)
+    }  # folders that are no packages count last, behind all that was installed
     files = {
         entry.name[: -len(end)] for entry in entries for end in ends if entry.name.endswith(end)
     }
     return folders | files
-
-
-def _is_package(folder: str, ends: List[str]) -> bool:
-    """Return whether a folder is a package. Others count last, behind all that was installed."""
-    return any(os.path.exists(os.path.join(folder, f"__init__{end}")) for end in ends)
 
 
 class _Traces:
@@ -166,8 +155,8 @@ class _Traces:
 
 
 def _count_threads() -> int:
-    """Count the threads that are there after a fork. Some libraries (OpenBLAS) end theirs before
-    it, and begin them again when they need them (pthread_atfork).
+    """Count the threads after a fork: some libraries (OpenBLAS) end theirs before it, and begin
+    them again when they need them (pthread_atfork).
     """
     if len(os.listdir("/proc/self/task")) > 1:
         with warnings.catch_warnings():
@@ -200,7 +189,7 @@ def _why_odd(before: _Traces, now: _Traces) -> str:
 
 class _Spy:
     """Notes which variables are asked for in `os.environ`, and ends the import of a module that
-    asks for one that is different in each rank, or imports one of the packages `odd`.
+    asks for one that differs between ranks, or imports one of the packages `odd`.
     """
 
     def __init__(self, odd: Iterable[str]) -> None:
@@ -232,9 +221,7 @@ class _Spy:
         sys.meta_path.remove(self)
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
-        """Find no module, as one of `sys.meta_path`; but end an import of what is odd. Who only
-        looks whether it is there may do so.
-        """
+        """Find no module, as one of `sys.meta_path`; but end an import of what is odd."""
         imports = sys._getframe(2).f_code.co_name == "_find_and_load_unlocked"  # noqa: SLF001
         if imports and package(name) in self._odd:
             self._end([name, *_being_imported()], "it cannot be imported beforehand")
@@ -245,7 +232,7 @@ class _Spy:
 
 
 def _being_imported() -> List[str]:
-    """List the modules whose import has led to the caller of this, the innermost first."""
+    """List the modules whose import has led here, the innermost first."""
     frame: Any = sys._getframe(1)  # noqa: SLF001
     names = []
     while frame is not None:

@@ -1,7 +1,5 @@
-"""Runs a script as `python -u script.py ARGUMENTS` does, in a process that is a fork.
-
-The one rule: the script is the module `__main__`, on an empty stack. What it raises reaches the
-interpreter as it is, so exit statuses and signals are Python's own.
+"""Runs a script as `python -u script.py ARGUMENTS` does, in a process that is a fork: as the module
+`__main__`, on an empty stack. What it raises reaches the interpreter as it is.
 """
 
 from __future__ import annotations
@@ -68,9 +66,7 @@ def new_main(path: Optional[str]) -> types.ModuleType:
 
 
 def execute(text: bytes, path: str, names: Dict[str, Any]) -> None:
-    """Execute the text of this file among these names. Tracebacks begin with it, not with what has
-    called it.
-    """
+    """Execute the text of this file among these names. Tracebacks begin with it."""
     code: Any = None
     try:
         code = compile(text, path, "exec", dont_inherit=True)

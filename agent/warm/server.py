@@ -1,13 +1,10 @@
 """The warm process: takes requests of its agent, and forks.
 
 The one rule: it has one thread, and does nothing but import, wait and fork. It ends when its agent
-has closed the other end of the socket.
-
-One JSON object per line travels. From the agent:
+closes the socket. One JSON object per line travels. From the agent:
 
     {"preload": [NAMES], "odd": [PACKAGES], "beside": FOLDER}
-                                import these, unless what lies in the folder has one of these names;
-                                the packages are known not to be fit for it
+                                import these, except what is in the folder; the packages cannot be
     {"argv": [...], "env": {...}, "cwd": FOLDER, "log": FILE, "beside": FOLDER}      start this
     the same with "agent": PID and a socket    fork a process that serves this socket likewise
 
@@ -32,9 +29,7 @@ Work = Union[Script, torchrun.Launcher]
 
 
 def serve(control: socket.socket) -> Optional[Work]:
-    """Serve requests until there are no more. Returns what a fork is to do; None in the process
-    itself, and in forks that serve as it does.
-    """
+    """Serve requests until there are none; return a fork's work; None: this process has none."""
     identity.remember()
     imports = preload.Imports()
     while True:
@@ -47,7 +42,8 @@ def serve(control: socket.socket) -> Optional[Work]:
             if _is_fork(control, request):
                 control.close()
                 if "agent" not in request:
-                    return _work(request["argv"])
+                    argv = request["argv"]
+                    return (torchrun.Launcher if torchrun.is_for(argv) else Script)(argv).begun()
                 control = socket.socket(fileno=descriptors.pop())
                 identity.die_with(request["agent"])
         else:
@@ -57,9 +53,7 @@ def serve(control: socket.socket) -> Optional[Work]:
 
 
 def _received(control: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
-    """Wait for a request, and return it with the descriptors that came with it; nothing if there
-    are no more.
-    """
+    """Wait for a request; return it and its descriptors, empty if there are no more requests."""
     line = b""
     descriptors: List[int] = []
     while not line.endswith(b"\n"):
@@ -86,11 +80,12 @@ def _warmed(control: socket.socket, imports: preload.Imports, request: Dict[str,
 
 
 def _is_fork(control: socket.socket, request: Dict[str, Any]) -> bool:
-    """Fork, if that is possible; return whether this is the fork.
-
-    The fork's parent ends at once, so that the agent becomes its parent: it is their subreaper.
+    """Fork, if that is possible; return whether this is the fork. The fork's parent ends at once,
+    so that the agent becomes its parent: it is their subreaper.
     """
-    why = _why_not(request["argv"], request["beside"])
+    why = preload.why_not(request["beside"])
+    if torchrun.is_for(request["argv"]) and not torchrun.can_fork_ranks():
+        why = "its torchrun starts ranks in another way than is known here"
     if why:
         _say(control, {"failed": why})
         return False
@@ -113,15 +108,8 @@ def _is_fork(control: socket.socket, request: Dict[str, Any]) -> bool:
     return False
 
 
-def _why_not(argv: List[str], beside: str) -> str:
-    """Say why this cannot be started by forks; empty if it can."""
-    if torchrun.is_for(argv) and not torchrun.can_fork_ranks():
-        return "its torchrun starts ranks in another way than is known here"
-    return preload.why_not(beside)
-
-
 def _fork_in_the_middle(reads: int, writes: int, request: Dict[str, Any]) -> None:
-    """Fork again, and end; the second fork tells its id and returns."""
+    """Fork again, and end; the second fork writes its id and returns."""
     os.close(reads)
     try:
         if os.fork():
@@ -133,11 +121,6 @@ def _fork_in_the_middle(reads: int, writes: int, request: Dict[str, Any]) -> Non
         # What the process itself would do next is not for a fork.
         os.write(2, f"{error!r}\n".encode())
         os._exit(1)
-
-
-def _work(argv: List[str]) -> Work:
-    """Return what a fork with these arguments is to do."""
-    return (torchrun.Launcher(argv) if torchrun.is_for(argv) else Script(argv)).begun()
 
 
 def _say(control: socket.socket, answer: Dict[str, Any]) -> None:

@@ -24,9 +24,7 @@ HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subproce
 MEETING = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
 RANKS = "--nproc-per-node"
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that torchrun handles. So what it starts does not ignore them, even if torchrun's own
-parent does.
-"""
+"""Signals that torchrun handles, so that its ranks do not ignore them even if its parent does."""
 LOOK_S = 0.01
 LONGEST = 1 << 20
 
@@ -48,7 +46,7 @@ class Launcher:
         self._arguments = list(argv[3:])
 
     def begun(self) -> Union["Launcher", Script]:
-        """Fork the ranks. Returns what is to be run in this process, be it torchrun or a rank."""
+        """Fork the ranks. Returns what is to be run in this process, torchrun or a rank."""
         count = int(self._arguments[self._arguments.index(RANKS) + 1])
         for _ in range(count):
             here, theirs = socket.socketpair()
@@ -66,7 +64,12 @@ class Launcher:
     def run(self) -> None:
         """Run torchrun. Raises what it raises."""
         sys.modules[HANDLER].Popen = ForkedRank  # type: ignore[attr-defined]
-        _meet_at_once()
+        meeting: Any = sys.modules.get(MEETING)
+        real = getattr(meeting, "_delay", None)
+        if real is not None:
+            # Spare the random wait of up to 0.3 s for nodes that ask one store at once: nodes share
+            # a store of another kind (`launch.py`), without such a wait.
+            vars(meeting)["_delay"] = lambda seconds: isinstance(seconds, tuple) or real(seconds)
         torchrun = sys.modules[MODULE]
         sys.argv[:] = [str(torchrun.__file__), *self._arguments]
         come_first(os.getcwd())
@@ -76,16 +79,6 @@ class Launcher:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)  # what was imported takes its time to be taken down, and GPUs wait
-
-
-def _meet_at_once() -> None:
-    """Spare the up to 0.3 s that torchrun waits at random, so that not all nodes ask its store at
-    once: a store that nodes share (`launch.py`) is of another kind, which has no such wait.
-    """
-    meeting: Any = sys.modules.get(MEETING)
-    real = getattr(meeting, "_delay", None)
-    if real is not None:
-        vars(meeting)["_delay"] = lambda seconds: isinstance(seconds, tuple) or real(seconds)
 
 
 def _awaited(wire: socket.socket) -> Script:
@@ -111,14 +104,14 @@ def _awaited(wire: socket.socket) -> Script:
 
 
 class _WaitingRank:
-    """A rank that waits to be wanted."""
+    """A rank that waits until torchrun wants it."""
 
     def __init__(self, pid: int, wire: socket.socket) -> None:
         self.pid = pid
         self._wire = wire
 
     def want(self, argv: Sequence[str], env: Dict[str, str], out: List[int]) -> None:
-        """Have it go on with these arguments, this environment and this output."""
+        """Send it its arguments, environment and output."""
         line = json.dumps({"argv": list(argv), "env": env}).encode() + b"\n"
         rest = line[socket.send_fds(self._wire, [line], out) :]
         if rest:
@@ -126,15 +119,14 @@ class _WaitingRank:
         self.close()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         self._wire.close()
 
 
 class ForkedRank:
     """What torchrun uses of `subprocess.Popen`, for a rank that is there already."""
 
-    # the ranks that are not wanted yet
-    waiting: List[_WaitingRank] = []  # noqa: RUF012
+    waiting: List[_WaitingRank] = []  # noqa: RUF012 (ranks that are not wanted yet)
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from seerd.agent.journal import AgentJournal, AgentJournalError, facts_after
 from seerd.agent.protocol import (
+    FACTS,
     Exited,
     Job,
     Noticed,
@@ -36,19 +37,19 @@ START = Start("a", "t1", 1, [0], {"lr": 0.1}, 17, [])
 STOP = Stop("z", "t1", 1, checkpoint=False, grace_s=0.0)
 
 
-def prepared(seq: int) -> Any:
+def prepared(seq: int = 0) -> Any:
     return Prepared(seq, 1.0, "p")
 
 
-def started(seq: int) -> Any:
+def started(seq: int = 0) -> Any:
     return Started(seq, 2.0, "a", "t1", 1, 4711)
 
 
-def reported(epoch: int) -> Any:
-    return lambda seq: Reported(seq, 3.0, "t1", 1, epoch, {"accuracy": 0.5}, 0.1)
+def reported(epoch: int, seq: int = 0) -> Any:
+    return Reported(seq, 3.0, "t1", 1, epoch, {"accuracy": 0.5}, 0.1)
 
 
-def exited(seq: int) -> Any:
+def exited(seq: int = 0) -> Any:
     return Exited(seq, 4.0, "t1", 1, "finished", 0)
 
 
@@ -72,7 +73,7 @@ def written(path: Path, *steps: Any) -> AgentJournal:
     """A journal in which these orders were taken and these facts added."""
     journal = AgentJournal(path)
     for step in steps:
-        if callable(step):
+        if isinstance(step, FACTS):
             journal.add([step])
         else:
             journal.take(step)
@@ -85,10 +86,10 @@ def after(journal: AgentJournal, seen: int) -> list[Any]:
 
 
 def test_facts_are_numbered_from_one_and_come_back_with_the_job(opened):
-    opened(PREPARE, prepared, START, started, reported(1))
+    opened(PREPARE, prepared(), START, started(), reported(1))
     journal = opened()
     assert [fact.seq for fact in after(journal, 0)] == [1, 2, 3]
-    assert after(journal, 1) == [started(2), reported(1)(3)]
+    assert after(journal, 1) == [started(2), reported(1, 3)]
     assert journal.prepared is not None
     assert (journal.last, journal.prepared.job) == (3, JOB)
 
@@ -100,8 +101,8 @@ def test_every_order_and_fact_is_on_the_disk_before_anything_follows(opened, tmp
         os, "fsync", lambda file: (flush(file), flushed.append(os.fstat(file).st_size))
     )
     journal = opened()
-    for step in (PREPARE, prepared, START, started, reported(1), exited, STOP):
-        journal.add([step]) if callable(step) else journal.take(step)
+    for step in (PREPARE, prepared(), START, started(), reported(1), exited(), STOP):
+        journal.add([step]) if isinstance(step, FACTS) else journal.take(step)
         assert flushed[-1] == (tmp_path / "j").stat().st_size
 
 
@@ -114,14 +115,14 @@ def test_facts_that_were_noted_are_on_the_disk_when_they_have_been_flushed(
         os, "fsync", lambda file: (flush(file), flushed.append(os.fstat(file).st_size))
     )
     journal = opened()
-    journal.note([started, reported(1)])
-    journal.note([exited])
+    journal.note([started(), reported(1)])
+    journal.note([exited()])
     assert [fact.seq for fact in after(journal, 0)] == [1, 2, 3]
     flushes = len(flushed)
     journal.flush()
     journal.flush()
     assert flushed[flushes:] == [(tmp_path / "j").stat().st_size]
-    journal.note([exited])
+    journal.note([exited()])
     journal.close()
     assert flushed[-1] == (tmp_path / "j").stat().st_size
 
@@ -130,20 +131,20 @@ def test_facts_that_the_daemon_has_need_not_be_flushed(opened, monkeypatch):
     journal = opened(START)
     flushes: list[int] = []
     monkeypatch.setattr(os, "fsync", flushes.append)
-    journal.note([started, reported(1)])
+    journal.note([started(), reported(1)])
     journal.acknowledge(2)
     journal.flush()
     assert not flushes
-    journal.note([reported(2), exited])
+    journal.note([reported(2), exited()])
     journal.acknowledge(3)
     journal.flush()
     assert len(flushes) == 1
 
 
 def test_an_attempt_without_an_end_is_open(opened):
-    opened(START, started, reported(1), reported(2))
-    assert opened().open == {("t1", 1): [reported(1)(2), reported(2)(3)]}
-    opened(exited)
+    opened(START, started(), reported(1), reported(2))
+    assert opened().open == {("t1", 1): [reported(1, 2), reported(2, 3)]}
+    opened(exited())
     assert opened().open == {}
 
 
@@ -152,7 +153,7 @@ def test_an_order_is_new_once(opened):
     assert [journal.take(START), journal.take(START), journal.take(STOP)] == [True, False, True]
 
 
-@pytest.mark.parametrize("outcome", [started, exited, lambda seq: Refused(seq, 1.0, "a", "no")])
+@pytest.mark.parametrize("outcome", [started(), exited(), Refused(0, 1.0, "a", "no")])
 def test_an_order_with_an_outcome_stays_taken(opened, outcome):
     opened(START, outcome)
     assert not opened().take(START)
@@ -169,14 +170,16 @@ def test_an_order_whose_outcome_was_never_told_is_new_for_the_next_agent(opened,
 def test_torn_at_any_byte_every_whole_line_is_kept_and_writing_goes_on(data):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j"
-        written(path, PREPARE, prepared, START, started, reported(1), reported(2), exited).close()
+        written(
+            path, PREPARE, prepared(), START, started(), reported(1), reported(2), exited()
+        ).close()
         whole = path.read_bytes()
         cut = data.draw(st.integers(0, len(whole)))
         path.write_bytes(whole[:cut])
         facts = sum(b'"seq"' in line for line in whole[:cut].split(b"\n")[:-1])
         journal = AgentJournal(path)
         assert journal.last == facts
-        journal.add([prepared])
+        journal.add([prepared()])
         journal.close()
         again = AgentJournal(path)
         assert [fact.seq for fact in after(again, 0)] == list(range(1, facts + 2))
@@ -185,7 +188,7 @@ def test_torn_at_any_byte_every_whole_line_is_kept_and_writing_goes_on(data):
 
 def test_torn_at_every_byte_of_the_last_line(opened, tmp_path):
     path = tmp_path / "j"
-    opened(START, started, reported(1)).close()
+    opened(START, started(), reported(1)).close()
     whole = path.read_bytes()
     for cut in range(whole.rindex(b"\n", 0, -1) + 1, len(whole)):
         path.write_bytes(whole[:cut])
@@ -198,13 +201,13 @@ def test_torn_at_every_byte_of_the_last_line(opened, tmp_path):
 def test_a_journal_that_is_damaged_before_its_last_line_is_set_aside(opened, tmp_path, changed):
     """The agent begins anew, and a daemon that knows of more gives the instance up."""
     path = tmp_path / "j"
-    opened(START, started, reported(1)).close()
+    opened(START, started(), reported(1)).close()
     damaged = path.read_bytes().replace(*changed, 1)
     path.write_bytes(damaged)
     journal = AgentJournal(path)
     assert (journal.last, journal.open, journal.lines_after(0)) == (0, {}, [])
     assert (tmp_path / "j.damaged1").read_bytes() == damaged
-    journal.add([prepared])
+    journal.add([prepared()])
     journal.close()
     assert after(opened(), 0) == [prepared(1)]
     path.write_bytes(b"x\n" + path.read_bytes())
@@ -217,7 +220,7 @@ def test_a_last_line_that_may_have_been_told_is_damaged_and_not_torn(opened, tmp
     one.
     """
     path = tmp_path / "j"
-    opened(START, started, reported(1)).close()
+    opened(START, started(), reported(1)).close()
     whole = path.read_bytes()
     for at in range(whole.rindex(b"\n", 0, -1) + 1, len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
@@ -228,7 +231,7 @@ def test_a_last_line_that_may_have_been_told_is_damaged_and_not_torn(opened, tmp
 
 def test_of_a_damaged_journal_the_facts_before_the_damage_can_be_read(opened, tmp_path):
     path = tmp_path / "j"
-    opened(START, started, reported(1), reported(2)).close()
+    opened(START, started(), reported(1), reported(2)).close()
     lines = path.read_bytes().split(b"\n")
     lines[2] = lines[2].replace(b"1", b"2", 1)
     path.write_bytes(b"\n".join(lines))
@@ -242,7 +245,7 @@ def test_a_flipped_bit_gives_no_other_facts(data):
         path = Path(name) / "j"
         journal = AgentJournal(path)
         journal.take(START)
-        journal.add([started, reported(1), reported(2)])
+        journal.add([started(), reported(1), reported(2)])
         journal.close()
         whole, facts = bytearray(path.read_bytes()), facts_after(path, 0)
         bit = data.draw(st.integers(0, len(whole) * 8 - 1))
@@ -260,14 +263,14 @@ def test_a_journal_of_an_earlier_version_is_read_without_checksums(opened, tmp_p
 
 
 def test_what_is_acknowledged_leaves_memory_but_can_still_be_read(opened):
-    journal = opened(START, started, reported(1), reported(2))
+    journal = opened(START, started(), reported(1), reported(2))
     journal.acknowledge(2)
     journal.acknowledge(1)
     journal.acknowledge(99)
-    assert journal._waiting == [encode(reported(2)(3))]
-    assert after(journal, 2) == [reported(2)(3)]
+    assert journal._waiting == [encode(reported(2, 3))]
+    assert after(journal, 2) == [reported(2, 3)]
     assert [fact.seq for fact in after(journal, 0)] == [1, 2, 3]
-    assert opened()._waiting == [encode(reported(2)(3))]
+    assert opened()._waiting == [encode(reported(2, 3))]
 
 
 class Disk:
@@ -294,7 +297,7 @@ class Disk:
 def test_a_disk_that_takes_a_line_in_pieces_gets_all_of_it(opened):
     journal = opened()
     journal._file = Disk(journal._file, 10**6)
-    journal.add([prepared])
+    journal.add([prepared()])
     assert after(opened(), 0) == [prepared(1)]
 
 
@@ -302,13 +305,13 @@ def test_a_full_disk_is_an_error_and_nothing_is_told(opened):
     journal = opened()
     journal._file = Disk(journal._file, 20)
     with pytest.raises(AgentJournalError, match="No space left"):
-        journal.add([prepared])
+        journal.add([prepared()])
     assert after(journal, 0) == []
     assert opened().last == 0
 
 
 def test_what_the_cloud_has_announced_belongs_to_no_attempt_and_is_remembered(opened):
-    opened(PREPARE, prepared, START, started, lambda seq: Noticed(seq, 5.0, "interruption", 60.0))
+    opened(PREPARE, prepared(), START, started(), Noticed(0, 5.0, "interruption", 60.0))
     again = opened()
     assert (again.noticed, again.last, list(again.open)) == ({"interruption"}, 3, [("t1", 1)])
     assert again.open["t1", 1] == []

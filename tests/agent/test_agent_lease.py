@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.agent.lease import Lease
 from seerd.agent.orders import Here
 from seerd.agent.protocol import Alive, Renew, Stop
-from seerd.agent.serve import Agent
+from seerd.agent.serve import Agent, Lease
 from seerd.agent.talk import Talk
 from seerd.agent.wire import encode
 

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from seerd.agent.power import commands
+from seerd.agent.__main__ import power_off_commands
 from seerd.agent.protocol import Renew, Reported, Shutdown
 
 COMMANDS = ("shutdown", "poweroff", "systemctl", "sudo")
@@ -82,7 +82,8 @@ def test_what_fails_is_tried_in_other_ways(machine):
 
 
 def test_who_is_not_root_asks_sudo_without_a_password():
-    assert commands(root=False) == [["sudo", "-n", *command] for command in commands(root=True)]
+    as_root = power_off_commands(root=True)
+    assert power_off_commands(root=False) == [["sudo", "-n", *command] for command in as_root]
 
 
 @pytest.mark.parametrize("how", ["shutdown", "sigterm"])

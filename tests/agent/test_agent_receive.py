@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seerd.agent.receive import KEEP_S, Cache, FileEntry, PushError, Received, build, checked, prune
+from seerd.agent.receive import KEEP_S, Cache, FileEntry, PushError, Received, build, checked
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 
@@ -135,7 +135,7 @@ def test_what_no_run_has_used_for_a_month_is_forgotten(tmp_path: Path) -> None:
         if path.is_file() and path.read_bytes() != b"new":
             os.utime(path, (long_ago, long_ago))
     assert cache.missing([entry("b", b"used")]) == []
-    prune(cache)
+    cache.prune()
     assert sorted(files(tmp_path / "cache").values()) == [b"new", b"used"]
 
 

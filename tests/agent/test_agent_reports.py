@@ -6,29 +6,25 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from seerd.agent import clock
-from seerd.agent.journal import Maker, facts_after
-from seerd.agent.lease import Lease
+from seerd.agent.journal import facts_after
 from seerd.agent.orders import Here
 from seerd.agent.protocol import Exited, Renew, Reported
-from seerd.agent.serve import MANY, Agent
+from seerd.agent.serve import MANY, Agent, Lease
 from seerd.agent.wire import decode
 from tests.shell.place import holds
 
 METRICS = {"accuracy": 0.5}
 
 
-def report(epoch: int, trial: str = "t1") -> Maker:
-    return partial(
-        Reported, at=2.0, trial=trial, attempt=1, epoch=epoch, metrics=METRICS, unit_s=0.0
-    )
+def report(epoch: int, trial: str = "t1") -> Reported:
+    return Reported(0, 2.0, trial, 1, epoch, METRICS, 0.0)
 
 
-def exited(seq: int) -> Exited:
+def exited(seq: int = 0) -> Exited:
     return Exited(seq, 3.0, "t1", 1, "finished", 0)
 
 
@@ -48,8 +44,8 @@ def played(folder: Path, scenario: Callable[[Agent], Awaitable[None]]) -> list[A
 def hurry(agent: Agent) -> None:
     """Many trials report at the same time; the last of these reports waits."""
     for epoch in range(1, MANY + 1):
-        agent._tell([report(epoch)])
-        agent._tell([])
+        agent._report([report(epoch)])
+        agent._report([])
     assert agent._journal.last == MANY - 1
 
 
@@ -58,10 +54,10 @@ def test_reports_are_kept_at_once_unless_there_are_many_which_are_kept_together(
 ) -> None:
     async def scenario(agent: Agent) -> None:
         for epoch in range(1, MANY):
-            agent._tell([report(epoch)])
+            agent._report([report(epoch)])
             assert agent._journal.last == epoch
         for epoch in (MANY, MANY + 1):
-            agent._tell([report(epoch)])
+            agent._report([report(epoch)])
             assert agent._journal.last == MANY - 1
         await holds(lambda: agent._journal.last > MANY - 1)
         assert agent._journal.last == MANY + 1
@@ -75,7 +71,7 @@ def test_after_a_pause_a_report_is_kept_at_once(tmp_path: Path) -> None:
         hurry(agent)
         agent._keep_soon()
         agent._reported_at = deque((at - 1.0 for at in agent._reported_at), maxlen=MANY)
-        agent._tell([report(MANY + 1)])
+        agent._report([report(MANY + 1)])
         assert agent._journal.last == MANY + 1
 
     played(tmp_path, scenario)
@@ -84,7 +80,7 @@ def test_after_a_pause_a_report_is_kept_at_once(tmp_path: Path) -> None:
 def test_what_is_no_report_takes_waiting_reports_along(tmp_path: Path) -> None:
     async def scenario(agent: Agent) -> None:
         hurry(agent)
-        agent._tell([exited])
+        agent._report([exited()])
         assert agent._journal.last == MANY + 1
 
     told = played(tmp_path, scenario)
@@ -116,7 +112,7 @@ def test_the_line_that_is_sent_is_the_line_that_is_kept(tmp_path: Path) -> None:
     lines: list[bytes] = []
 
     async def scenario(agent: Agent) -> None:
-        agent._tell([report(1), report(2, "t2"), exited])
+        agent._report([report(1), report(2, "t2"), exited()])
         lines.extend(agent._journal.lines_after(0))
 
     told = played(tmp_path, scenario)

@@ -75,9 +75,9 @@ class Trial:
         return [fact for fact in told if not isinstance(fact, Complained)]
 
     def all(self) -> list[Any]:
-        told = [make(1) for makers in self.output.drain_all() for make in makers]
+        told = [fact for facts in self.output.drain_all() for fact in facts]
         while self.output.can_store():
-            told += [make(1) for make in self.output.store()]
+            told += self.output.store()
         return told
 
 
@@ -263,7 +263,7 @@ def test_a_store_that_cannot_be_written_is_told_when_it_has_failed_three_times(t
     saved(trial, ("1", 0.9))
     (trial.path.parent / "store").write_text("no folder")
     trial.output.drain()
-    told = [make(1) for _ in range(FAILURES_REPORTED + 1) for make in trial.output.store()]
+    told = [fact for _ in range(FAILURES_REPORTED + 1) for fact in trial.output.store()]
     assert [(fact.what, "cannot be copied" in fact.why) for fact in told] == [("not-stored", True)]
 
 

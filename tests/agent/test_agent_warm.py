@@ -22,8 +22,8 @@ import psutil
 import pytest
 
 from bench.testbed.agents import RUN, Client, Rig
-from seerd.agent.import_memory import ImportMemory
 from seerd.agent.launch import TORCHRUN, WarmPlan
+from seerd.agent.needs import ImportMemory
 from seerd.agent.protocol import Noticed, Started, Stop
 from seerd.agent.warm_starts import WarmStarts
 

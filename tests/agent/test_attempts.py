@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,8 @@ class Stage:
             others=lambda: self.others,
         )
 
-    def _tell(self, makers: list[Callable[[int], Any]]) -> None:
-        self.facts += [make(len(self.facts) + 1 + at) for at, make in enumerate(makers)]
+    def _tell(self, facts: list[Any]) -> None:
+        self.facts += [replace(fact, seq=len(self.facts) + at) for at, fact in enumerate(facts, 1)]
 
     async def _why_held(self, gpus: set[int]) -> str:
         self.proved.append(gpus)

@@ -84,9 +84,11 @@ class Stage:
             checkpoint_every_s=10.0,
         )
 
-    def _tell(self, makers: list[Callable[[int], Any]]) -> None:
-        self.facts += [make(self.journal.last + 1 + at) for at, make in enumerate(makers)]
-        self.journal.note(makers)
+    def _tell(self, facts: list[Any]) -> None:
+        self.facts += [
+            replace(fact, seq=self.journal.last + at) for at, fact in enumerate(facts, 1)
+        ]
+        self.journal.note(facts)
 
     def _beside(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

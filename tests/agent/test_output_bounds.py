@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,10 @@ class Trial:
 
     def drained(self, *lines: Any) -> list[Any]:
         self.write(*lines)
-        return [make(9) for make in self.output.drain()]
+        return [replace(fact, seq=9) for fact in self.output.drain()]
 
     def stored(self) -> list[Any]:
-        return [make(9) for make in self.output.store()]
+        return [replace(fact, seq=9) for fact in self.output.store()]
 
     def saves(self, name: str, accuracy: float | None = 0.5) -> dict[str, Any]:
         save(self.local, name, metrics={"accuracy": accuracy})
@@ -170,7 +171,7 @@ def test_a_report_that_violates_a_constraint_is_not_the_best(
         {**REPORT, "epoch": 3, "metrics": {"accuracy": 0.9, "loss": 3}},
         {**REPORT, "epoch": 4, "metrics": {"accuracy": 0.1, "loss": 1}},
     )
-    assert [make(1).epoch for make in trial.output.last_reports()] == [2, 4]
+    assert [fact.epoch for fact in trial.output.last_reports()] == [2, 4]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ import pytest
 from bench.testbed.agents import RUN, Client
 from seerd.agent import clock, host, serve
 from seerd.agent.journal import AgentJournal, facts_after
-from seerd.agent.lease import Lease
 from seerd.agent.nvml import Shares
 from seerd.agent.orders import Here, Orders
 from seerd.agent.protocol import (
@@ -47,7 +46,7 @@ from seerd.agent.protocol import (
     Stop,
     Welcome,
 )
-from seerd.agent.serve import Agent
+from seerd.agent.serve import Agent, Lease
 from seerd.agent.spot import ACTION, ENDPOINT
 from seerd.agent.talk import Talk
 from tests.agent.forks import forked, status_of
@@ -123,8 +122,8 @@ class Alone:
         agent = Agent(self.here, lease, spot=spot)
         if shares is not None:
             loop = asyncio.get_running_loop()
-            loop.call_later(0.1, agent._tell_computed, shares)
-            loop.call_later(0.2, agent._tell_computed, shares)
+            loop.call_later(0.1, agent._report_use, shares)
+            loop.call_later(0.2, agent._report_use, shares)
         try:
             return FORSAKEN if await agent.serve() else 0
         except Exception:  # noqa: BLE001
@@ -373,8 +372,8 @@ class Counting(AgentJournal):
 
 def test_a_daemon_that_has_nothing_gets_all_by_one_reading_of_the_file(alone: Alone) -> None:
     journal = Counting(alone.folder / "journal.jsonl")
-    makers = [lambda seq: Noticed(seq, 1.0, "cold", None, "x")] * 1000
-    journal.add(makers)
+    facts = [Noticed(0, 1.0, "cold", None, "x")] * 1000
+    journal.add(facts)
     journal.acknowledge(1000)
 
     async def tells() -> int:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from seerd.agent import host, warm_starts
-from seerd.agent.import_memory import ImportMemory
 from seerd.agent.launch import LaunchPlan, WarmPlan
+from seerd.agent.needs import ImportMemory
 from seerd.agent.warm_starts import ColdError, ForkedProcess, WarmStarts, can_fork
 from tests.agent.waiting import until
 

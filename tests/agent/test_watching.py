@@ -5,7 +5,6 @@ own, with a clock that only these tests advance.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -372,8 +371,8 @@ class Watched:
             Start("s", "t1", 1, [0], {}, 0, [], node), self.places, lambda: {20, 21}, self._tell
         )
 
-    def _tell(self, makers: list[Callable[[int], Any]]) -> None:
-        self.facts += [make(7) for make in makers]
+    def _tell(self, facts: list[Any]) -> None:
+        self.facts += [replace(fact, seq=7) for fact in facts]
 
     def show(self, *marks: ProgressMark) -> None:
         self.places.marks.mkdir(exist_ok=True)

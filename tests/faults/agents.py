@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from seerd.agent import clock
-from seerd.agent.journal import AgentJournal, Maker
-from seerd.agent.lease import Lease
+from seerd.agent.journal import AgentJournal
 from seerd.agent.protocol import (
     VERSION,
     Ack,
     Alive,
     Checkpointed,
     Exited,
+    Fact,
     Grant,
     Hello,
     Noticed,
@@ -40,6 +40,7 @@ from seerd.agent.protocol import (
     Training,
     Welcome,
 )
+from seerd.agent.serve import Lease
 from seerd.agent.wire import decode, encode
 from tests.faults.objects import Model
 from tests.faults.training import KILL_S, PORT_IN_USE, Run, Shared, Told
@@ -155,13 +156,13 @@ class Agent:
         self._doomed = self._doomed or what == "interruption"
         at = self._wall()
         there_by = None if by is None else by + self._zero
-        self._tell([lambda seq: Noticed(seq, at, what, there_by)])
+        self._tell([Noticed(0, at, what, there_by)])
 
     def _clean_up(self) -> None:
         """What an agent before it has left: every attempt of it is over."""
         at = self._wall()
         for trial, attempt in list(self._journal.open):
-            self._journal.add([partial(_lost, at, trial, attempt)])
+            self._journal.add([Exited(0, at, trial, attempt, "lost", None)])
             del self._journal.open[trial, attempt]
 
     def _look(self) -> None:
@@ -291,10 +292,10 @@ class Agent:
         if self._wire is not None:
             self._wire.lose(self._shared.chance.lasts("a break is noticed", 0.1, 16.0))
 
-    def _tell(self, makers: list[Maker]) -> None:
+    def _tell(self, facts: list[Fact]) -> None:
         if not self.alive:
             return
-        self._journal.add(makers)
+        self._journal.add(facts)
         wire = self._wire
         if wire is None:
             return
@@ -326,12 +327,12 @@ class Agent:
             return
         sick = chance.hits("unhealthy")
 
-        def outcome(seq: int) -> Prepared | Refused:
-            if sick:
-                return Refused(seq, self._wall(), order.id, "nvidia-smi shows 0 of its GPUs", True)
-            return Prepared(seq, self._wall(), order.id)
+        def outcome() -> None:
+            at, why = self._wall(), "nvidia-smi shows 0 of its GPUs"
+            sick_one = Refused(0, at, order.id, why, unhealthy=True)
+            self._tell([sick_one if sick else Prepared(0, at, order.id)])
 
-        self._timeline.after(chance.lasts("set up", 1.0, 30.0), lambda: self._tell([outcome]))
+        self._timeline.after(chance.lasts("set up", 1.0, 30.0), outcome)
 
     def _begin(self, order: Start) -> None:
         chance = self._shared.chance
@@ -343,7 +344,7 @@ class Agent:
         full = self._machine.is_full()
         if job is None or held & set(order.gpus) or full or chance.hits("refuses an order"):
             at, why = self._wall(), "Resource temporarily unavailable" if full else "not now"
-            self._tell([lambda seq: Refused(seq, at, order.id, why)])
+            self._tell([Refused(0, at, order.id, why)])
             return
         if job.id and job.id not in self._machine.sources:
             self._shared.wrong.append(f"{order.trial} begins where its job's source has not come")
@@ -418,20 +419,16 @@ class Agent:
 
     def _started(self, order: Start) -> None:
         at = self._wall()
-        self._tell([lambda seq: Started(seq, at, order.id, order.trial, order.attempt, 4711)])
+        self._tell([Started(0, at, order.id, order.trial, order.attempt, 4711)])
 
     def _training(self, order: Start, epoch: int) -> None:
         at = self._wall()
-        self._tell([lambda seq: Training(seq, at, order.trial, order.attempt, epoch)])
+        self._tell([Training(0, at, order.trial, order.attempt, epoch)])
 
     def _reported(self, order: Start, epoch: int, metric: float | None, unit_s: float) -> None:
         at = self._wall()
         self._tell(
-            [
-                lambda seq: Reported(
-                    seq, at, order.trial, order.attempt, epoch, {"accuracy": metric}, unit_s
-                )
-            ]
+            [Reported(0, at, order.trial, order.attempt, epoch, {"accuracy": metric}, unit_s)]
         )
 
     def _saved(self, order: Start, model: Model) -> None:
@@ -491,9 +488,7 @@ class Agent:
         at = gone + self._zero
         known = cause if cause in {"asked", "lease", "finished"} else "crashed"
         last = "OSError: address already in use" if code == PORT_IN_USE else "last words"
-        self._tell(
-            [lambda seq: Exited(seq, at, order.trial, order.attempt, known, code, 0, [last])]
-        )
+        self._tell([Exited(0, at, order.trial, order.attempt, known, code, 0, [last])])
         self._switch_off(force=False)
 
     def _upload(self, attempt: Attempt) -> None:
@@ -557,8 +552,8 @@ class Agent:
         size = len(model.content())
         self._tell(
             [
-                lambda seq: Checkpointed(
-                    seq,
+                Checkpointed(
+                    0,
                     at,
                     order.trial,
                     order.attempt,
@@ -586,7 +581,3 @@ def zero(machine: Machine) -> float:
     kept = clock.zero_of(machine.folder, machine.boot)
     assert kept is not None
     return kept
-
-
-def _lost(at: float, trial: str, attempt: int, seq: int) -> Exited:
-    return Exited(seq, at, trial, attempt, "lost", None)

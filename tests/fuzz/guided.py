@@ -61,9 +61,9 @@ def trial_output(data: bytes) -> None:
     told = TrialOutput(
         _file(data), "t", 1, HERE / "local", Directory(HERE / "store", GOAL), GOAL, ReportLimit()
     )
-    for makers in told.drain_all():
-        for make in makers:
-            decode(encode(make(1)))
+    for facts in told.drain_all():
+        for fact in facts:
+            decode(encode(fact))
 
 
 def manifest(data: bytes) -> None:

@@ -80,11 +80,11 @@ def test_an_output_larger_than_the_disk_comes_to_an_end(tmp_path):
     with path.open("ab") as file:
         file.write(b"\n" + LINES[1])
     told = [
-        make(1)
-        for makers in TrialOutput(
+        fact
+        for facts in TrialOutput(
             path, "t1", 1, tmp_path, Directory(tmp_path / "s", GOAL), GOAL, ReportLimit()
         ).drain_all()
-        for make in makers
+        for fact in facts
     ]
     assert [fact.epoch for fact in told if isinstance(fact, Reported)] == [1]
 
@@ -97,12 +97,12 @@ def test_whatever_a_trial_tells_is_a_fact_that_can_travel_or_nothing(tmp_path, d
     trial_output = TrialOutput(
         path, "t1", 1, tmp_path / "local", Directory(tmp_path / "s", GOAL), GOAL, ReportLimit()
     )
-    for makers in trial_output.drain_all():
-        for make in makers:
-            assert decode(encode(make(1))).trial == "t1"
+    for facts in trial_output.drain_all():
+        for fact in facts:
+            assert decode(encode(fact)).trial == "t1"
     while trial_output.can_store():
-        for make in trial_output.store():
-            assert isinstance(decode(encode(make(1))), Complained)
+        for fact in trial_output.store():
+            assert isinstance(decode(encode(fact)), Complained)
 
 
 @given(

@@ -13,7 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,7 @@ class Peer:
                 if self.running and self.evil:
                     writer.write(self.evil.pop(0))
             case Prepare():
-                self.tell(lambda seq: Prepared(seq, time.time(), message.id))
+                self.tell(Prepared(0, time.time(), message.id))
             case Start():
                 if self.evil:
                     said = self.evil.pop(0)
@@ -120,30 +120,30 @@ class Peer:
                 self.running.pop(message.trial).cancel()
                 self._exit(message.trial, message.attempt)
 
-    def tell(self, make) -> None:
+    def tell(self, fact) -> None:
         self.last += 1
-        self.facts.append(encode(make(self.last)))
+        self.facts.append(encode(replace(fact, seq=self.last)))
         if self.writer is not None:
             self.writer.write(self.facts[-1])
 
     def _exit(self, trial: str, attempt: int, cause: str = "asked") -> None:
-        self.tell(lambda seq: Exited(seq, time.time(), trial, attempt, cause, 0))
+        self.tell(Exited(0, time.time(), trial, attempt, cause, 0))
 
     async def _train(self, start: Start) -> None:
         trial, attempt = start.trial, start.attempt
-        self.tell(lambda seq: Started(seq, time.time(), start.id, trial, attempt, 1))
-        self.tell(lambda seq: Training(seq, time.time(), trial, attempt, 0))
+        self.tell(Started(0, time.time(), start.id, trial, attempt, 1))
+        self.tell(Training(0, time.time(), trial, attempt, 0))
         for epoch in range(1, REPORTS + 1):
             await asyncio.sleep(0.05)
             metrics = {"accuracy": epoch / 1000}
-            self.tell(lambda seq: Reported(seq, time.time(), trial, attempt, epoch, metrics, 0.1))  # noqa: B023
+            self.tell(Reported(0, time.time(), trial, attempt, epoch, metrics, 0.1))
             name, data = f"{epoch:06d}-{epoch:08d}", b"model"
             folder = self.store / trial
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{name}.pt").write_bytes(data)
             sha256 = hashlib.sha256(data).hexdigest()
             about = trial, attempt, name, epoch, metrics, sha256
-            self.tell(lambda seq: Checkpointed(seq, time.time(), *about, 5, 0.1))  # noqa: B023
+            self.tell(Checkpointed(0, time.time(), *about, 5, 0.1))
         self.running.pop(trial)
         self._exit(trial, attempt, "finished")
 

@@ -21,7 +21,7 @@ OBSERVING = (
     Mutant(
         "a script goes on though nobody observes it",
         "whoever trains can be stopped",
-        "Observing._watch",
+        "ScriptObserver._watch",
         "self._lost()",
         "",
         (f"{OBSERVED}::test_an_attempt_that_nobody_observes_any_more_ends",),

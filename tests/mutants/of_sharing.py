@@ -39,8 +39,8 @@ BESIDE_OTHERS = (
     Mutant(
         "nobody is told that a trial waits for its GPUs",
         "a run says who has the GPUs that its trials wait for",
-        "Orders._tell_wait",
-        "self._tell([lambda seq: Complained(seq, at, order.trial, order.attempt, 'waits', why)])",
+        "Orders._report_wait",
+        "self._report([Complained(0, now, order.trial, order.attempt, 'waits', why)])",
         "pass",
         (WAITS,),
     ),

@@ -415,8 +415,8 @@ OBEYING = (
     Mutant(
         "the end of an attempt waits as reports do",
         "facts are told in order and none is held up",
-        "Agent._tell",
-        "not all(map(_is_report, makers)) or not self._has_many() or wait_s <= 0",
+        "Agent._report",
+        "not only_reports or not self._has_many() or wait_s <= 0",
         "not self._has_many() or wait_s <= 0",
         ("tests/agent/test_agent_reports.py",),
     ),

@@ -110,7 +110,7 @@ WARM_STARTS = (
     Mutant(
         "the first attempt waits until it is known what can be imported beforehand",
         "no trial waits for an import that may fail",
-        "WarmStarts._turn_came",
+        "WarmStarts.start",
         "not is_first",
         "True",
         (f"{WARM}::test_the_first_attempt_waits_for_no_import_and_the_next_for_one",),

@@ -100,7 +100,7 @@ def test_a_mistake_that_its_tests_do_not_notice_survives(copy: Path) -> None:
         ({"place": "Lease.begin"}, "is not there"),
         ({"place": "main"}, "is any of"),
         ({"old": "later"}, "stands 0 times"),
-        ({"place": "lease.Lease", "old": "self"}, r"stands \d+ times"),
+        ({"place": "serve.Lease", "old": "self"}, r"stands \d+ times"),
         ({"tests": ("tests/agent/test_agent_lease.py::test_that_is_not_there",)}, "cannot be run"),
         ({"new": "not)"}, "is no code"),
         ({"place": "Lease.last_s", "old": "120.0", "new": "nothing_of_this_name"}, "cannot be run"),
@@ -157,4 +157,4 @@ def test_a_name_alone_is_no_methods_and_the_modules_before_it_tell_two_apart() -
     assert [one.is_called(("begin",)) for one in (method, function)] == [False, True]
     assert [one.is_called(("Talk", "begin")) for one in (method, function)] == [True, False]
     assert [one.is_called(("agents", "begin")) for one in (method, function)] == [False, True]
-    assert where("Lease.ended").path == ROOT / "agent" / "lease.py"
+    assert where("Lease.ended").path == ROOT / "agent" / "serve.py"
