@@ -1,7 +1,5 @@
-"""The agent's program, started as `python -I agent.pyz ...`, as `python -m seerd.agent ...`, or by
-a remote task that becomes it (`remote_tasks`).
-
-The one rule: the process that holds the lock on `agent.lock` is the agent of its folder.
+"""The agent's program (`agent.pyz`, `python -m seerd.agent`, or a remote task that becomes it). The
+process that holds the lock on `agent.lock` is the agent of its folder.
 """
 
 from __future__ import annotations

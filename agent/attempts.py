@@ -1,7 +1,5 @@
-"""The life of one attempt: its files, its processes, its output and its end.
-
-The one rule: the agent reports `Exited` last. By then no process of the attempt is left, all of its
-output has been reported, and its last checkpoint is in the store or has failed to get there.
+"""The life of one attempt: its files, its processes, its output and its end. `Exited` is reported
+last, when no process is left, all output is reported, and the last checkpoint is stored or lost.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import shutil
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Awaitable, Callable, Coroutine, Iterator, List, Optional, Set, Tuple, Union
 
 from seerd.agent import clock, host, postmortem
@@ -26,7 +23,7 @@ from seerd.agent.protocol import Exited, Fact, Noticed, Start, Started
 from seerd.agent.threads import in_thread, in_thread_or_here, thread_needed
 from seerd.agent.trial_output import QUIET_S, TrialOutput
 from seerd.agent.warm_starts import ForkedProcess, WarmStarts
-from seerd.agent.watchdog import Watchdog
+from seerd.agent.watchdog import END_FILE, ScriptObserver, Watchdog
 
 LAST_PLACE_S = 30.0
 """Seconds that the last checkpoint may wait for a place in the store, without a grace period."""
@@ -46,51 +43,8 @@ STACK_S = 1.0
 """Seconds that a rank that hangs has to write its Python stack."""
 LITTLE = 1 << 14
 """Bytes of output that are read faster than a thread is started for it."""
-END_FILE = "ended"
-"""The file that tells the observer of a script how the script has ended."""
-LAST_LOOK_S = 60.0
-"""Seconds that the observer then has to copy the last checkpoint."""
 FirstProcess = Union[asyncio.subprocess.Process, ForkedProcess]
 Proof = Callable[[Set[int]], Awaitable[str]]
-
-
-class ScriptObserver:
-    """The process that observes a script which does not import seerd (`seerd/training/observer`),
-    if there is one. `lost` is called when it ends before the script: nobody would report then.
-    """
-
-    def __init__(self, folder: Path, lost: Callable[[], None]) -> None:
-        self._folder = folder
-        self._lost = lost
-        self._process: Optional[asyncio.subprocess.Process] = None
-        self._watching: Optional[asyncio.Task[None]] = None
-
-    @property
-    def pids(self) -> Set[int]:
-        """Its process id, if there is one."""
-        return set() if self._process is None else {self._process.pid}
-
-    async def begin(self, spawn: Callable[[], Awaitable[asyncio.subprocess.Process]]) -> None:
-        """Start it. Raises `OSError`."""
-        (self._folder / "out.jsonl").touch()  # it may come later than the script's end
-        self._process = await spawn()
-        self._watching = asyncio.ensure_future(self._watch(self._process))
-
-    async def see_end(self, code: Optional[int]) -> None:
-        """Inform it that the script has ended, and wait until it has stored what is left."""
-        if self._process is None or self._watching is None:
-            return
-        self._watching.cancel()
-        with contextlib.suppress(OSError):  # a trial that has removed its own folder
-            part = self._folder / f".{END_FILE}"
-            part.write_text(str(code))
-            os.replace(part, self._folder / END_FILE)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._process.wait(), LAST_LOOK_S)
-
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        await process.wait()
-        self._lost()
 
 
 class LocalAttempt:

@@ -1,8 +1,5 @@
-"""The bootstrap: the first thing that runs on a machine, sent over SSH as text. It fetches the
-agent's zip if need be, and goes on with the code in the zip.
-
-The one rule: it is written for any Python 3, and says so itself if that one is too old. The zip is
-used only if it has the expected checksum.
+"""The first thing that runs on a machine, sent over SSH as text, for any Python 3: it fetches the
+agent's zip if need be, verifies it, and goes on with its code.
 """
 
 import hashlib

@@ -1,8 +1,5 @@
-"""The agent's clock, in seconds since 1970: the wall clock as it was when the first agent of this
-boot came to the folder, and steady from then on, suspends included.
-
-The one rule: what is compared, added up or paid for goes by `now`, never by the system's wall
-clock, which people and NTP set. A later agent of the same boot goes on with the same clock.
+"""The agent's clock, in seconds since 1970: the wall clock at the first agent of this boot, steady
+from then on, suspends included. All durations go by it, as people and NTP set the wall clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Crash recovery: what a new agent does if the agent before it in its folder has died.
-
-The one rule: afterwards nothing of the dead agent runs, all that its trials had written is
-reported, and each of its attempts is over. Its presigned URLs died with it, so a checkpoint on its
-way to a store without a directory is lost.
+"""What a new agent does if the one before it has died: afterwards none of its processes runs, all
+that its trials had written is reported, and its attempts are over. Checkpoints on their way to a
+store by presigned URLs are lost with these.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Finds the attempt that fills a table of processes, before nothing can be started any more.
-
-The one rule: processes are counted only while the whole machine has as many as the smallest table
-grants to trials, and an attempt is ended only if attempts hold half of those in the table.
+"""Finds the attempt that fills a table of processes, before nothing can be started any more. It is
+ended only if attempts hold half of what the table grants to trials.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Fetches the job's data, objects that the daemon has granted, once per instance.
-
-The one rule: nothing is written outside the trials' working folder, and a file gets its name only
-when it is whole.
+"""Fetches the job's data, objects that the daemon has granted, once per instance. Nothing is
+written outside the trials' working folder, and a file gets its name only when it is whole.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""The processes of one attempt, as its agent finds them: by descent, without reading the processes
-of others. And the orphans that the agent adopts: all that an attempt has started is below its
-launcher, or, once a parent has ended, below the agent.
-
-The one rule: nothing of an attempt is left when its launcher has ended and the agent has no child
-that may be the attempt's. A child of unknown origin may be.
+"""The processes of one attempt, found by descent from its launcher, or from the agent, which adopts
+orphans. An attempt is gone when its launcher has ended and the agent has no child that may be the
+attempt's; a child of unknown origin may be.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""A folder as one file, so that a checkpoint that is a folder is stored, checked and moved like any
-other.
-
-The one rule: the file, a plain tar, begins with a list of all files, with sizes and checksums, and
-of the links, which stay inside; nothing is unpacked that is not exactly as the list says.
+"""A folder as one file, a plain tar that begins with a list of all files, with sizes and checksums,
+and of links, which stay inside. Nothing is unpacked that is not exactly as the list says.
 """
 
 from __future__ import annotations

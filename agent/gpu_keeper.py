@@ -1,8 +1,6 @@
-"""The keeper: a process that holds the leases of GPUs that trials use, and outlives the agent.
-
-The one rule: a lease is held until the agent says that the attempt is over, or, if the agent has
-died, until no process of the attempt is left. On its way to the keeper the kernel holds it. The
-keeper carries the run's mark, as all that an agent starts, and is ended last (`host.each_of_run`).
+"""A process that holds the leases of GPUs that trials use, until the agent says that the attempt is
+over, or, if the agent has died, until no process of the attempt is left. It carries the run's mark,
+and is ended last (`host.each_of_run`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""The GPUs of a machine that several runs use, also of several users: a folder with a file for each
-GPU, and one for each run that is here.
-
-The one rule: a GPU belongs to the process that holds the lock (flock(2)) on its file, and a run is
-here while its file is locked. The kernel frees a lock with its last process, so a crash leaves
-nothing. What a file says is for people and for shares. Files of GPUs are never written; only its
-owner can write a run's file.
+"""The GPUs of a machine that several runs of several users use: a folder with a file for each GPU
+and for each run. Who holds the lock (flock(2)) on a GPU's file has it; a run is here while its
+file, which only its owner can write, is locked. The kernel frees locks after a crash.
 """
 
 from __future__ import annotations

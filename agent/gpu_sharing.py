@@ -1,8 +1,6 @@
-"""Which GPUs of this machine are this run's: how many it may use, and which its attempts have.
-
-The one rule: an attempt starts when all its GPUs are leased, until nothing of it is left. A run
-above its share gives GPUs back by ending attempts, and until then others wait. The daemon numbers
-GPUs from 0; an attempt gets those with its own numbers if they are free, else others.
+"""How many GPUs of this machine the run may use, and which its attempts have. They are leased from
+an attempt's start until nothing of it is left; a run above its share ends attempts. The daemon
+numbers GPUs from 0; an attempt gets those with its numbers if they are free, else others.
 """
 
 from __future__ import annotations

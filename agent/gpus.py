@@ -1,29 +1,16 @@
-"""Whether the memory of GPUs is free again after an attempt: a process that is gone may have left
-some in use.
-
-The one rule: GPUs are given to the next attempt only when `nvidia-smi` shows nothing of the last
-one on them. What living processes of others hold does not count.
+"""Whether GPUs are free again after an attempt: they are given to the next one when `nvidia-smi`
+shows nothing of the last one on them. What living processes of others hold does not count.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from seerd.agent import host
-from seerd.agent.health import (
-    BROKEN,
-    CARDS,
-    SHOWN,
-    SMI_S,
-    CheckedMachine,
-    Look,
-    UnhealthyError,
-    last_line,
-)
+from seerd.agent.health import BROKEN, CARDS, SHOWN, CheckedMachine, UnhealthyError, ask_smi
 
 APPS = (
     "nvidia-smi",
@@ -82,7 +69,9 @@ class Gpus:
         names, give_up_at = self._names(gpus), time.monotonic() + FREE_S
         while True:
             try:
-                why = await self._look(names)
+                listed = parsed_cards(await self._ask(CARDS))
+                cards = [card for card in listed if _is_among(card, names)]
+                why = held(cards, parsed_apps(await self._ask(APPS)), self._before, host.is_there)
             except UnhealthyError as error:
                 why = str(error)
             except OSError:
@@ -91,16 +80,9 @@ class Gpus:
                 return why
             await asyncio.sleep(POLL_S)
 
-    async def _look(self, names: Sequence[str]) -> str:
-        cards = [card for card in parsed_cards(await self._ask(CARDS)) if _is_among(card, names)]
-        return held(cards, parsed_apps(await self._ask(APPS)), self._before, host.is_there)
-
     async def _ask(self, argv: Sequence[str]) -> str:
-        env = {**os.environ, host.MARKER: self._machine.marker}
-        look = Look(argv, env, str(self._machine.folder), SMI_S)
-        status, output, errors = await look.take("nvidia-smi")
+        status, output, message = await ask_smi(argv, self._machine)
         if status or BROKEN.search(output):
-            message = last_line(output) or last_line(errors)
             raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
         return output
 

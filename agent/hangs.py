@@ -1,8 +1,6 @@
-"""Hang detection: finds ranks that do nothing while the others wait.
-
-The one rule: a rank counts as hung only if others have gone as far as they can without it, it has
-neither computed nor read nor written for much longer than any spell of work before, and nothing
-else explains that. If all ranks are late together, none counts as hung.
+"""Finds ranks that hang: others have gone as far as they can without them, they have done nothing
+for much longer than any spell of work before, and nothing else explains that. If all ranks are late
+together, none counts as hung.
 """
 
 from __future__ import annotations

@@ -83,7 +83,13 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
         )
     if not machine.cuda or not expected.gpus:
         return ""
-    listing = await _listed(machine)
+    try:
+        status, listing, message = await ask_smi(CARDS, machine)
+    except OSError as error:
+        why = f"nvidia-smi cannot be run ({error.strerror}), so there is no driver for the GPUs"
+        raise UnhealthyError(why) from None
+    if status:
+        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
     problem = gpu_problem(listing, expected.gpus)
     if problem:
         raise UnhealthyError(problem)
@@ -148,18 +154,11 @@ def gpu_problem(listing: str, expected: int) -> str:
     return ""
 
 
-async def _listed(machine: CheckedMachine) -> str:
-    """List the GPUs with `nvidia-smi` (`CARDS`). Raises `UnhealthyError` if that fails."""
-    look = Look(CARDS, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
-    try:
-        status, output, errors = await look.take("nvidia-smi")
-    except OSError as error:
-        why = f"nvidia-smi cannot be run ({error.strerror}), so there is no driver for the GPUs"
-        raise UnhealthyError(why) from None
-    if status:
-        message = last_line(output) or last_line(errors)
-        raise UnhealthyError(f"nvidia-smi ended with exit status {status}: {message}")
-    return output
+async def ask_smi(argv: Sequence[str], machine: CheckedMachine) -> Tuple[int, str, str]:
+    """Run `nvidia-smi`; return exit status, output and last line. Raises as `Look.take` does."""
+    look = Look(argv, {**os.environ, host.MARKER: machine.marker}, str(machine.folder), SMI_S)
+    status, output, errors = await look.take("nvidia-smi")
+    return status, output, last_line(output) or last_line(errors)
 
 
 @dataclass(frozen=True)

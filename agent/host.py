@@ -1,9 +1,6 @@
-"""This machine's processes: which belong to an attempt, however they were started, and how to end
-them all.
-
-The one rule: an attempt has ended when no process of it is left, and that is looked up. On Linux
-every process with the attempt's SEERD_ATTEMPT in its environment belongs to it, whatever its
-session, group or parent; everywhere the launcher's descendants and its process group do too.
+"""This machine's processes: which belong to an attempt, and how to end them. On Linux those with
+its SEERD_ATTEMPT in their environment, whatever their session, group or parent; everywhere the
+launcher's descendants and its process group. An attempt ends when a look finds none.
 """
 
 from __future__ import annotations
@@ -437,24 +434,14 @@ def _descendants(root: int) -> Set[int]:
 
 def _processes() -> Dict[int, Tuple[int, int, bool]]:
     """Return each process's parent, its group, and whether it is a zombie."""
-    return dict(_from_proc() if sys.platform == "linux" else _from_ps())
-
-
-def _from_proc() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
-    for pid in _all_pids():
-        stat = _stat(pid)
-        if stat is not None:
-            yield pid, (int(stat[1]), int(stat[2]), stat[0] in "ZX")
+    if sys.platform == "linux":
+        stats = {pid: stat for pid in _all_pids() if (stat := _stat(pid)) is not None}
+        return {pid: (int(s[1]), int(s[2]), s[0] in "ZX") for pid, s in stats.items()}
+    command = ["ps", "-axo", "pid=,ppid=,pgid=,stat="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [line.split(None, 3) for line in listed.stdout.splitlines()]
+    return {int(pid): (int(up), int(group), s.startswith("Z")) for pid, up, group, s in rows}
 
 
 def _all_pids() -> List[int]:
     return [int(name) for name in os.listdir(PROC) if name.isdecimal()]
-
-
-def _from_ps() -> Iterator[Tuple[int, Tuple[int, int, bool]]]:
-    listed = subprocess.run(
-        ["ps", "-axo", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True, check=True
-    )
-    for line in listed.stdout.splitlines():
-        pid, parent, group, state = line.split(None, 3)
-        yield int(pid), (int(parent), int(group), state.startswith("Z"))

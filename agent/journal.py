@@ -1,11 +1,8 @@
-"""The agent's journal: orders that it has taken, facts that it has reported, and which of these the
-daemon has.
-
-The one rule: an order is on the disk before anything follows from it. A fact is in the file before
-it is sent, and soon on a disk: the daemon's, which acknowledges it then, or this one. Each line is
-one of the protocol, with a checksum after a tab. A last line that a crash cut short was never sent,
-and is dropped. A damaged journal is set aside, and an empty one begun: a daemon that knows of facts
-which this one lacks gives the instance up.
+"""The agent's journal: orders, facts, and which facts the daemon has. An order is on the disk
+before anything follows from it; a fact is in the file before it is sent, and soon flushed. Each
+line is one of the protocol with a checksum. A last line that a crash cut short was never sent, and
+is dropped. A damaged journal is set aside; a daemon that knows more than the new one gives the
+instance up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Which reports the agent sends to the daemon, where each costs a line in a journal and memory.
-
-The one rule: the best report of an attempt so far and its last one are always sent, at the latest
-at its end. Of the others as many are sent as a daemon can follow.
+"""Which reports the agent sends: the best of an attempt so far and its last one, at the latest at
+its end, and of the others as many as a daemon can follow.
 """
 
 from __future__ import annotations

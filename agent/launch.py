@@ -1,7 +1,5 @@
-"""From an order to start to the exact command, environment and files of an attempt.
-
-The one rule: all that decides how a trial's processes start is in its `LaunchPlan`, which
-`attempts` and the process that has torch loaded already (`warm/`) carry out.
+"""From an order to start to the exact command, environment and files of an attempt, as a
+`LaunchPlan` that `attempts` or the warm process carries out.
 """
 
 from __future__ import annotations

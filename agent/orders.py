@@ -1,7 +1,5 @@
-"""Carries out orders: prepares the instance, starts attempts, stops them, ends them all.
-
-The one rule: what an order needs is reserved in the moment in which it is checked, so GPUs are not
-given twice, and a stop ends an attempt that has not started yet.
+"""Carries out orders: prepares the instance, starts attempts, stops them, ends them all. What an
+order needs is reserved in the moment in which it is checked, so GPUs are not given twice.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def examine(logs: Path) -> Findings:
     }
     if not silent_since:
         return Findings(tail=_tail(launcher))
-    guilty = min(silent_since, key=lambda r: (not _was_killed(r), silent_since[r], r.rank))
+    killed = {rank for rank in first if rank.code < 0 and -rank.code not in LATER}
+    guilty = min(silent_since, key=lambda rank: (rank not in killed, silent_since[rank], rank.rank))
     killed_by, tail = -guilty.code if guilty.code < 0 else None, _last_words(logs, guilty.local)
     return Findings(guilty.rank, tail, silent_since[guilty] / 1e9, killed_by)
 
@@ -90,7 +91,11 @@ def name_own_module(tail: List[str], source: Path) -> None:
 
 def of_hung(logs: Path, rank: int, local: int, since: float, waited_s: float) -> Findings:
     """Return what logs show of a rank that hung at `since`; others waited `waited_s` for it."""
-    return Findings(rank, _inwards(_last_words(logs, local)), since, None, waited_s)
+    tail = _last_words(logs, local)
+    if STACK in tail:  # of faulthandler; tracebacks have the innermost call last
+        begin = len(tail) - tail[::-1].index(STACK)
+        tail = [*tail[: begin - 1], "Stack (most recent call last):", *reversed(tail[begin:])]
+    return Findings(rank, tail, since, None, waited_s)
 
 
 def is_closing(launcher_log: bytes) -> bool:
@@ -106,18 +111,6 @@ def error_bytes(logs: Path, local: int) -> int:
 def ranks(logs: Path) -> Set[int]:
     """Return the local ranks that have been started on this node."""
     return {int(path.name) for path in logs.glob("*/attempt_*/*") if path.name.isdecimal()}
-
-
-def _inwards(tail: List[str]) -> List[str]:
-    """Turn a last stack of faulthandler's into the order of tracebacks: the innermost call last."""
-    if STACK not in tail:
-        return tail
-    begin = len(tail) - tail[::-1].index(STACK)
-    return [*tail[: begin - 1], "Stack (most recent call last):", *reversed(tail[begin:])]
-
-
-def _was_killed(rank: FailedRank) -> bool:
-    return rank.code < 0 and -rank.code not in LATER
 
 
 def _last_words(logs: Path, local: int) -> List[str]:

@@ -1,7 +1,5 @@
-"""Presigned URLs: what the daemon allows attempts to put into the store and to get from it.
-
-The one rule: they are in this memory and nowhere else. A place that has been tried is not used for
-another checkpoint while there is a fresh one: what was thought lost may still arrive.
+"""Presigned URLs, in this memory and nowhere else. A place in the store that has been tried is not
+used for another checkpoint while there is a fresh one: what was thought lost may still arrive.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""What trials have printed on this machine, for a machine that shows it elsewhere.
-
-The one rule: only logs that have changed are sent, and of a long one only its end. Only plain files
-are opened, and no answer holds more than `MOST` bytes of logs.
+"""The ends of logs that have changed, for a machine that shows them elsewhere. Only plain files are
+opened, and no answer holds more than `MOST` bytes of logs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The receiving side of a push: a folder of files, of which only those travel that this machine
-lacks.
-
-The one rule: a file is kept under its checksum, and used only after that was verified. Nothing is
-ever half-written, nor written outside the cache and the folder.
+lacks. A file is kept under its checksum, and used only after that was verified. Nothing is
+half-written.
 """
 
 from __future__ import annotations

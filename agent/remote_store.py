@@ -1,8 +1,5 @@
-"""A checkpoint store that is reached by presigned URLs alone.
-
-The one rule: a checkpoint exists in the store when its manifest does, which is put last; it exists
-here when its bytes have the manifest's checksum. In the store it has the name of the granted place;
-its own name, by which the training side orders checkpoints, is in the manifest.
+"""A checkpoint store that is reached by presigned URLs alone. A checkpoint exists there when its
+manifest does, under the name of the granted place; its own name is in the manifest.
 """
 
 from __future__ import annotations
@@ -121,18 +118,15 @@ class RemoteStore:
         if not good(local, manifest.name, manifest.sha256):
             part = local / f".{manifest.name}.pt"
             try:
-                self._download(slot, manifest, part)
+                download(self._wires, slot.data_url, manifest.size, part)
+                if checksum(part) != manifest.sha256:
+                    raise CheckpointError("its bytes do not have the checksum of its manifest")
+                name_file(part, local / f"{manifest.name}.pt")
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     part.unlink()
             write_named(local / f"{manifest.name}.json", raw)
         return manifest.name
-
-    def _download(self, slot: Slot, manifest: Manifest, part: Path) -> None:
-        download(self._wires, slot.data_url, manifest.size, part)
-        if checksum(part) != manifest.sha256:
-            raise CheckpointError("its bytes do not have the checksum of its manifest")
-        name_file(part, part.with_name(f"{manifest.name}.pt"))
 
     def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
         """Get a checkpoint's manifest, by a grant that the store accepts. Raises `WebError`."""

@@ -1,9 +1,5 @@
 """The agent itself: it takes orders on a Unix socket, carries them out, reports facts, and lets go
-when nobody renews its lease.
-
-The one rule: what it does survives the daemon, a lost connection and its own death. Orders are on
-the disk and facts in its journal before anything follows from them, and a new agent cleans up after
-the old one in its folder before it takes orders.
+when nobody renews its lease. What it does survives the daemon, a lost connection and its own death.
 """
 
 from __future__ import annotations

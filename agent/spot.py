@@ -1,10 +1,6 @@
-"""EC2's notices that it will take this instance away, from the instance metadata service (IMDSv2).
-
-The one rule: nobody waits for it. It is asked in a thread, and a service that is silent, slow or
-answers rubbish gives no notice.
-
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html (usually
-two minutes before), .../rebalance-recommendations.html (perhaps sooner)
+"""EC2's notices that it will take this instance away, asked in a thread from the metadata service
+(IMDSv2): https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+(usually two minutes before) and .../rebalance-recommendations.html (perhaps sooner).
 """
 
 from __future__ import annotations

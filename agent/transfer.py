@@ -1,7 +1,5 @@
-"""Checkpoints between the attempt's folder and the store, here a directory.
-
-The one rule: in the store a checkpoint exists when its manifest does. The manifest comes last, when
-the bytes are there whole, with the checksum that it names.
+"""Checkpoints between the attempt's folder and a store, here a directory. In it a checkpoint exists
+when its manifest does, which comes last, when the bytes have the checksum that it names.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""The trial's output: what it writes for its agent (`out.jsonl`), turned into facts.
-
-Checkpoints that `drain` finds wait until `store` puts the newest into the store, while further
-reports are sent. Those that a newer one has overtaken are not stored, except one that is better
-than all stored ones and the newest; it goes first.
-
-The one rule: the trial's output is not trusted. A malformed line (docs/training-side.md) is dropped
-with a line in the agent's log, and the first is reported. Nothing in it can name a path, stop the
-agent or be reported twice.
+"""What a trial writes for its agent (`out.jsonl`), turned into facts. It is not trusted: malformed
+lines (docs/training-side.md) are dropped, and nothing in it can name a path. Checkpoints wait until
+`store` takes the newest, and before it one that is better than it and all stored ones.
 """
 
 from __future__ import annotations

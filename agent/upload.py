@@ -1,8 +1,6 @@
-"""Puts the bytes of one checkpoint at its place in the store: in one piece, or in parts if it is
-large.
-
-The one rule: S3 compares each body with its MD5, and parts become an object only when all of them
-are completed (docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html).
+"""Puts a checkpoint at its place in the store, in one piece or in parts. S3 compares each body with
+its MD5, and parts become an object only when all are completed
+(docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html).
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Starts attempts by forks of a process that has imported what they import (`warm/`).
-
-The one rule: it only ever saves time. If anything is odd about a start or the warm process, the
-attempt starts in the usual way, which is reported once. Starts wait only for imports that are known
-to be possible beforehand; those after the first also for what the script's text imports, since
-several trials that import the same at once take longer.
+"""Starts attempts by forks of a process that has imported what they import (`warm/`). It only ever
+saves time: if anything is odd, the attempt starts in the usual way, which is reported once. Starts
+wait only for imports that are known to work, and later ones for those in the script's text.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """Sees from outside that torchrun is ending an attempt, that a rank hangs, or that ranks wait for
-each other. It only reports; its caller ends the attempt.
+each other; and starts the process that observes a script which does not import seerd. It only
+reports; its caller ends the attempt.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Set
+from pathlib import Path
+from typing import Awaitable, Callable, Dict, List, Optional, Set
 
 from seerd.agent import clock, postmortem
 from seerd.agent.hangs import HangDetector, Stall
@@ -21,6 +24,10 @@ FIRST_S = 30.0
 MOST_S = 3600.0
 UNITS = 3
 """Units of work that every rank must have begun before its waits are counted."""
+END_FILE = "ended"
+"""The file that tells the observer of a script how the script has ended."""
+LAST_LOOK_S = 60.0
+"""Seconds that the observer then has to copy the last checkpoint."""
 REPORTED_SHARE = 0.25
 """A smaller share of time spent waiting is not reported."""
 
@@ -81,6 +88,45 @@ class Watchdog:
     def _stalled(self, stall: Stall, *, over: bool) -> Stalled:
         order, hung = self._start, stall.hung is not None
         return Stalled(0, clock.now(), order.trial, order.attempt, hung, *stall.position, over)
+
+
+class ScriptObserver:
+    """The process that observes a script which does not import seerd (`seerd/training/observer`),
+    if there is one. `lost` is called when it ends before the script: nobody would report then.
+    """
+
+    def __init__(self, folder: Path, lost: Callable[[], None]) -> None:
+        self._folder = folder
+        self._lost = lost
+        self._process: Optional[asyncio.subprocess.Process] = None
+        self._watching: Optional[asyncio.Task[None]] = None
+
+    @property
+    def pids(self) -> Set[int]:
+        """Its process id, if there is one."""
+        return set() if self._process is None else {self._process.pid}
+
+    async def begin(self, spawn: Callable[[], Awaitable[asyncio.subprocess.Process]]) -> None:
+        """Start it. Raises `OSError`."""
+        (self._folder / "out.jsonl").touch()  # it may come later than the script's end
+        self._process = await spawn()
+        self._watching = asyncio.ensure_future(self._watch(self._process))
+
+    async def see_end(self, code: Optional[int]) -> None:
+        """Inform it that the script has ended, and wait until it has stored what is left."""
+        if self._process is None or self._watching is None:
+            return
+        self._watching.cancel()
+        with contextlib.suppress(OSError):  # a trial that has removed its own folder
+            part = self._folder / f".{END_FILE}"
+            part.write_text(str(code))
+            os.replace(part, self._folder / END_FILE)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._process.wait(), LAST_LOOK_S)
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        await process.wait()
+        self._lost()
 
 
 @dataclass(frozen=True)

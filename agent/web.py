@@ -1,8 +1,6 @@
-"""HTTP to presigned URLs: small bodies from memory, large ones from and to files, in pieces.
-
-The one rule: a presigned URL is a secret: errors, logs and files have no more of it than its host.
-And every exchange ends: nothing waits longer than `STALL_S` for the other side, and `Wires.cut`
-ends what is under way at once.
+"""HTTP to presigned URLs: small bodies from memory, large ones from and to files, in pieces. Errors
+and logs show no more of such a URL than its host. Nothing waits longer than `STALL_S` for the other
+side, and `Wires.cut` ends what is under way.
 """
 
 from __future__ import annotations

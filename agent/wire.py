@@ -95,7 +95,7 @@ def _made(cls: Any, body: Any) -> Any:
     made = {
         name: _checked(f"{cls.__name__}.{name}", hints[name], value) for name, value in body.items()
     }
-    for name, (low, high) in _bounds(cls).items():
+    for name, (low, high) in BOUNDS.items():
         value = made.get(name)
         if value is not None and not low <= value <= high:
             raise ProtocolError(f"{cls.__name__}.{name} cannot be {value}")
@@ -187,8 +187,3 @@ def _required(cls: Any) -> Set[str]:
         for each in fields(cls)
         if each.default is MISSING and each.default_factory is MISSING
     }
-
-
-@lru_cache(maxsize=None)
-def _bounds(cls: Any) -> Dict[str, Tuple[float, float]]:
-    return {name: BOUNDS[name] for name in _hints(cls) if name in BOUNDS}

@@ -1,9 +1,6 @@
-"""The folder in which an attempt's script runs: one for each attempt, so that trials never read
-each other's files.
-
-The one rule: what a script makes, replaces or removes in it is the attempt's own. So are copies of
-files up to `SMALL`, and of larger ones that the job names. The other files are hard links to those
-of the source, to which only root can write.
+"""The folder in which an attempt's script runs. What the script makes, replaces or removes in it is
+its own; so are copies of files up to `SMALL`, and of those that the job names. Other files are hard
+links to the source, to which only root can write.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Ends a process as the interpreter would, but without taking down what was imported: in a fork
-that copies most of the shared memory, and GPUs wait for it.
-
-The one rule: what a script can notice of its end happens: its threads are waited for, `atexit`
-functions are called, its own objects go, and files are flushed.
+"""Ends a fork as the interpreter would, but without taking down what was imported, which would copy
+most of the shared memory. Threads, `atexit`, the script's own objects and open files are seen to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Makes a fork of the warm process look like a process that was started: to itself, to `ps`, and to
-the agent, which finds its processes by their environment in /proc.
-
-The one rule: the kernel shows a process's arguments and environment from its memory
-(proc_pid_environ(5)), where the warm process has padding that its forks write over.
+"""Makes a fork of the warm process look like a process that was started, to itself, `ps` and the
+agent: it writes over padding where the kernel shows arguments and environment
+(proc_pid_environ(5)).
 """
 
 from __future__ import annotations

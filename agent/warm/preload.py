@@ -1,8 +1,6 @@
-"""Imports what trials import, and finds what cannot be imported beforehand.
-
-The one rule: a fork finds nothing that it would not find after an import of its own. So after each
-import the process is looked at, and what does not survive a fork, or asks for what differs between
-ranks, is named.
+"""Imports what trials import. A fork finds nothing that it would not find after an import of its
+own: what does not survive a fork, or asks for what differs between ranks, is named and left to
+trials.
 """
 
 from __future__ import annotations

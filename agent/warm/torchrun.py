@@ -1,7 +1,5 @@
-"""Runs torchrun in a fork of the warm process, with ranks that are forks as well.
-
-The one rule: torchrun starts threads, so its ranks are forked before it begins. Each waits until
-torchrun would start a process for it, and gets what that process would have got.
+"""Runs torchrun in a fork of the warm process. torchrun starts threads, so its ranks are forked
+before it begins; each waits until torchrun would start a process for it.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ KEEPING = (
     Mutant(
         "what comes from S3 is not compared with its checksum",
         "a damaged checkpoint is not one",
-        "RemoteStore._download",
+        "RemoteStore._fetch_one",
         "checksum(part) != manifest.sha256",
         "not checksum(part)",
         (f"{REMOTE}::test_damage_on_the_way_is_seen",),
