@@ -139,12 +139,7 @@ class LocalAttempt:
         self._report([self._exited(free_at, self._process.returncode)])
 
     def stop(self, cause: str, kill_at: float) -> None:
-        """Ask the attempt to save and exit, and kill it at `kill_at` (agent's time). A later call
-        can only shorten the time.
-
-        When an attempt on several nodes crashes, the first node to report has the others stopped.
-        So a node that has lost a rank itself has `SUMMARY_S` seconds to find out which one it was.
-        """
+        """Start the processes, warm if possible, unless stopped. Raises `OSError`, `ValueError`."""
         now = clock.now()
         if self.cause is None and kill_at <= now:
             self._is_crashing = self._has_lost_a_rank()

@@ -50,10 +50,7 @@ def checksum(path: str) -> str:
 
 
 def fetch(stream: BinaryIO, size: int, expected: str, path: str) -> None:
-    """Write the next `size` bytes of the stream to the file `path`, which appears only whole.
-
-    Raises `ValueError` if their checksum is not the `expected` one.
-    """
+    """Write `size` bytes of the stream to `path`, whole or not. Raises `ValueError`."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     part = "%s.%d.part" % (path, os.getpid())
     with open(part, "wb") as file:

@@ -24,9 +24,7 @@ class _Anchor:
 
 
 def begin(folder: Path, boot: str) -> None:
-    """Go on with the clock of earlier agents in this folder, or begin a new one if none was of this
-    boot, whose id is `boot`. A damaged file is set aside.
-    """
+    """Go on with the clock of this folder and boot, or begin one; set a damaged file aside."""
     zero = zero_of(folder, boot)
     if zero is None:
         try:

@@ -46,18 +46,13 @@ class JobData:
 
 def place(root: Path, to: str) -> Path:
     """Return the path of this file below `root`. Raises `DataError` if it leads out of it."""
-    parts = to.split("/")
+    parts, refused = to.split("/"), f"data for {to!r:.200} is refused"
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise DataError(
-            f"data for {to!r:.200} is refused: that is no plain path below the trials' "
-            "working folder"
-        )
+        raise DataError(f"{refused}: that is no plain path below the trials' working folder")
     path = root.joinpath(*parts)
     parent = path.parent.resolve()
     if parent != root and root not in parent.parents:
-        raise DataError(
-            f"data for {to!r:.200} is refused: a link leads out of the trials' working folder"
-        )
+        raise DataError(f"{refused}: a link leads out of the trials' working folder")
     return path
 
 

@@ -102,11 +102,7 @@ def is_packed(path: Path) -> bool:
 
 
 def unpack(packed: Path, to: Path) -> None:
-    """Replace the folder `to` by what `pack` has written; it appears whole.
-
-    Raises `CheckpointError` if the file is not as its list says, `OSError` if the folder cannot be
-    written.
-    """
+    """Replace the folder `to` by what was packed. Raises `CheckpointError`, `OSError`."""
     part = to.with_name(f".{to.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)

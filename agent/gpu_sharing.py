@@ -131,19 +131,18 @@ class SharedGpus:
 
     def names(self, gpus: Iterable[int]) -> List[str]:
         """Return CUDA's names of the GPUs that attempts have, by the daemon's numbers."""
-        assigned = {
-            gpu: device for held in self._held.values() for gpu, device in held.devices.items()
-        }
-        return [assigned[gpu].name for gpu in gpus]
+        assigned = self._assigned()
+        return [assigned[gpu] for gpu in gpus]
+
+    def _assigned(self) -> Dict[int, str]:
+        devices = (item for held in self._held.values() for item in held.devices.items())
+        return {gpu: device.name for gpu, device in devices}
 
     def shown(self, gpus: Sequence[int]) -> List[str]:
         """Return CUDA's names of GPUs by the daemon's numbers: for those that no attempt has, of
         the device with that number; empty for one that an attempt has under another.
         """
-        assigned = {
-            gpu: device.name for held in self._held.values() for gpu, device in held.devices.items()
-        }
-        usual = [device.name for device in self._devices]
+        assigned, usual = self._assigned(), [device.name for device in self._devices]
         rest = [name if name not in assigned.values() else "" for name in usual[: len(gpus)]]
         return [assigned.get(gpu, rest[gpu]) for gpu in gpus]
 
@@ -300,9 +299,7 @@ class SharedGpus:
 def shared_or_whole(
     run: RunHere, cuda: bool, visible: str, was: int, listener: Listener
 ) -> Union[SharedGpus, WholeMachine]:
-    """Return the GPUs of a machine that others may use too; without a place for leases all of them,
-    with a note. `visible` is the agent's own CUDA_VISIBLE_DEVICES.
-    """
+    """Return a machine's GPUs, shared if there is a place for leases, else whole with a note."""
     own = cuda_devices(run.most, visible) if cuda else cpu_slots(run.most)
     try:
         pool = [device.lease for device in own]

@@ -53,9 +53,7 @@ class Gpus:
         self._before: Dict[str, int] = {}
 
     def note(self, listing: str) -> None:
-        """Remember how much memory each GPU has in use while nothing of ours runs. `listing`: lines
-        of `CARDS`; empty unless the machine is ours alone.
-        """
+        """Remember the memory in use while nothing of ours runs: lines of `CARDS`, if any."""
         for card in parsed_cards(listing):
             if card.used_mib is not None:
                 self._before.setdefault(card.uuid, card.used_mib)

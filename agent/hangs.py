@@ -69,9 +69,7 @@ class HangDetector:
         self.stall: Optional[Stall] = None  # None: no stall
 
     def look(self, now: float) -> bool:
-        """Update `marks` and `stall`; return whether that was due. Called often, with the monotonic
-        clock; does nothing within `LOOK_S` of the last time.
-        """
+        """Update `marks` and `stall` each `LOOK_S` (monotonic clock); return whether it was due."""
         since_last = now - self._looked_at
         if since_last < LOOK_S:
             return False

@@ -77,9 +77,9 @@ async def check_machine(expected: Optional[Expected], machine: CheckedMachine) -
         return ""
     free = shutil.disk_usage(machine.folder).free
     if free < expected.free_bytes:
+        wanted = f"{expected.free_bytes / GIB:.1f} GiB are expected"
         raise UnhealthyError(
-            f"{free / GIB:.1f} GiB are free where {machine.folder} is, and "
-            f"{expected.free_bytes / GIB:.1f} GiB are expected"
+            f"{free / GIB:.1f} GiB are free where {machine.folder} is, and {wanted}"
         )
     if not machine.cuda or not expected.gpus:
         return ""
@@ -173,10 +173,7 @@ class Look:
     most_s: float = MOST_S  # how long at most
 
     async def take(self, name: str) -> Tuple[int, str, str]:
-        """Run the program, and return its exit status, output and errors.
-
-        Raises `OSError` if it cannot be started, `UnhealthyError` if it does not end in time.
-        """
+        """Return exit status, output and errors. Raises `OSError`; `UnhealthyError` if too late."""
         with thread_needed():
             process = await asyncio.create_subprocess_exec(
                 *self.argv,

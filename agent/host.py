@@ -52,9 +52,7 @@ def adopt_orphans() -> None:
 
 
 def finds_all_below() -> bool:
-    """Return whether all that we start can be found below us: we adopt orphans, and the system
-    lists children.
-    """
+    """Return whether all that we start stays below us: we adopt orphans and list children."""
     if not lists_children():
         return False
     import ctypes
@@ -167,11 +165,7 @@ def members(attempt: str, launcher: int) -> Set[int]:
 
 
 def each_member(attempt: str, launcher: int) -> Iterator[int]:
-    """Yield the ids of an attempt's processes, the newest first; an id may come twice.
-
-    The caller acts on each id at once, before the process starts another one and ends. Descendants
-    are looked up first: once a parent is killed, its children cannot be found by it.
-    """
+    """Yield an attempt's processes, perhaps twice, after looking up descendants of parents."""
     family = sorted(_descendants(launcher), reverse=True)
     on_linux = sys.platform == "linux"
     marked = _marked(f"{MARKER}={attempt}".encode() + b"\0") if on_linux else iter(())
@@ -360,9 +354,7 @@ def _values_in(entry: bytes, environment: bytes) -> Iterator[str]:
 
 
 def _has_empty_environment(pid: int) -> bool:
-    """Return whether the environment of a process is empty: it begins and ends at the same address,
-    which is not 0, as it is before exec(2) (proc_pid_stat(5), env_start and env_end).
-    """
+    """Return whether an environment is empty, not just missing in exec(2) (proc_pid_stat(5))."""
     stat = _stat(pid)
     return stat is not None and stat[47] == stat[48] != "0"
 

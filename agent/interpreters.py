@@ -31,10 +31,7 @@ class Interpreters:
         self._cache: Dict[str, Tuple[str, Dict[str, str]]] = {}
 
     async def complete(self, job: Job, anew: bool = False) -> Job:
-        """Return the job with its interpreter's path and variables.
-
-        Raises `ValueError` or `OSError` if there is none, `UnhealthyError` if it does not answer.
-        """
+        """Return the job with its interpreter. Raises `ValueError`, `OSError`, `UnhealthyError`."""
         if not job.python or job.launcher == "command":
             return job
         key = json.dumps([job.python, job.python_in, job.source, job.env], sort_keys=True)

@@ -81,7 +81,7 @@ class AgentJournal:
         self.noticed: Set[str] = set()
         self.share: Optional[int] = None
         self.open: Dict[Tuple[str, int], List[Fact]] = {}
-        self._acked = 0
+        self.acknowledged = 0  # number of the last fact that a daemon has committed; 0: none
         self._waiting: List[bytes] = []
         self._flushed = True
         self._orders: Dict[str, Order] = {}
@@ -101,9 +101,7 @@ class AgentJournal:
         self.flush()
 
     def note(self, facts: Iterable[Fact]) -> None:
-        """Number these facts, and write them. They survive our own end, and that of the machine
-        after `flush`. Raises `AgentJournalError`.
-        """
+        """Number and write these facts; `flush` makes them safe. Raises `AgentJournalError`."""
         made = [replace(fact, seq=self.last + offset) for offset, fact in enumerate(facts, 1)]
         lines = [encode(fact) for fact in made]
         self._write(b"".join(map(_kept, lines)), sync=False)
@@ -118,8 +116,8 @@ class AgentJournal:
 
     def lines_after(self, seen: int) -> List[bytes]:
         """Return the facts with numbers above `seen`, as they are sent."""
-        if seen >= self._acked:
-            return self._waiting[seen - self._acked :]
+        if seen >= self.acknowledged:
+            return self._waiting[seen - self.acknowledged :]
         return [encode(fact) for fact in facts_after(self._path, seen)]
 
     @property
@@ -127,14 +125,9 @@ class AgentJournal:
         """How many facts the daemon has not acknowledged."""
         return len(self._waiting)
 
-    @property
-    def acknowledged(self) -> int:
-        """Number of the last fact that a daemon has acknowledged as committed; 0: none."""
-        return self._acked
-
     def acknowledge(self, seen: int) -> None:
         """Note that the daemon has committed the facts up to the number `seen`."""
-        if self._acked < seen <= self.last:
+        if self.acknowledged < seen <= self.last:
             self._write(_kept(encode(Ack(seen))), sync=False)
             self._flushed = self._flushed or seen == self.last
             self._trim(seen)
@@ -196,8 +189,8 @@ class AgentJournal:
             self.prepared = order
 
     def _trim(self, seen: int) -> None:
-        self._waiting = self._waiting[seen - self._acked :]
-        self._acked = seen
+        self._waiting = self._waiting[seen - self.acknowledged :]
+        self.acknowledged = seen
 
     def _write(self, data: bytes, *, sync: bool = True) -> None:
         rest = memoryview(data)
@@ -212,9 +205,7 @@ class AgentJournal:
 
 
 def facts_after(path: Path, seen: int) -> List[Fact]:
-    """Return the facts with numbers above `seen` in the journal at `path`, of a damaged one those
-    before the damage. Raises `OSError` if it cannot be read.
-    """
+    """Return facts above `seen` of a journal, up to any damage. Raises `OSError`."""
     messages, _, _ = _read(path)
     return [message for message in messages if isinstance(message, FACTS) and message.seq > seen]
 

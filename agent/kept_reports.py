@@ -83,9 +83,7 @@ class KeptReports(Generic[R]):
         return bool(self._kept) and self._left >= price
 
     def before_save(self) -> List[R]:
-        """Return the reports that are sent before a checkpoint of the attempt, at most `AT_ONCE` of
-        one that saves all the time.
-        """
+        """Return the reports to send before a checkpoint, at most `AT_ONCE` too many."""
         return self.let_go() if self._left > -AT_ONCE else []
 
     def let_go(self) -> List[R]:

@@ -127,9 +127,7 @@ def count_of(value: Any) -> int:
 
 
 def metrics_of(value: Any) -> Dict[str, Optional[float]]:
-    """Return metrics by name, with None for those that are no finite number. Raises `ValueError` if
-    the value is no table of numbers, or has too many.
-    """
+    """Return metrics by name, None: not finite. Raises `ValueError` if no table, or too large."""
     if not isinstance(value, dict) or len(value) > MOST_METRICS:
         raise ValueError("metrics are no table, or too many")
     return {_text(name): _finite(number) for name, number in value.items()}

@@ -180,7 +180,10 @@ class Orders:
             return
         was = here.gpus if self._journal.share is None else self._journal.share
         run = RunHere(here.run, here.weight, here.gpus, 0, 1, [], time.time(), {})
-        listener = Listener(self._report_share, self._note_cold, self._report_wait)
+        listener = Listener(
+            lambda gpus, why: self._report([Shared(0, clock.now(), gpus, why)]),
+            *(self._note_cold, self._report_wait),
+        )
         self._ours = shared_or_whole(run, here.cuda, self._visible, was, listener)
         if self._journal.prepared is not None:
             self._need(self._journal.prepared)
@@ -288,13 +291,14 @@ class Orders:
 
     def kill_all(self) -> None:
         """Kill everything of ours, without facts. Raises `RuntimeError` if something stays."""
-        left = host.kill(self._each_process, set())
+
+        def each() -> Iterator[int]:
+            members = [attempt.each_member() for attempt in list(self._attempts.values())]
+            return chain(host.each_of_run(self._here.run), host.each_below(), *members)
+
+        left = host.kill(each, set())
         if left:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
-
-    def _each_process(self) -> Iterator[int]:
-        members = [attempt.each_member() for attempt in list(self._attempts.values())]
-        return chain(host.each_of_run(self._here.run), host.each_below(), *members)
 
     async def _prepare(self, order: Prepare) -> None:
         """Make the instance ready for the job, and report the outcome; one order at a time."""
@@ -350,9 +354,6 @@ class Orders:
         """Sort shares of each of `devices` by the daemon's numbers of GPUs."""
         share_of = dict(zip(self.devices, shares))
         return [share_of.get(name) for name in self._ours.shown(range(self._here.gpus))]
-
-    def _report_share(self, gpus: int, why: str) -> None:
-        self._report([Shared(0, clock.now(), gpus, why)])
 
     def _report_wait(self, attempt: str, why: str) -> None:
         order, now = self._attempts[attempt].start, clock.now()

@@ -75,9 +75,7 @@ def _is_meant(number: str, narrow: re.Pattern[str]) -> bool:
 
 
 def _wider(pattern: str) -> Optional[Tuple[re.Pattern[str], re.Pattern[str]]]:
-    """Turn a pattern with a group for plain numbers into one for any number there; return it with
-    the group alone. None: no group is for plain numbers.
-    """
+    """Widen a group for plain numbers to any number; return it and the group, if there is one."""
     for begin, end in _groups(pattern):
         with contextlib.suppress(re.error):
             narrow = re.compile(pattern[begin:end])

@@ -31,13 +31,8 @@ class PresignedUrls:
         self._tried: Dict[str, int] = {}
         self._last = False
         self._closed = False
-        self._asked: Optional[Ask] = None
+        self.asked: Optional[Ask] = None  # the question that waits for an answer
         self._answer: Optional[Parts] = None
-
-    @property
-    def asked(self) -> Optional[Ask]:
-        """The question that waits for an answer."""
-        return self._asked
 
     def take(self, message: Union[Grant, Parts]) -> None:
         """Take in a grant, or the answer to a question."""
@@ -101,14 +96,14 @@ class PresignedUrls:
         """Ask where the parts of `size` bytes go; None: no parts, or no answer in `ASK_S`."""
         ask = Ask(self.trial, self.attempt, slot.name, size)
         with self._changed:
-            self._asked, self._answer = ask, None
+            self.asked, self._answer = ask, None
             try:
                 if self._say(ask):
                     self._wait(time.monotonic() + ASK_S, lambda: self._answers(slot))
                 answer = self._answer if self._answers(slot) else None
                 return answer if answer is not None and answer.urls else None
             finally:
-                self._asked = None
+                self.asked = None
 
     def _answers(self, slot: Slot) -> bool:
         return self._answer is not None and self._answer.name == slot.name

@@ -68,9 +68,10 @@ class Cache:
             with part.open("wb") as file:
                 arrived = _copied(stream, file, size)
             if arrived != sha256:
-                raise PushError(
+                why = (
                     f"a file did not arrive as it was sent: its checksum is {arrived}, not {sha256}"
                 )
+                raise PushError(why)
             os.replace(part, path)
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -81,9 +82,7 @@ class Cache:
         to.parent.mkdir(parents=True, exist_ok=True)
         with self._path(entry.sha256).open("rb") as source, to.open("wb") as target:
             if _copied(source, target, entry.size) != entry.sha256:
-                raise PushError(
-                    f"{entry.path} changed in the cache of this machine while it was copied"
-                )
+                raise PushError(f"{entry.path} changed in the cache here while it was copied")
         to.chmod(0o700 if entry.executable else 0o600)
 
     def prune(self) -> None:
@@ -129,9 +128,7 @@ class Contents(NamedTuple):
 
 
 class Received:
-    """The folder `to`, in which trials may run while it gets more; a .json file beside it says what
-    it has.
-    """
+    """The folder `to`, which trials may use while it gets more; a .json file says what it has."""
 
     def __init__(self, to: Path) -> None:
         self._to = to

@@ -70,9 +70,7 @@ class EndError(Exception):
 def _begin(
     task: Dict[str, Any], program: Path, folder: Path, stream: BinaryIO, say: Say
 ) -> Dict[str, Any]:
-    """Make an agent of the run work here, with its source beside it. Returns its socket, how many
-    bytes of source were received, and whether an agent was started.
-    """
+    """Start an agent with its source; return socket, received bytes, and whether it is new."""
     os.umask(0o077)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -84,9 +82,7 @@ def _begin(
 
 
 def _receive(tree: str, cache_folder: Path, stream: BinaryIO, say: Say) -> int:
-    """Make the source the folder `source` here; return how many bytes had to be sent. `tree` names
-    its whole content: if that is here already, nothing is sent.
-    """
+    """Make the folder `source` what `tree` names, if it is not; return bytes received."""
     source = Received(Path("source"))
     if source.made().tree == tree:
         say({"missing": [], "manifest": False})
@@ -111,17 +107,14 @@ def _ensure_agent(task: Dict[str, Any], program: Path) -> bool:
     while not _answers():
         over = started is not None and _has_ended(started) and not _locked()
         if over or time.monotonic() > end:
-            raise EndError(
-                f"the agent in {Path.cwd()} does not {'start' if started else 'answer'}; {_tail()}"
-            )
+            what = "start" if started else "answer"
+            raise EndError(f"the agent in {Path.cwd()} does not {what}; {_tail()}")
         time.sleep(POLL_S)
     return started is not None
 
 
 def _place(program: Path) -> None:
-    """Copy the agent's zip into the folder, so that it outlives the cache, under its own name only
-    when it is whole: a living agent reads from the old one.
-    """
+    """Copy the agent's zip here, to outlive the cache; a living agent reads the old one."""
     here = Path("agent.pyz")
     if not here.is_file() or here.read_bytes() != program.read_bytes():
         shutil.copyfile(program, "agent.pyz.part")
@@ -232,9 +225,7 @@ def _tail() -> str:
 
 
 def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
-    """End the agent, within `patience_s` seconds, and every process of the run, and remove all but
-    the logs from its folder. Raises `EndError` if something cannot be ended.
-    """
+    """End the run's agent and processes; leave the logs. Raises `EndError`."""
     if folder.is_dir():
         os.chdir(folder)
         _end_agent(run, patience_s)
@@ -247,9 +238,7 @@ def _end(run: str, folder: Path, patience_s: float) -> Dict[str, Any]:
 
 
 def _end_foreign(run: str, folder: Path, grace_s: float) -> Dict[str, Any]:
-    """End an agent of the run with which its daemon cannot talk. Its trials have `grace_s` seconds
-    to save; its journal and their files stay. Raises `EndError` if it cannot be ended.
-    """
+    """End an agent that does not speak with its daemon, softly. Raises `EndError`."""
     if folder.is_dir():
         os.chdir(folder)
         for pid in _agent():
@@ -277,10 +266,8 @@ def _kill_agent(run: str) -> None:
     members: Set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
     host.kill(lambda: {pid for pid in agents | members if _exists(pid)}, set())
     if not _comes_true(lambda: not _locked()):
-        raise EndError(
-            f"the agent in {Path.cwd()} does not end; kill the process that `fuser "
-            "agent.lock` names"
-        )
+        what = "does not end; kill the process that `fuser agent.lock` names"
+        raise EndError(f"the agent in {Path.cwd()} {what}")
 
 
 def _agent() -> Set[int]:

@@ -280,7 +280,11 @@ class Agent:
     async def _keep_looking(self) -> None:
         # All in one place, so that an idle agent wakes up as seldom as possible.
         while True:
-            self._pulse()
+            if time.monotonic() - self._shown_at >= PULSE_S / 2:
+                # The file time of the lock shows when we last lived, in the agent's time.
+                self._shown_at = time.monotonic()
+                with contextlib.suppress(OSError):
+                    os.utime(self._here.folder / "agent.lock", times=(clock.now(), clock.now()))
             self._orders.look()
             why = "" if self._ending else self._why_let_go()
             if why:
@@ -288,13 +292,6 @@ class Agent:
                 self._forsaken = True
                 self._end("lease", None)
             await asyncio.sleep(LOOK_S)
-
-    def _pulse(self) -> None:
-        """Show that we live, by the file time of the lock, in the agent's time."""
-        if time.monotonic() - self._shown_at >= PULSE_S / 2:
-            self._shown_at = time.monotonic()
-            with contextlib.suppress(OSError):
-                os.utime(self._here.folder / "agent.lock", times=(clock.now(), clock.now()))
 
     def _why_let_go(self) -> str:
         """Return why nobody is left who would say what to do; empty if somebody is."""

@@ -107,13 +107,11 @@ class Talk:
         if not isinstance(message, Hello):
             raise ProtocolError("the first line has to be hello")
         if message.version != VERSION:
-            raise ProtocolError(
-                f"this agent speaks version {VERSION} of the protocol, not {message.version}"
-            )
+            why = f"this agent speaks version {VERSION} of the protocol, not {message.version}"
+            raise ProtocolError(why)
         if message.run != self._here.run:
-            raise ProtocolError(
-                f"this is an agent of the run {self._here.run}, not of {message.run:.80}"
-            )
+            why = f"this is an agent of the run {self._here.run}, not of {message.run:.80}"
+            raise ProtocolError(why)
         return message
 
     async def _send(self) -> None:

@@ -61,10 +61,7 @@ def _begun(work: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":
 
 
 def parallel(work: Callable[[Item], None], items: Iterable[Item], threads: int) -> None:
-    """Call `work` with every item, in at most `threads` threads, or in the caller's.
-
-    After a failure nothing new is begun; it is raised when all threads have ended.
-    """
+    """Call `work` with every item in some threads, or here; raise the first failure at the end."""
     waiting = deque(items)
     failures: List[BaseException] = []
 

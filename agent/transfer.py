@@ -48,10 +48,7 @@ class CheckpointStore(Protocol):
         """Store a checkpoint of `local`; return its name there. Raises `CheckpointError`."""
 
     def fetch(self, local: Path, names: List[str]) -> Optional[str]:
-        """Fetch the newest good one of these checkpoints (newest first) into the folder `local`,
-        and remove all others there; return its name in `local`, None if there is none. Raises
-        `OSError`.
-        """
+        """Fetch the newest good one of `names` (newest first), remove others. Raises `OSError`."""
 
     def free(self) -> Optional[int]:
         """Return how many bytes are free in the store; None: unknown."""

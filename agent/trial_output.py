@@ -150,11 +150,7 @@ class TrialOutput:
         return bool(self._waiting)
 
     def store(self) -> List[Fact]:
-        """Store the next checkpoint that waits; return the facts about it. This takes long; `drain`
-        may be called meanwhile.
-
-        A damaged one is dropped, so that the next call takes the one before.
-        """
+        """Store the next waiting checkpoint, slowly; return facts. A damaged one is dropped."""
         with self._lock:
             waiting, worths = dict(self._waiting), dict(self._worths)
         name = self._next(worths)
@@ -297,16 +293,8 @@ class TrialOutput:
         now, self._quiet_since, self._epoch = time.monotonic(), None, epoch
         self.longest_s = max(self.longest_s, now - self.reported_at)
         self.reported_at = now
-        report = Reported(
-            seq=0,
-            at=at,
-            trial=self._trial,
-            attempt=self._attempt,
-            epoch=epoch,
-            metrics=metrics,
-            unit_s=unit_s,
-            line=str(line.get("line", ""))[:LONGEST_COMPLAINT],
-        )
+        text = str(line.get("line", ""))[:LONGEST_COMPLAINT]
+        report = Reported(0, at, self._trial, self._attempt, epoch, metrics, unit_s, text)
         allowed = allows(self._goal.constraints, metrics)
         return self._reports.add(report, self._goal.worth(metrics) if allowed else None)
 
@@ -328,17 +316,8 @@ class TrialOutput:
         stored_as, manifest = self.checkpoint_store.put(self._local, name)
         save_s, free = wrote_s + time.monotonic() - began, self.checkpoint_store.free()
         return Checkpointed(
-            seq=0,
-            at=clock.now(),
-            trial=self._trial,
-            attempt=self._attempt,
-            name=stored_as,
-            epoch=manifest.epoch,
-            metrics=manifest.metrics,
-            sha256=manifest.sha256,
-            size=manifest.size,
-            save_s=save_s,
-            free=free,
+            *(0, clock.now(), self._trial, self._attempt, stored_as, manifest.epoch),
+            *(manifest.metrics, manifest.sha256, manifest.size, save_s, free),
         )
 
 

@@ -88,6 +88,5 @@ def _complete(wires: Wires, parts: Parts, tags: "list[str]") -> None:
     except WebError as error:
         if error.code != "NoSuchUpload":
             raise
-        raise WebError(
-            "the parts were completed or given up by somebody else", 404, error.code
-        ) from None
+        why = "the parts were completed or given up by somebody else"
+        raise WebError(why, 404, error.code) from None

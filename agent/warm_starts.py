@@ -169,9 +169,7 @@ class WarmStarts:
         self._drop()
 
     def _may_be_warm(self) -> bool:
-        """Return whether a start may be warm. A script that sets variables before it imports may
-        mean them for what it imports; whether it does must be known first.
-        """
+        """Return whether a start may be warm; not while a script may set variables for imports."""
         plan = self._plan
         is_known = bool(self._learned) and (self._growing is None or self._growing.done())
         return plan is None or not plan.learns or is_known or not _sets_variables(plan.path)
@@ -370,14 +368,9 @@ class _Process:
         """Fork it. Raises `RefusedError`, `ColdError`, or `OSError` if it cannot be watched."""
         here, theirs = socket.socketpair()
         here.setblocking(False)
-        request = {
-            "agent": os.getpid(),
-            "argv": [self._plan.python, "-u", self._plan.program],
-            "env": {**self._plan.env, host.MARKER: mark},
-            "cwd": str(self._log.parent),
-            "log": str(self._log),
-            "beside": str(self._beside),
-        }
+        argv = [self._plan.python, "-u", self._plan.program]
+        request: Dict[str, Any] = {"agent": os.getpid(), "argv": argv, "log": str(self._log)}
+        request.update(env={**self._plan.env, host.MARKER: mark}, cwd=str(self._log.parent))
         try:
             with theirs:
                 process = await self._fork(request, [theirs.fileno()])
@@ -403,9 +396,7 @@ class _Process:
         return self._imported.issuperset(names)
 
     async def preload(self, names: List[str], odd: Set[str]) -> None:
-        """Import these, except what the script's folder has. `odd`: packages that cannot be
-        imported beforehand. Raises `OddImportError`, `ColdError`.
-        """
+        """Import these, without `odd` packages. Raises `OddImportError`, `ColdError`."""
         request = {"preload": names, "odd": sorted(odd), "beside": str(self._beside)}
         answer = await self._asked(request, PATIENCE_S, [])
         if "odd" in answer:
@@ -417,16 +408,11 @@ class _Process:
 
     async def fork(self, plan: LaunchPlan) -> ForkedProcess:
         """Start an attempt; return its first process. Raises as `forked` does."""
-        request = {
-            "argv": plan.argv,
-            "env": plan.env,
-            "cwd": plan.cwd,
-            "log": str(plan.log),
-            "beside": str(self._beside),
-        }
+        request = {"argv": plan.argv, "env": plan.env, "cwd": plan.cwd, "log": str(plan.log)}
         return await self._fork(request, [])
 
     async def _fork(self, request: Dict[str, Any], descriptors: List[int]) -> ForkedProcess:
+        request["beside"] = str(self._beside)
         answer = await self._asked(request, FORK_S, descriptors)
         if "pid" not in answer:
             raise RefusedError(f"trials start in the usual way: {answer.get('failed')}")

@@ -169,13 +169,9 @@ class StragglerDetector:
         self._began, self._before = now, {local: _spent(mark) for local, mark in by_rank.items()}
 
     def _counted(self, over_s: float, by_rank: Dict[int, ProgressMark]) -> Waits:
-        shares = [
-            min(1.0, max(0.0, _spent(m) - self._before.get(n, 0.0)) / over_s)
-            for n, m in by_rank.items()
-        ]
-        return Waits(
-            over_s, [mark.rank for mark in by_rank.values()], [round(share, 4) for share in shares]
-        )
+        spent_s = [_spent(mark) - self._before.get(n, 0.0) for n, mark in by_rank.items()]
+        shares = [round(min(1.0, max(0.0, spent) / over_s), 4) for spent in spent_s]
+        return Waits(over_s, [mark.rank for mark in by_rank.values()], shares)
 
 
 def _spent(mark: ProgressMark) -> float:

@@ -153,9 +153,7 @@ class _Traces:
 
 
 def _count_threads() -> int:
-    """Count the threads after a fork: some libraries (OpenBLAS) end theirs before it, and begin
-    them again when they need them (pthread_atfork).
-    """
+    """Count the threads after a fork: OpenBLAS ends its own before, and restarts them."""
     if len(os.listdir("/proc/self/task")) > 1:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Python, about threads and forks
