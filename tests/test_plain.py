@@ -64,7 +64,7 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
     assert lines[0] == "    0.1s  6 trials, deadline 1m, budget 5.333gpu-min"
     assert (
         lines[1] == "    0.2s  m2.0: ready with 8 GPUs; "
-        "stage 1 of 2 until 20s: 4 trials x 1 GPU, 2 trials x 2 GPUs"
+        "stage 1 of 2 until 20s: 4 trials x 1 GPU and 2 trials x 2 GPUs"
     )
     for line in (
         "    2.2s  t0001 trains on GPU 0-1  lr=0.2904",

@@ -39,8 +39,11 @@ class Charge:
 
     def gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds billed up to `now_s`."""
-        until_s = now_s if self.until_s is None else self.until_s
-        return self.gpus * max(self.minimum_s, until_s - self.since_s)
+        return self.gpus * max(self.minimum_s, self.end_s(now_s) - self.since_s)
+
+    def end_s(self, now_s: float) -> float:
+        """Return when it ended; `now_s` if it goes on."""
+        return now_s if self.until_s is None else self.until_s
 
 
 @dataclass(slots=True)

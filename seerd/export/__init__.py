@@ -1,3 +1,1 @@
-"""A run for other programs: tables, and the formats of trackers. Exporting again adds nothing
-twice.
-"""
+"""A run for other programs: tables, and trackers' formats; exporting again adds nothing twice."""

@@ -16,8 +16,9 @@ FORMULA = tuple("=+-@")
 
 
 def csv(table: Rows, path: Path) -> None:
-    """Write a table as CSV (RFC 4180), UTF-8, missing values empty; a text that a spreadsheet would
-    compute begins with an apostrophe. Raises `OSError`.
+    """Write a table as CSV (RFC 4180), UTF-8; a text that a spreadsheet would compute begins with
+    an
+    apostrophe. Raises `OSError`.
     """
     part = _part(path)
     with part.open("w", newline="", encoding="utf-8") as file:

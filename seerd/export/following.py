@@ -32,9 +32,7 @@ SHARE = 0.05
 
 @contextmanager
 def alone(folder: RunFolder, kind: str, where: str, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the right to export this run to `where` during the block; yield whether it was to be
-    had.
-    """
+    """Hold the right to export this run to `where`; yield whether it was to be had."""
     place = os.fsencode(place_of(where, Path.cwd()))
     name = hashlib.sha256(place).hexdigest()[:8]
     with (folder.path / f"export-{kind}-{name}.lock").open("a") as lock:

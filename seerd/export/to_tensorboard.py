@@ -1,7 +1,4 @@
-"""TensorBoard's event files: a folder for each trial. What a killed process has left half written
-is
-cut off.
-"""
+"""TensorBoard's event files, a folder for each trial; half-written records are cut off."""
 
 from __future__ import annotations
 

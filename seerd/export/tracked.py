@@ -1,6 +1,4 @@
-"""A run for trackers: its trials that were ever started, with their reports. Times are wall clock,
-seconds since 1970.
-"""
+"""A run for trackers: trials that were ever started. Times are seconds since 1970."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What agents complain of, and what was in the way of trials, in sentences: what happened, what was
-done about it, what to do.
-"""
+"""Complaints of agents and obstacles of trials in sentences: what happened, and what to do."""
 
 from __future__ import annotations
 

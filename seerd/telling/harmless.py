@@ -1,6 +1,4 @@
-"""Texts of others (names of metrics, configurations, errors) as plain text: only seerd controls the
-terminal.
-"""
+"""Texts of others (metrics' names, configurations, errors) without control characters."""
 
 from __future__ import annotations
 

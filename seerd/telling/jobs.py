@@ -108,6 +108,33 @@ def _stands(state: State, name: str) -> str:
     return "all its trials have ended" if ended else "waits for GPUs"
 
 
+def jobs_table(state: State, jobs: Sequence[ShownJob]) -> list[list[str]]:
+    """Return the cells of a table of jobs, its heads first; `>`: a column of numbers."""
+    owned, bill = any(job.facts.owner for job in jobs), bill_of(state, state.now)
+    paid = bool(state.ledger.usd_per_gpu_h)
+
+    def billed(gpu_s: float) -> list[str]:
+        usd = [f"{state.ledger.usd(gpu_s):.2f}"] if paid else []
+        return [f"{gpu_s / 60:.2f}", *usd, f"{bill.part(gpu_s):.0%}"]
+
+    heads = ["job", *["owner"] * owned, ">weight", "policy", ">trials", ">GPU-min"]
+    heads += [*[">USD"] * paid, ">part", "metric", ">best", "trial", "how it stands"]
+    rows = [
+        [
+            *(job.facts.id, *[job.facts.owner or "-"] * owned),
+            *(f"{job.planned.weight:g}", job.planned.problem.params.name, str(job.trials)),
+            *(*billed(job.gpu_s), job.facts.metric),
+            *((f"{job.best.metric:.6g}", job.best.trial) if job.best else ("-", "-")),
+            job.stands,
+        ]
+        for job in jobs
+    ]
+    if bill.shared:
+        shared = ["(shared)", *[""] * (3 + owned), *billed(bill.shared)]
+        rows.append([*shared, *[""] * (len(heads) - len(shared))])
+    return [heads, *rows]
+
+
 def owners_of(jobs: Sequence[ShownJob]) -> list[Owner]:
     """Sum up jobs by owner, in order."""
     by_name: dict[str, list[ShownJob]] = defaultdict(list)

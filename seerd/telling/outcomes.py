@@ -116,9 +116,8 @@ def _survived(state: State, trial: Trial) -> TrialOutcome:
 
 
 def fate(state: State, trial: Trial) -> str:
-    """Return in one word what became of a trial: its phase, or, of one that still waited when the
-    run
-    ended: not-started, crashed, no-report, not-finite or survived.
+    """Return a trial's phase; of one that waited when the run ended not-started, crashed,
+    no-report, not-finite or survived.
     """
     if trial.phase is not TrialPhase.WAITING or not state.finished:
         return str(trial.phase)

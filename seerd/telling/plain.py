@@ -6,15 +6,14 @@ training and ends of attempts have texts here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import singledispatch
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from seerd.core.alike import OVER_TIME
 from seerd.core.attempts import crash_text
 from seerd.core.enact import AnyDecision
 from seerd.core.events import (
     AnyEvent,
-    Event,
     EventsMissing,
     InstanceTerminated,
     ModelPublished,
@@ -42,7 +41,7 @@ from seerd.telling.explanation.reasons import explained_after
 from seerd.telling.explanation.sentences import sentence
 from seerd.telling.harmless import harmless
 from seerd.telling.outcomes import standing_text
-from seerd.telling.words import ending, gpus_text
+from seerd.telling.words import at, ending, gpus_text, sizes, value
 from seerd.units import SLOW_S, count, format_duration, format_gpu_time, format_size
 
 SENTENCES = frozenset(
@@ -67,7 +66,8 @@ def line_of(event: AnyEvent, state: State, decided: Sequence[AnyDecision] = ()) 
         and event.trial not in state.trials
     ):
         return None
-    texts = [_text(event, state)]
+    text = TEXTS.get(type(event))
+    texts = [] if text is None else [text(event, state)]
     texts += [_explained(one, event, state) for one in explained_after(event, decided, state)]
     lines = [f"{event.at:7.1f}s  {text}" for text in texts if text is not None]
     return harmless("\n".join(lines)) if lines else None
@@ -81,13 +81,10 @@ def _explained(explanation: Explanation, event: AnyEvent, state: State) -> str |
             how = explanation.detail if explanation.why == "alike" else ending(state)
             return f"{how}: {'trials save and exit' if state.fleet.holding else 'the run ends'}"
         case "refused":  # the launches of one request that were refused for one reason have a line
-            command, launches = explanation.instance, state.fleet.instances
-            together = f"{command.partition('.')[0]}."
-            alike = [
-                name
-                for name, instance in launches.items()
-                if name.startswith(together) and instance.why == explanation.detail
-            ]
+            command, why = explanation.instance, explanation.detail
+            request = f"{command.partition('.')[0]}."
+            launches = state.fleet.instances.items()
+            alike = [id_ for id_, one in launches if id_.startswith(request) and one.why == why]
             return None if command in alike[1:] else sentence(explanation, "")
         case "came":
             ready = (i.id for i in state.fleet.instances.values() if i.ready_at is not None)
@@ -105,22 +102,12 @@ def _begins(event: AnyEvent, state: State) -> bool:
 
 def stage_text(state: State) -> str:
     """Write which stage it is, and how many trials run in it."""
-    stage = state.outline.stages[state.plan.stage]
-    groups = ", ".join(
-        f"{count(group.trials, 'trial')} x {count(group.gpus_per_trial, 'GPU')}"
-        for group in stage.groups
-    )
-    until = format_duration(round(stage.end_s, 1))
-    return f"stage {state.plan.stage + 1} of {len(state.outline.stages)} until {until}: {groups}"
+    number, stages = state.plan.stage, state.outline.stages
+    stage = stages[number]
+    return f"stage {number + 1} of {len(stages)} until {at(stage.end_s)}: {sizes(stage.groups)}"
 
 
-@singledispatch
-def _text(event: Event, state: State) -> str | None:
-    return None
-
-
-@_text.register
-def _(event: RunStarted, state: State) -> str:
+def _started(event: RunStarted, state: State) -> str:
     limits = event.facts.problem.limits
     notes = "".join(f"\n{'':10}{sentence}" for sentence in state.outline.adjusted)
     trials, jobs = count(state.outline.trials, "trial"), len(event.facts.jobs)
@@ -129,8 +116,7 @@ def _(event: RunStarted, state: State) -> str:
     return f"{trials}, deadline {format_duration(limits.deadline_s)}, budget {budget}{notes}"
 
 
-@_text.register
-def _(event: EventsMissing, state: State) -> str | None:
+def _missing(event: EventsMissing, state: State) -> str | None:
     if state.clock.gap_s < event.at:
         return None
     return (
@@ -139,44 +125,27 @@ def _(event: EventsMissing, state: State) -> str | None:
     )
 
 
-@_text.register
-def _(event: InstanceTerminated, state: State) -> str | None:
-    return f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
-
-
-@_text.register
-def _(event: OrderRefused, state: State) -> str:
-    return f"{event.instance} refused an order: {event.why}"
-
-
-@_text.register
-def _(event: TrialTraining, state: State) -> str:
+def _training(event: TrialTraining, state: State) -> str:
     trial = state.trials[event.trial]
     since = f"goes on after report {event.reports}" if event.reports else "trains"
-    return f"{event.trial} {since}{_where(trial, state)}  {config_text(trial.config)}"
-
-
-def _where(trial: Trial, state: State) -> str:
     several = sum(i.phase is InstancePhase.READY for i in state.fleet.instances.values()) > 1
-    parts = [
+    places = " and ".join(
         f"{f'{slots.node} ' * several}GPU {gpus_text(slots.gpus)}" for slots in trial.held or ()
-    ]
-    return f" on {' and '.join(parts)}" if parts else ""
+    )
+    where = f" on {places}" if places else ""
+    return f"{event.trial} {since}{where}  {config_text(trial.config)}"
 
 
-@_text.register
-def _(event: TrialReported, state: State) -> str:
-    value = "missing or not finite" if event.metric is None else f"{event.metric:.6g}"
+def _reported(event: TrialReported, state: State) -> str:
     others = "".join(
         f", {name} {'not finite' if other is None else f'{other:.6g}'}"
         for name, other in list(event.others.items())[:MOST_OTHERS]
     )
     metric = state.facts.goal_of(event.trial).metric
-    is_first = sum(len(trial.history) for trial in _of_its_job(event, state)) == 1
+    is_first = sum(len(trial.history) for trial in _rivals(event, state)) == 1
     read = f', read from "{event.line}"' if event.line and is_first else ""
-    return (
-        f"{event.trial} report {event.reports}: {metric} {value}{others}{read}{_mark(event, state)}"
-    )
+    text = f"{event.trial} report {event.reports}: {metric} {value(event.metric)}{others}{read}"
+    return text + _mark(event, state)
 
 
 def _mark(event: TrialReported, state: State) -> str:
@@ -195,22 +164,20 @@ def _beats_all(event: TrialReported, state: State) -> bool:
     if event.metric is None:
         return False
     sign = sign_of(state.facts.goal_of(event.trial))
-    worth, own = sign * event.metric, _of_its_job(event, state)
+    worth, own = sign * event.metric, _rivals(event, state)
     if any(t.metric is not None and sign * t.metric >= worth and t.id != event.trial for t in own):
         return False
-    earlier = (
-        r for t in own for r in t.history if (t.id, r.reports) != (event.trial, event.reports)
-    )
-    return all(r.metric is None or sign * r.metric < worth for r in earlier)
+    key = (event.trial, event.reports)
+    others = (r for t in own for r in t.history if (t.id, r.reports) != key)
+    return all(r.metric is None or sign * r.metric < worth for r in others)
 
 
-def _of_its_job(event: TrialReported, state: State) -> Collection[Trial]:
+def _rivals(event: TrialReported, state: State) -> Collection[Trial]:
     trials, job = state.trials.values(), job_of(event.trial)
     return [t for t in trials if job_of(t.id) == job] if state.facts.jobs else trials
 
 
-@_text.register
-def _(event: TrialExited, state: State) -> str:
+def _exited(event: TrialExited, state: State) -> str:
     trial = state.trials[event.trial]
     if trial.phase is TrialPhase.ELIMINATED:
         stood = "" if trial.judged is None else standing_text(trial.judged)
@@ -238,58 +205,64 @@ def _then(trial: Trial, state: State) -> str:
     if block is not None and trial.fault == "blocked":
         beside = f", and at most {block.most} train{'s' * (block.most == 1)} at a time"
         beside = beside if block.most and not block.on else ""
-        again = f"until {format_duration(round(block.again_s, 1))}"
-        return f" since {IN_THE_WAY[block.why]}; it waits{beside} {again}"
+        return f" since {IN_THE_WAY[block.why]}; it waits{beside} until {at(block.again_s)}"
     if trial.phase is TrialPhase.FAILED:
         return " and has failed"
     return " and will be restarted" if trial.gpus and time_left(state) else ""
 
 
-@_text.register
-def _(event: TrialCheckpointed, state: State) -> str | None:
+def _saved(event: TrialCheckpointed, state: State) -> str | None:
     if event.save_s < SLOW_S or event.save_s < state.end.slowest_s:
         return None
-    took = format_duration(round(event.save_s, 1))
     return (
-        f"{event.trial} took {took} to save {format_size(event.size)}: the end of the run allows "
-        "for that; smaller checkpoints leave more time for training"
+        f"{event.trial} took {at(event.save_s)} to save {format_size(event.size)}: the end of the "
+        "run allows for that; smaller checkpoints leave more time for training"
     )
 
 
-@_text.register
-def _(event: TrialComplained, state: State) -> str | None:
+def _complained(event: TrialComplained, state: State) -> str | None:
     """Write the first complaint of each kind."""
-    complaint, first = Complaint(event.what, event.trial, event.why), state.signs.complaints
-    is_first = first.get(event.what) == complaint
+    complaint, signs = Complaint(event.what, event.trial, event.why), state.signs
+    is_first = signs.complaints.get(event.what) == complaint
     if event.what == "waits":
-        is_first = state.signs.warned.get("waits") == event.at
+        is_first = signs.warned.get("waits") == event.at
     return complaint_text(state, complaint) if is_first else None
 
 
-@_text.register
-def _(event: TrialWaited, state: State) -> str | None:
+def _waited(event: TrialWaited, state: State) -> str | None:
     """Write the note once: when it was made."""
     trial = state.trials[event.trial]
     return trial.note if event.at in trial.slow.values() else None
 
 
-@_text.register
-def _(event: ModelPublished, state: State) -> str:
-    models = state.result.of_jobs.items()
-    job, best = next(
-        ((job, one.incumbent) for job, one in models if one.path == event.path), ("", None)
-    )
-    if best is None:
-        return f"the best model is in {event.path}"
-    whose = f" of {job}" if job else ""
-    return (
-        f"the best model{whose} is that of {best.trial}, "
-        f"{metric_name(state, best)} {best.metric:.6g}: {event.path}"
-    )
+def _published(event: ModelPublished, state: State) -> str:
+    of_jobs = state.result.of_jobs.items()
+    for job, best in ((job, one.incumbent) for job, one in of_jobs if one.path == event.path):
+        whose, metric = f" of {job}" if job else "", f"{metric_name(state, best)} {best.metric:.6g}"
+        return f"the best model{whose} is that of {best.trial}, {metric}: {event.path}"
+    return f"the best model is in {event.path}"
 
 
-@_text.register
-def _(event: PublishFailed, state: State) -> str:
+def _unpublished(event: PublishFailed, _: State) -> str:
     if not event.damaged:
         return f"the best model is in the store, but could not be fetched: {event.why}"
     return f"a checkpoint cannot be used, trying the next best: {event.why}"
+
+
+TEXTS: dict[type[AnyEvent], Callable[[Any, State], str | None]] = {
+    RunStarted: _started,
+    EventsMissing: _missing,
+    InstanceTerminated: lambda event, state: (
+        f"{event.instance} has been given back" if state.facts.cluster.per_instance else None
+    ),
+    OrderRefused: lambda event, _: f"{event.instance} refused an order: {event.why}",
+    TrialTraining: _training,
+    TrialReported: _reported,
+    TrialExited: _exited,
+    TrialCheckpointed: _saved,
+    TrialComplained: _complained,
+    TrialWaited: _waited,
+    ModelPublished: _published,
+    PublishFailed: _unpublished,
+}
+"""Type of an event -> its text beside what is explained of it."""

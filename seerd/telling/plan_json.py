@@ -25,9 +25,7 @@ def plan_json(
     others: Mapping[str, Planned | Impossible],
     configs: Sequence[Config] = (),
 ) -> Json:
-    """Make the object of `plan --json`; `gpu_min`, `usd`: the ideal use, `forecast`: what is
-    billed.
-    """
+    """Make the object of `plan --json`; its `forecast` is what will be billed."""
     problem, outline, size = planned.problem, planned.outline, planned.cluster.gpus_per_instance
     return {
         "policy": problem.params.name,

@@ -1,4 +1,4 @@
-"""A run as values for JSON. Keys are documented in docs/json.md and only ever added to."""
+"""A run as values for JSON; docs/json.md has the keys, which are only ever added to."""
 
 from __future__ import annotations
 

@@ -171,9 +171,7 @@ class _Panel:
 
 
 def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
-    """Make a panel for each value of a limit while the other varies; if none does, against the
-    deadline.
-    """
+    """Make a panel for each value of a limit while the other varies."""
     deadlines, budgets = (
         sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min")
     )

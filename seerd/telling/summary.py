@@ -18,11 +18,11 @@ from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import config_text
 from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_of
 from seerd.telling.harmless import harmless, printable
-from seerd.telling.jobs import ShownJob, bill_of, jobs_of, one_metric, ranked_by_job
+from seerd.telling.jobs import ShownJob, jobs_of, jobs_table, one_metric, ranked_by_job
 from seerd.telling.outcomes import outcome_text, outcomes, without_gpu
 from seerd.telling.tables import plain_table, whole
-from seerd.telling.words import ending
-from seerd.units import count, format_duration, format_gpu_time, format_money
+from seerd.telling.words import ending, used
+from seerd.units import count
 
 MOST_ROWS = 20
 MOST_NOTES = 5
@@ -79,40 +79,16 @@ def nothing_left(ending: Sequence[str]) -> str:
 
 
 def _head(state: State) -> Text:
-    limits, book = state.facts.problem.limits, state.ledger
-    spent_gpu_s = book.spent_gpu_s(state.now)
-    price = f", {format_money(book.usd(spent_gpu_s))}" if book.usd_per_gpu_h else ""
-    price += f" of {format_money(limits.cost_usd)}" if price and limits.cost_usd is not None else ""
     how = ending(state) or "not over"
-    took = f"{format_duration(round(state.now, 1))} of {format_duration(limits.deadline_s)}"
-    spent = f"{format_gpu_time(spent_gpu_s)} of {format_gpu_time(limits.budget_gpu_s)}"
-    return Text(f"{state.facts.run}: {how}; {took}, {spent}{price}")
+    return Text(f"{state.facts.run}: {how}; {', '.join(used(state).values())}")
 
 
 def _jobs(state: State, jobs: Sequence[ShownJob]) -> Table:
-    owned, bill = any(job.facts.owner for job in jobs), bill_of(state, state.now)
-    paid = [">USD"] if state.ledger.usd_per_gpu_h else []
-    table = plain_table(
-        *("job", *(["owner"] if owned else []), ">weight", "policy", ">trials", ">GPU-min"),
-        *(*paid, ">part", "metric", ">best", "trial", "how it stands"),
-    )
-    for job in jobs:
-        table.add_row(
-            *(job.facts.id, *([job.facts.owner or "-"] if owned else [])),
-            *(f"{job.planned.weight:g}", job.planned.problem.params.name, str(job.trials)),
-            *_billed(state, job.gpu_s, bill.part(job.gpu_s)),
-            *(job.facts.metric, _value(job.best.metric if job.best else None)),
-            *(job.best.trial if job.best else "-", job.stands),
-        )
-    if bill.shared:
-        billed = _billed(state, bill.shared, bill.part(bill.shared))
-        table.add_row("(shared)", *[""] * (3 + owned), *billed)
+    heads, *rows = jobs_table(state, jobs)
+    table = plain_table(*heads)
+    for row in rows:
+        table.add_row(*row)
     return whole(table)
-
-
-def _billed(state: State, gpu_s: float, part: float) -> list[str]:
-    paid = [f"{state.ledger.usd(gpu_s):.2f}"] if state.ledger.usd_per_gpu_h else []
-    return [f"{gpu_s / 60:.2f}", *paid, f"{part:.0%}"]
 
 
 def _trials(state: State, most: int | None) -> Table:

@@ -7,14 +7,15 @@ what follows a `|` in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from string import Formatter
 from typing import Any
 
 from seerd.core.state import State
-from seerd.telling.explanation.explanations import JobModel, On, Sized
-from seerd.units import count, format_duration, ordinal
+from seerd.planner.model import Group
+from seerd.telling.explanation.explanations import JobModel, On
+from seerd.units import count, format_duration, format_gpu_time, format_money, ordinal
 
 MOST_NAMES = 6
 ENDINGS = {
@@ -41,11 +42,28 @@ def ending(state: State) -> str:
 
 def gpus_text(gpus: Sequence[int]) -> str:
     """Write the numbers of GPUs, neighbours as a range: 0-3,6."""
-    runs = [
-        [gpu for _, gpu in run]
-        for _, run in groupby(enumerate(sorted(gpus)), lambda pair: pair[1] - pair[0])
-    ]
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in neighbours(gpus))
+
+
+def neighbours(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of numbers that follow each other: 0 to 3, 6 to 6."""
+    for _, group in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in group]
+        yield run[0], run[-1]
+
+
+def used(state: State) -> dict[str, str]:
+    """Write what a run has used of each limit; of money only if anything is rented."""
+    limits, book = state.facts.problem.limits, state.ledger
+    spent = book.spent_gpu_s(state.now)
+    texts = {
+        "time": f"{at(state.now)} of {format_duration(limits.deadline_s)}",
+        "GPU time": f"{format_gpu_time(spent)} of {format_gpu_time(limits.budget_gpu_s)}",
+    }
+    if book.usd_per_gpu_h:
+        limit = "" if limits.cost_usd is None else f" of {format_money(limits.cost_usd)}"
+        texts["money"] = f"{format_money(book.usd(spent))}{limit}"
+    return texts
 
 
 def at(seconds: float) -> str:
@@ -64,7 +82,7 @@ def places(on: Sequence[On]) -> str:
     return " and ".join(f"{one.instance} GPU {gpus_text(one.gpus)}" for one in on)
 
 
-def sizes(groups: Sequence[Sized]) -> str:
+def sizes(groups: Sequence[Group]) -> str:
     """Write how many trials on how many GPUs: 2 trials x 2 GPUs and 5 trials x 1 GPU."""
     each = [f"{count(g.trials, 'trial')} x {count(g.gpus_per_trial, 'GPU')}" for g in groups]
     return " and ".join(each) or "nobody"

@@ -1,6 +1,4 @@
-"""A run, a trial's life and a moment, explained, as values for JSON. Keys are documented in
-docs/json.md and only ever added to.
-"""
+"""Explanations of a run, a trial and a moment as values for JSON; docs/json.md has the keys."""
 
 from __future__ import annotations
 
@@ -239,9 +237,7 @@ def _present(trial: Trial, stopped: Explanation | None) -> tuple[str, str]:
 
 
 def moment_json(at_s: float, timeline: Timeline, state: State) -> Json:
-    """Return what `replay --at --json` prints; `state`: that of `at_s`, seconds since the run
-    began.
-    """
+    """Return what `replay --at --json` prints; `state`: the one at `at_s`."""
     stages, stage, trials = state.outline.stages, state.plan.stage, state.trials
     waiting = (trials[name] for name in state.plan.wanted if trials[name].held is None)
     decided = [one for one in timeline.explanations if one.decided]

@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from seerd.core.events import (
-    AnyEvent,
-    RunResumed,
-    TrialExited,
-    TrialReported,
-    TrialStarted,
-    TrialTraining,
-)
+from seerd.core import events
+from seerd.core.events import AnyEvent
 from seerd.core.ledger import Charge
 from seerd.core.state import State
 from seerd.planner.model import Report
 from seerd.telling.explanation.explanations import Explanation
-
-CHARGED = (TrialStarted, RunResumed)
-HEARD = (TrialTraining, TrialReported, *CHARGED)
 
 
 @dataclass(slots=True)
@@ -58,14 +49,16 @@ class AttemptHistory:
         """Return the GPU-seconds for which it has held its GPUs up to `now_s`."""
         return sum(held.gpu_s(now_s) for held in self.held)
 
+    def trains_s(self, held: Charge, now_s: float) -> float:
+        """Return from when it trained on these GPUs; their end if it did not."""
+        end_s = held.end_s(now_s)
+        return end_s if self.training_s is None else min(max(self.training_s, held.since_s), end_s)
+
 
 def held_gpu_s(attempts: Iterable[AttemptHistory], at_s: float) -> float:
     """Return the GPU-seconds for which these attempts had held their GPUs at some moment."""
     charges = (held for attempt in attempts for held in attempt.held if held.since_s < at_s)
-    return sum(
-        one.gpus * ((at_s if one.until_s is None else min(at_s, one.until_s)) - one.since_s)
-        for one in charges
-    )
+    return sum(held.gpus * (min(at_s, held.end_s(at_s)) - held.since_s) for held in charges)
 
 
 @dataclass(slots=True)
@@ -98,26 +91,27 @@ class Attempts:
 
     def hear(self, event: AnyEvent, state: State) -> None:
         """Note what an attempt reports of itself; what came too late or twice does not count."""
-        if not isinstance(event, HEARD):
-            return
-        if isinstance(event, CHARGED):
-            self._as_charged(event, state)
-            return
+        match event:  # the first two correct since when attempts are charged
+            case events.TrialStarted():
+                self._take_charges([event.trial], state)
+            case events.RunResumed():
+                self._take_charges(list(self.open), state)
+            case events.TrialTraining() | events.TrialReported():
+                self._hear(event, state)
+
+    def _hear(self, event: events.TrialTraining | events.TrialReported, state: State) -> None:
         attempt, trial = self.open.get(event.trial), state.trials.get(event.trial)
         if attempt is None or trial is None or trial.held is None or trial.attempt != event.attempt:
             return
-        if isinstance(event, TrialTraining):
+        if isinstance(event, events.TrialTraining):
             attempt.training_s = attempt.training_s or event.happened
             attempt.after_reports = event.reports
             return
-        history, made = trial.history, attempt.made
-        if not history or history[-1].reports != event.reports:
-            return
-        if not made or made[-1] is not history[-1]:
-            made.append(history[-1])
+        newest = trial.history[-1] if trial.history else None
+        if newest and newest.reports == event.reports and newest not in attempt.made[-1:]:
+            attempt.made.append(newest)
 
-    def _as_charged(self, event: TrialStarted | RunResumed, state: State) -> None:
-        names = [event.trial] if isinstance(event, TrialStarted) else list(self.open)
+    def _take_charges(self, names: Iterable[str], state: State) -> None:
         for attempt in [self.open[name] for name in names if name in self.open]:
             for place, held in enumerate(attempt.held):
                 charge = state.ledger.open.get(attempt.key_on(place))
@@ -130,31 +124,24 @@ class Attempts:
         return tuple(t for t, h in held if h.instance == instance and h.until_s is None)
 
     def leave(self, event: AnyEvent, state: State) -> list[AttemptHistory]:
-        """Free the GPUs of processes that an event has ended; return the attempts that have none
-        left.
-        """
-        some = self.open.keys() & {event.trial} if isinstance(event, TrialExited) else self.open
+        """Free the GPUs of processes that an event ended; return attempts without any."""
+        names = [event.trial] if isinstance(event, events.TrialExited) else list(self.open)
+        closed = () if state.facts.cluster.per_instance else state.ledger.closed
         gone = []
-        for attempt in [self.open[name] for name in some]:
+        for attempt in [self.open[name] for name in names if name in self.open]:
             trial = state.trials[attempt.started.trial]
             ended = trial.held is None or trial.attempt != attempt.started.attempt
             left = () if ended else [slots.node for slots in trial.left]
             for place, held in enumerate(attempt.held):
                 if held.until_s is None and held.instance not in left:
-                    charge = _last_charge(attempt.key_on(place), state)
+                    key = attempt.key_on(place)
                     left_s = getattr(event, "happened", gone_s(held.instance, state))
-                    if charge is None:
-                        charge = replace(held, until_s=max(held.since_s, left_s))
-                    attempt.held[place] = charge
+                    attempt.held[place] = next(
+                        (charge for charge in reversed(closed) if charge.what == key),
+                        replace(held, until_s=max(held.since_s, left_s)),
+                    )
             gone += [attempt] if ended else []
         return gone
-
-
-def _last_charge(key: str, state: State) -> Charge | None:
-    """Return the ledger's last charge; None where instances are charged as a whole."""
-    if state.facts.cluster.per_instance:
-        return None
-    return next((one for one in reversed(state.ledger.closed) if one.what == key), None)
 
 
 def gone_s(name: str, state: State) -> float:

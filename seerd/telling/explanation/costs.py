@@ -46,20 +46,17 @@ def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
     starts = [chapter.start_s for chapter in timeline.chapters]
     books: list[dict[str, Cost]] = [{} for _ in starts]
     for charge in state.ledger.charges() if starts else ():
-        known = state.fleet.instances.get(charge.instance)
-        gpus = charge.gpus if known is None else known.gpus
+        instance = state.fleet.instances.get(charge.instance)
+        gpus = charge.gpus if instance is None else instance.gpus
         for chapter, seconds in _billed(charge, starts, now_s):
             fresh = Cost(charge.instance, gpus)
             books[chapter].setdefault(charge.instance, fresh).billed += charge.gpus * seconds
     unbilled = Cost("", 0)
     for attempt in timeline.attempts.all:
         for held in attempt.held:
-            until_s = _until_s(held, now_s)
-            trains_s = until_s if attempt.training_s is None else attempt.training_s
-            trains_s = min(max(trains_s, held.since_s), until_s)
-            for chapter, seconds in _cut(held.since_s, until_s, starts):
+            for chapter, seconds in _cut(held.since_s, held.end_s(now_s), starts):
                 books[chapter].get(held.instance, unbilled).held += held.gpus * float(seconds)
-            for chapter, seconds in _cut(held.since_s, trains_s, starts):
+            for chapter, seconds in _cut(held.since_s, attempt.trains_s(held, now_s), starts):
                 books[chapter].get(held.instance, unbilled).starting += held.gpus * float(seconds)
     for one in (one for book in books for one in book.values()):
         if not state.facts.cluster.per_instance:
@@ -74,12 +71,8 @@ Parts = Iterator[tuple[int, Fraction]]
 """Index of a chapter, and seconds in it."""
 
 
-def _until_s(charge: Charge, now_s: float) -> float:
-    return now_s if charge.until_s is None else charge.until_s
-
-
 def _billed(charge: Charge, starts: Sequence[float], now_s: float) -> Parts:
-    until_s = _until_s(charge, now_s)
+    until_s = charge.end_s(now_s)
     lasted, least = Fraction(until_s) - Fraction(charge.since_s), Fraction(charge.minimum_s)
     yield from _cut(charge.since_s, until_s, starts)
     # What the minimum adds. The ledger counts a charge that begins after `now_s` as less than

@@ -62,13 +62,6 @@ class On(Struct, frozen=True, kw_only=True):
     gpus: tuple[int, ...]  # indices of the GPUs
 
 
-class Sized(Struct, frozen=True, kw_only=True):
-    """Trials that are wanted with the same number of GPUs."""
-
-    trials: int
-    gpus_per_trial: int
-
-
 class JobModel(Struct, frozen=True, kw_only=True):
     """The model of one of the jobs that share a run."""
 

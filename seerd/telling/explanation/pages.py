@@ -10,17 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec import convert
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
+from seerd.planner import model
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import config_text
 from seerd.telling.explanation.costs import Cost, costs
-from seerd.telling.explanation.explanations import Explanation
+from seerd.telling.explanation.explanations import Explanation, On
 from seerd.telling.explanation.sentences import (
     STOPS,
     metric_of,
@@ -33,8 +35,9 @@ from seerd.telling.explanation.sentences import (
 from seerd.telling.explanation.timeline import Chapter, Timeline
 from seerd.telling.outcomes import in_words
 from seerd.telling.plan_json import Json
-from seerd.telling.words import ENDINGS, at, fill, gpus_text, names, sizes, value
-from seerd.units import count, format_duration, format_gpu_time, format_money, ordinal
+from seerd.telling.tables import plain_table
+from seerd.telling.words import ENDINGS, at, fill, names, sizes, used, value
+from seerd.units import count, format_money, ordinal
 
 MOST_LINES = 30
 MOST_JUDGED = 16
@@ -59,7 +62,17 @@ SPENT = (
     "spent {spent_gpu_min:.2f} GPU-min{price}, {committed_gpu_min:.2f} if everything were given "
     "back now, left {left_gpu_min:.2f} of {budget_gpu_min:.2f}; {gpus_billed:GPU} billed"
 )
+WANTED = (
+    "wanted: {wanted:sizes}; {instances_needed:instance} needed, {instances_live} there or on the "
+    "way"
+)
 BEST = "best so far[ of {job}]: {trial}, {name} {metric:value} after {epoch:report}"
+
+ATTEMPT = (
+    "on {on:places}[, from report {after_reports}]: [trained after {after_s:at}|never trained]"
+    "[, {reports:report}: {name} {first:value} to {last:value}]"
+    "[, best {best:value} at report {top}]; [ended at {ended_s:at} ({how})|still there]"
+)
 
 Parts = Iterator[RenderableType]
 Rows = Sequence[tuple[str, str]]
@@ -87,21 +100,13 @@ def grid(rows: Rows) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        name, number = column.removeprefix(">"), column.startswith(">")
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
-    return table
-
-
 # ------------------------------------------------------------ a run
 
 
 def timeline_page(timeline: Timeline, state: State) -> RenderableType:
     """Show the whole run, stage by stage."""
     parts: list[RenderableType] = [_head(state)]
-    parts += [wrapped(f"note: {told}") for told in state.outline.adjusted]
+    parts += [wrapped(f"note: {sentence}") for sentence in state.outline.adjusted]
     paid = costs(timeline, state, state.now)
     for chapter, cost in zip(timeline.chapters, paid, strict=True):
         parts += [Text(), *_chapter(chapter, state), *_cost(cost, state)]
@@ -109,19 +114,13 @@ def timeline_page(timeline: Timeline, state: State) -> RenderableType:
 
 
 def _head(state: State) -> Text:
-    limits, book = state.facts.problem.limits, state.ledger
-    spent = book.spent_gpu_s(state.now)
-    price = f", {format_money(book.usd(spent))}" if book.usd_per_gpu_h else ""
     over = state.end.status if state.phase is RunPhase.OVER else None
     how = "not over" if over is None else ENDINGS[over]
     trials = count(len(state.trials), "trial")
     jobs, problem = state.facts.jobs, state.facts.problem
     who = f"{count(len(jobs), 'job')} ({problem.sharing})" if jobs else problem.params.name
-    return Text(
-        f"{state.facts.run}: {who}, {trials}; {how}\n"
-        f"{at(state.now)} of {format_duration(limits.deadline_s)}, "
-        f"{format_gpu_time(spent)} of {format_gpu_time(limits.budget_gpu_s)}{price}"
-    )
+    limits = ", ".join(used(state).values())
+    return Text(f"{state.facts.run}: {who}, {trials}; {how}\n{limits}")
 
 
 def _chapter(chapter: Chapter, state: State) -> Parts:
@@ -130,21 +129,17 @@ def _chapter(chapter: Chapter, state: State) -> Parts:
     first = next((one for one in told if one.kind == "planned"), None)
     if first is not None:
         yield grid([(at(first.at_s), sentence(first, named(first)))])
-    judged = [one for one in told if one.kind == "judged"]
     for job in state.jobs:
-        yield from _compared([one for one in judged if job_of(one.trial) == job], state)
+        judged = [one for one in told if one.kind == "judged" and job_of(one.trial) == job]
+        if len(judged) > MOST_JUDGED:
+            yield grid([("", line) for line in _cuts(judged, state)])
+        elif judged:
+            yield _judged(judged, metric_of(judged[0], state.facts))
+        if _best_get_most(judged, state):
+            yield grid([("", "of those that go on, the best have the most GPUs")])
     rest = [one for one in told if one is not first]
     yield grid(list(lines_of(rest, named)))
     yield grid([("", text) for text in [_attempts(rest)] if text])
-
-
-def _compared(judged: Sequence[Explanation], state: State) -> Parts:
-    if len(judged) > MOST_JUDGED:
-        yield grid([("", line) for line in _cuts(judged, state)])
-    elif judged:
-        yield _judged(judged, metric_of(judged[0], state.facts))
-    if _best_get_most(judged, state):
-        yield grid([("", "of those that go on, the best have the most GPUs")])
 
 
 def _title(chapter: Chapter, state: State) -> str:
@@ -162,7 +157,7 @@ def _title(chapter: Chapter, state: State) -> str:
 def _judged(judged: Sequence[Explanation], name: str) -> Table:
     several = len({one.bracket for one in judged}) > 1
     columns = ("  trial", "", f">{name}", ">reports", "place", "GPUs")
-    table = _table(*columns, *["bracket"] * several)
+    table = plain_table(*columns, *["bracket"] * several)
     for one in judged:
         metric = "-" if one.metric is None else value(one.metric)
         place = fill("[{place:th} of {of}]", one.facts)
@@ -182,18 +177,15 @@ def _best_get_most(judged: Sequence[Explanation], state: State) -> bool:
 
 
 def _cuts(judged: Sequence[Explanation], state: State) -> Iterator[str]:
-    """Say by bracket how many of many trials went on; by number of reports too if they were
-    compared
-    as they came.
-    """
+    """Say by bracket how many of many trials went on; by reports too if they came one by one."""
     as_they_came = len({one.event for one in judged}) > 1
     rounds: dict[tuple[int, int], dict[str, Explanation]] = {}
     for one in judged:
         reports = one.reports if as_they_came else 0
         rounds.setdefault((one.bracket, reports), {})[one.trial] = one
-    for (bracket, reports), told in sorted(rounds.items()):
-        counts = Counter(one.verdict.replace("-", " ") for one in told.values())
-        ordered = _ordered(told.values(), state)
+    for (bracket, reports), newest in sorted(rounds.items()):
+        counts = Counter(one.verdict.replace("-", " ") for one in newest.values())
+        ordered = _ordered(newest.values(), state)
         on = [one for one in ordered if one.verdict == "goes-on"]
         off = [one for one in ordered if one.verdict != "goes-on"]
         named = [("best", one) for one in ordered[:1]]
@@ -230,17 +222,16 @@ def lines_of(
         yield at(together[0].at_s), f"{who}: {text}" if who else f"{text}{times}"
 
 
-def _shown(explanation: Explanation, taken: set[tuple[int, str]]) -> bool:
-    """Return whether an explanation has a line of its own; `taken`: (event, trial) of others'
-    lines.
-    """
-    one, told = explanation, (explanation.event, explanation.facts.get("trial")) in taken
+def _shown(one: Explanation, taken: set[tuple[int, str]]) -> bool:
+    """Return whether it has a line of its own; `taken`: (event, trial) in lines of others."""
+    is_taken = (one.event, one.facts.get("trial")) in taken
     if one.kind == "planned":
         return bool(one.dropped or one.note)
     if one.kind == "stopped":
-        return one.why not in QUIET and not (one.why == "leaving" and told)
+        return one.why not in QUIET and not (one.why == "leaving" and is_taken)
     if one.kind == "ended":
-        return one.how not in QUIET and not (one.how == "lost" and one.then != "failed" and told)
+        lost = one.how == "lost" and one.then != "failed"
+        return one.how not in QUIET and not (lost and is_taken)
     return one.kind not in ("judged", "started")
 
 
@@ -321,22 +312,18 @@ def _titled(title: str, rows: Rows) -> list[RenderableType]:
 
 
 def _attempt(attempt: Json, name: str) -> str:
-    on = " and ".join(f"{o['instance']} GPU {gpus_text(o['gpus'])}" for o in attempt["on"])
-    since = f", from report {attempt['after_reports']}" if attempt["after_reports"] else ""
-    told = f"on {on}: never trained"
-    if attempt["training_s"] is not None:
-        after_s = attempt["training_s"] - attempt["start_s"]
-        told = f"on {on}{since}: trained after {at(after_s)}"
     first, last, best = attempt["first"], attempt["last"], attempt["best"]
+    facts = {**attempt, "on": convert(attempt["on"], tuple[On, ...]), "name": name}
+    facts |= {"after_s": None, "top": None}
+    if attempt["training_s"] is not None:
+        facts["after_s"] = attempt["training_s"] - attempt["start_s"]
     if first is not None:
-        reports = count(attempt["reports"], "report")
-        told += f", {reports}: {name} {value(first['metric'])} to {value(last['metric'])}"
+        facts |= {"first": first["metric"], "last": last["metric"]}
     if best is not None and best["report"] not in (first["report"], last["report"]):
-        told += f", best {value(best['metric'])} at report {best['report']}"
-    how = attempt["how"]
-    if how == "saved" and (attempt["kept"] or 0) <= attempt["after_reports"]:
-        how = "nothing new saved" if attempt["kept"] else "nothing saved"
-    return told + fill("; [ended at {ended_s:at} ({how})|still there]", {**attempt, "how": how})
+        facts |= {"top": best["report"], "best": best["metric"]}
+    if attempt["how"] == "saved" and (attempt["kept"] or 0) <= attempt["after_reports"]:
+        facts["how"] = "nothing new saved" if attempt["kept"] else "nothing saved"
+    return fill(ATTEMPT, facts)
 
 
 # ------------------------------------------------------------ a moment
@@ -344,46 +331,37 @@ def _attempt(attempt: Json, name: str) -> str:
 
 def moment_page(told: Json, state: State) -> RenderableType:
     """Show what `replay --at --json` prints."""
-    return Group(*_moment(told, state))
-
-
-def _moment(told: Json, state: State) -> Parts:
-    yield from (wrapped(fill(MOMENT, told)), Text(), *_money(told, state), Text())
-    wanted = [f"{g['trials']} x {count(g['gpus_per_trial'], 'GPU')}" for g in told["wanted"]]
-    needed, live = told["instances_needed"], f"{told['instances_live']} there or on the way"
-    plan = f"wanted: {' and '.join(wanted) or 'nobody'}; {count(needed, 'instance')} needed, "
-    yield from (wrapped(plan + live), _where(told), Text())
+    parts = [wrapped(fill(MOMENT, told)), Text(), *_money(told, state), Text()]
+    wanted = convert(told["wanted"], tuple[model.Group, ...])
+    parts += [wrapped(fill(WANTED, {**told, "wanted": wanted})), _where(told), Text()]
     if told["waiting"]:
         waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])
-        yield wrapped(f"waiting for GPUs: {waiting}")
+        parts.append(wrapped(f"waiting for GPUs: {waiting}"))
     under_way = [("", one["text"]) for one in told["under_way"] if one["kind"] != "set-timer"]
-    yield from _titled("under way", under_way)
+    parts += _titled("under way", under_way)
     if told["decided"]:
         last = told["decided"][0]
         title = f"decided last, at {at(last['at_s'])} (event {last['event']})"
-        yield from _titled(title, [("", one["text"]) for one in told["decided"]])
+        parts += _titled(title, [("", one["text"]) for one in told["decided"]])
+    return Group(*parts)
 
 
 def _money(told: Json, state: State) -> Parts:
     price = f" ({format_money(told['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
     yield wrapped(fill(SPENT, {**told, "price": price}))
-    for job, name, best in _models(told):
-        yield wrapped(fill(BEST, {**best, "job": job, "name": name}))
+    run = {"job": "", "metric": told["metric"]["name"], "best": told["best"]}
+    for job in told.get("jobs", [run]):
+        if job["best"] is not None:
+            model = {**job["best"], "job": job["job"], "name": job["metric"]}
+            yield wrapped(fill(BEST, model))
     due = [(at(one["at_s"]), NEXT[one["what"]]) for one in told["next"]]
     if due:
         first = (due[0][0], f"{due[0][1]} (comes first)")
         yield from (Text("next", style="bold"), grid([first, *due[1:]]))
 
 
-def _models(told: Json) -> Iterator[tuple[str, str, Json]]:
-    rows = [("", told["metric"]["name"], told["best"])]
-    if "jobs" in told:
-        rows = [(row["job"], row["metric"], row["best"]) for row in told["jobs"]]
-    yield from (row for row in rows if row[2] is not None)
-
-
 def _where(told: Json) -> RenderableType:
-    table = _table("  instance", "state", "GPUs", "what runs there")
+    table = plain_table("  instance", "state", "GPUs", "what runs there")
     table.columns[-1].no_wrap = False
     for instance in told["instances"]:
         here = [

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 from seerd.core import commands, events, verdicts
@@ -24,7 +23,7 @@ from seerd.core.limits import budget_gpu_s
 from seerd.core.plans import PlanChange
 from seerd.core.state import GONE, PRESENT, Incumbent, State, Trial
 from seerd.core.step import QUIET
-from seerd.planner.model import Compared
+from seerd.planner.model import Compared, Group
 from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
@@ -37,7 +36,6 @@ from seerd.telling.explanation.explanations import (
     Judgement,
     Kind,
     On,
-    Sized,
     Then,
 )
 
@@ -46,7 +44,17 @@ Explanations = Iterator[Explanation]
 SILENT = (*QUIET, events.TrialStarted)
 """Events that say nothing by themselves."""
 UNTOLD = (verdicts.Kept, commands.AskPolicy, commands.SetTimer)
-"""The most frequent decisions of which nothing is told."""
+"""The most frequent decisions that need no explanation."""
+AS_RECORDED: dict[type[object], tuple[Kind, str]] = {
+    events.StopAsked: ("stop-wanted", "hard"),
+    events.Remarked: ("remark", "text"),
+    verdicts.Slow: ("slow", "trial rank detail"),
+    verdicts.Warned: ("warned", "what detail"),
+    verdicts.JobOver: ("job-over", "job why detail"),
+    verdicts.Denied: ("denied", "why"),
+    verdicts.Retired: ("retired", "instance by_s"),
+}
+"""What is explained by its own fields: the kind of explanation, and these fields."""
 ABOUT_INSTANCES = (commands.Launch, commands.Terminate, verdicts.HeldBack)
 OF_ATTEMPTS = (commands.StartTrial, commands.StopTrial, commands.Publish, commands.Finish)
 ASKED = commands.AskPolicy(id="", why="clock")
@@ -132,10 +140,10 @@ def explained_after(event: AnyEvent, decided: Sequence[AnyDecision], state: Stat
             yield from _decided(decision, step)
 
 
-def wanted(state: State) -> tuple[Sized, ...]:
+def wanted(state: State) -> tuple[Group, ...]:
     """Count how many trials are wanted with each number of GPUs, largest number first."""
-    counted = sorted(_sizes(state).items(), reverse=True)
-    return tuple(Sized(trials=trials, gpus_per_trial=gpus) for gpus, trials in counted)
+    sizes = Counter(trial.gpus for trial in state.plan.wanted.values())
+    return tuple(Group(gpus, trials) for gpus, trials in sorted(sizes.items(), reverse=True))
 
 
 def minutes(seconds: float) -> float:
@@ -145,11 +153,8 @@ def minutes(seconds: float) -> float:
 
 def needed(state: State) -> int:
     """Return how many instances the wanted trials need."""
-    return instances_needed(_sizes(state), state.facts.cluster)
-
-
-def _sizes(state: State) -> Counter[int]:
-    return Counter(map(attrgetter("gpus"), state.plan.wanted.values()))
+    sizes = {group.gpus_per_trial: group.trials for group in wanted(state)}
+    return instances_needed(sizes, state.facts.cluster)
 
 
 # ------------------------------------------------------------ what happened
@@ -168,8 +173,6 @@ def _happened(step: Step) -> Explanations:
             | events.InstanceTerminated()
         ):
             yield from _ends(step)
-        case events.StopAsked():
-            yield step.tell("stop-wanted", event, "hard")
         case events.InstanceReady() if event.instance in state.fleet.instances:
             asked_s = step.known.asked_s.get(event.command)
             after_s = None if asked_s is None else round(state.now - asked_s, 3)
@@ -185,8 +188,9 @@ def _happened(step: Step) -> Explanations:
         case events.PublishFailed() if isinstance(step.asked, commands.Publish):
             about = {"trial": step.asked.trial, "detail": event.why}
             yield step.tell("not-usable", event, "damaged", **about)
-        case events.Remarked():
-            yield step.tell("remark", event, "text")
+        case _ if type(event) in AS_RECORDED:
+            kind, keys = AS_RECORDED[type(event)]
+            yield step.tell(kind, event, keys)
 
 
 def _resumed(event: events.RunResumed, step: Step) -> Explanation:
@@ -252,8 +256,8 @@ def _end_cause(attempt: AttemptHistory, trial: Trial, event: AnyEvent) -> EndCau
     if trial.phase is TrialPhase.FAILED:
         return "silent"
     cause = event.cause if isinstance(event, events.TrialExited) else "lost"
-    if cause in ("lease", "lost"):
-        return "lease" if cause == "lease" else "lost"
+    if cause == "lease" or cause == "lost":  # noqa: PLR1714 - narrows the type
+        return cause
     return "saved" if attempt.stopped is not None and attempt.stopped.saves else "killed"
 
 
@@ -276,10 +280,8 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
         case verdicts.Declined():
             keys, stands = "failures again_s", known.planned
             yield step.tell("declined", one, keys, detail=one.why, stands=stands)
-        case verdicts.Slow():
-            yield step.tell("slow", one, "trial rank detail")
-        case verdicts.Warned():
-            yield step.tell("warned", one, "what detail")
+        case verdicts.Granted():
+            yield from _granted(step)
         case verdicts.Closing():
             known.planned = False
             yield _closing(one, step)
@@ -295,20 +297,9 @@ def _decided(one: AnyDecision, step: Step) -> Explanations:
             yield _chosen(one, step)
         case commands.Finish():
             yield _over(one, step)
-        case _:
-            yield from _limits_and_jobs(one, step)
-
-
-def _limits_and_jobs(one: AnyDecision, step: Step) -> Explanations:
-    match one:
-        case verdicts.JobOver():
-            yield step.tell("job-over", one, "job why detail")
-        case verdicts.Granted():
-            yield from _granted(step)
-        case verdicts.Denied():
-            yield step.tell("denied", one, "why")
-        case verdicts.Retired():
-            yield step.tell("retired", one, "instance by_s")
+        case _ if type(one) in AS_RECORDED:
+            kind, keys = AS_RECORDED[type(one)]
+            yield step.tell(kind, one, keys)
 
 
 def _granted(step: Step) -> Explanations:
@@ -332,26 +323,25 @@ def _granted(step: Step) -> Explanations:
 
 
 def _planned(verdict: verdicts.Adopted, plan: PlanChange, step: Step) -> Explanation:
-    asked = step.asked
-    assert isinstance(asked, commands.AskPolicy)
+    assert isinstance(step.asked, commands.AskPolicy)
     about = {"groups": wanted(step.state), "stage": plan.stage + 1, "new": len(plan.new)}
-    why = {"because": asked.why, "trial": asked.trial, "note": plan.note}
+    why = {"because": step.asked.why, "trial": step.asked.trial, "note": plan.note}
     return step.tell("planned", verdict, "dropped", **about, **why)
 
 
 def _judgements(plan: PlanChange, step: Step) -> Explanations:
     compared = [one.compared() for one in plan.compared]
-    cuts = {_with(one): one for one in compared if one.place == one.best}
+
+    def rivals(one: Compared) -> tuple[str, int, int]:
+        return job_of(one.trial), one.bracket, one.of
+
+    cuts = {rivals(one): one for one in compared if one.place == one.best}
     for one in compared:
-        yield _judged(one, cuts.get(_with(one)), step)
-    known = {one.trial for one in compared}
-    for trial in (step.state.trials[name] for name in plan.eliminated if name not in known):
+        yield _judged(one, cuts.get(rivals(one)), step)
+    names = {one.trial for one in compared}
+    for trial in (step.state.trials[name] for name in plan.eliminated if name not in names):
         alone = Compared(trial.id, trial.metric, trial.reports, 0, 0, 0, trial.bracket)
         yield _judged(alone, None, step)
-
-
-def _with(one: Compared) -> tuple[str, int, int]:
-    return job_of(one.trial), one.bracket, one.of
 
 
 def _judged(one: Compared, cut: Compared | None, step: Step) -> Explanation:
@@ -443,7 +433,7 @@ def _closing(verdict: verdicts.Closing, step: Step) -> Explanation:
 def _chosen(command: commands.Publish, step: Step) -> Explanation:
     state, mode = step.state, step.state.facts.goal_of(command.trial).mode
     own = (t for t in state.trials.values() if job_of(t.id) == job_of(command.trial))
-    best = ((trial.id, best_checkpoint(state, trial)) for trial in own)
+    best = ((t.id, best_checkpoint(state, t)) for t in own)
     usable = [(name, one) for name, one in best if one is not None]
     others = (one for one in usable if one[0] != command.trial)
     second = min(others, key=lambda one: standing(one[0], one[1].metric, mode), default=None)
@@ -467,17 +457,12 @@ def _chosen(command: commands.Publish, step: Step) -> Explanation:
 def _over(command: commands.Finish, step: Step) -> Explanation:
     published = step.state.result.published
     best = published and published.incumbent
-    about: dict[str, Any] = {
-        "path": published and published.path,
-        "trial": best and best.trial,
-    }
+    about: dict[str, Any] = {"path": published and published.path, "trial": best and best.trial}
     if step.state.facts.jobs:
-        about["models"] = tuple(_models(step.state))
+        of_jobs = step.state.result.of_jobs
+        models = ((job, of_jobs[job]) for job in step.state.jobs if job in of_jobs)
+        about["models"] = tuple(
+            JobModel(job=job, trial=m.incumbent.trial, metric=m.incumbent.metric, path=m.path)
+            for job, m in models
+        )
     return step.tell("over", command, "status", metric=best and best.metric, **about)
-
-
-def _models(state: State) -> Iterator[JobModel]:
-    of_jobs = state.result.of_jobs
-    for name, one in ((name, of_jobs[name]) for name in state.jobs if name in of_jobs):
-        best = one.incumbent
-        yield JobModel(job=name, trial=best.trial, metric=best.metric, path=one.path)

@@ -11,11 +11,12 @@ from seerd.core.lifecycle import RunPhase
 from seerd.core.state import State
 from seerd.core.step import commands_of
 from seerd.core.step import follow as follow_one
+from seerd.planner.model import Group
 from seerd.runs.reading import begin, follow
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Journal
 from seerd.telling.explanation.attempts import Attempts
-from seerd.telling.explanation.explanations import Explanation, Sized
+from seerd.telling.explanation.explanations import Explanation
 from seerd.telling.explanation.reasons import KnownBefore, Step, explanations_of, says, wanted
 
 Follow = Callable[[State, AnyEvent, Sequence[AnyDecision]], None]
@@ -31,7 +32,7 @@ class Chapter:
     stage: int | None = None  # index of the stage, from 0; None: the end, or there is no plan yet
     # when the stage was planned to end; None if the stage began more than once
     planned_end_s: float | None = None
-    groups: tuple[Sized, ...] = ()  # which trials were wanted when it began
+    groups: tuple[Group, ...] = ()  # which trials were wanted when it began
     explanations: list[Explanation] = field(default_factory=list)  # what happened in it, in order
     until_s: float | None = None  # when the next chapter began; None: it is the last
     # how many times this stage has begun: brackets that follow each other have the same stages, and
@@ -67,11 +68,11 @@ class Timeline:
 
     def by_trial(self) -> dict[str, list[Explanation]]:
         """Return what has happened to every trial; plans are about all."""
-        found: dict[str, list[Explanation]] = {}
+        by_trial: dict[str, list[Explanation]] = {}
         for one in self.explanations:
             if one.kind != "planned" and (trial := one.facts.get("trial")) is not None:
-                found.setdefault(trial, []).append(one)
-        return found
+                by_trial.setdefault(trial, []).append(one)
+        return by_trial
 
     def read(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
         """Read one entry of the journal: move the state on, and note what happened."""
@@ -90,7 +91,10 @@ class Timeline:
             self._begin(state)
         chapter = self.chapters[-1]
         if planned and chapter.stage is None and not chapter.end:
-            self._plan(chapter, state)
+            chapter.stage, chapter.groups = state.plan.stage, wanted(state)
+            self._count()
+            if chapter.times == 1:
+                chapter.planned_end_s = state.outline.stages[chapter.stage].end_s
         chapter.explanations += explanations
 
     def _turns(self, planned: bool, event: AnyEvent, state: State) -> bool:
@@ -113,12 +117,6 @@ class Timeline:
     def _count(self) -> None:
         last, same = self.chapters[-1], [(one.stage, one.end) for one in self.chapters]
         last.times = same.count((last.stage, last.end))
-
-    def _plan(self, chapter: Chapter, state: State) -> None:
-        chapter.stage, chapter.groups = state.plan.stage, wanted(state)
-        self._count()
-        if chapter.times == 1:
-            chapter.planned_end_s = state.outline.stages[chapter.stage].end_s
 
 
 @dataclass(slots=True)

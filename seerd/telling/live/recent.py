@@ -121,10 +121,7 @@ STEP = 0.2
 
 
 def weighty(state: State) -> tuple[str, ...]:
-    """Return all hyperparameters: first those that explain most of how trials stand, then others
-    that
-    vary; else in the order of the space.
-    """
+    """Return all hyperparameters, those first that explain most of how trials stand."""
     spaces = [job.problem.space for job in state.facts.problem.jobs]
     known = (one.name for space in (state.facts.problem.space, *spaces) for one in space.parameters)
     names = dict.fromkeys((*known, *(n for t in state.trials.values() for n in t.config)))
@@ -147,9 +144,8 @@ def _weights(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[b
 
 
 def share(values: Sequence[Hashable]) -> float:
-    """Return the share (0 to 1) of the variance of places between groups of like values, less
-    chance.
-    `values`: best place first.
+    """Return the share (0 to 1) of the variance of places between groups of like values, without
+    chance. `values`: best place first.
     """
     places = range(len(values))
     groups = _groups(values)

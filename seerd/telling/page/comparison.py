@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from seerd.core.state import State
 from seerd.telling.configs import config_text
 from seerd.telling.harmless import printable
 from seerd.telling.page.frame import beyond
 from seerd.telling.page.run_charts import compared
-from seerd.telling.page.run_page import NARROW, WIDE, Picture, ReadRun, figure, page
+from seerd.telling.page.run_page import (
+    NARROW,
+    WIDE,
+    Picture,
+    ReadRun,
+    figure,
+    html_row,
+    html_table,
+    page,
+)
 from seerd.telling.page.tables import best_so_far
 from seerd.telling.run_json import best
 from seerd.units import format_duration
@@ -17,7 +27,7 @@ from seerd.units import format_duration
 
 def comparison(runs: Sequence[ReadRun]) -> str:
     """Return the page of these runs, which have the same metric."""
-    named = [(told.state.facts.run, told.state) for told in runs]
+    named = [(run.state.facts.run, run.state) for run in runs]
     values = [metric for _, state in named for _, _, metric in best_so_far(state)]
     pictures = [
         Picture(
@@ -30,26 +40,15 @@ def comparison(runs: Sequence[ReadRun]) -> str:
             ("gpu-time", "The same, by the GPU time that was billed.", True),
         )
     ]
-    heads = ["run", "policy", "deadline", "budget", "billed", "trials", "best", "configuration"]
-    head = "".join(f'<th class="text">{name}</th>' for name in heads)
-    table = (
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_row, runs))}</tbody></table>"
-    )
-    metric = printable(runs[0].state.facts.metric)
-    return page(
-        "Comparison",
-        [
-            f"<h1>{len(runs)} runs by {escape(metric)}</h1>",
-            *map(figure, pictures),
-            f'<div class="scroll">{table}</div>',
-        ],
-    )
+    heads = ("run", "policy", "deadline", "budget", "billed", "trials", "best", "configuration")
+    title = f"<h1>{len(runs)} runs by {escape(printable(runs[0].state.facts.metric))}</h1>"
+    table = html_table(heads, (html_row(_cells(run.state)) for run in runs))
+    return page("Comparison", [title, *map(figure, pictures), table])
 
 
-def _row(told: ReadRun) -> str:
-    state, chosen = told.state, best(told.state)
-    limits = state.facts.problem.limits
-    cells = [
+def _cells(state: State) -> list[str]:
+    chosen, limits = best(state), state.facts.problem.limits
+    return [
         state.facts.run,
         state.facts.problem.params.name,
         format_duration(limits.deadline_s),
@@ -59,4 +58,3 @@ def _row(told: ReadRun) -> str:
         "" if chosen is None else f"{chosen['metric']:.6g}",
         "" if chosen is None else config_text(chosen["config"]),
     ]
-    return f"<tr>{''.join(f'<td class=text>{escape(printable(cell))}</td>' for cell in cells)}</tr>"

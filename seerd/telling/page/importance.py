@@ -76,8 +76,8 @@ def importances(order: Sequence[Ranked], parameters: Sequence[Parameter]) -> lis
 
 
 def _held_out(rows: Any, places: Any) -> tuple[Any, Any]:
-    """Return the share of the variance that a forest does not predict for held-out trials, as an
-    array [fold], and what each column explains there, as an array [fold, column].
+    """Return the share of variance that a forest does not predict for held-out trials, as [fold],
+    and what each column explains there, as [fold, column].
     """
     import numpy as np
 

@@ -20,7 +20,7 @@ from seerd.telling.diagnosis import diagnose
 from seerd.telling.explanation.sentences import metric_of, sentence
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.harmless import harmless, printable
-from seerd.telling.jobs import Bill, bill_of, jobs_of
+from seerd.telling.jobs import jobs_of, jobs_table
 from seerd.telling.outcomes import TrialOutcome, outcome_text, outcomes
 from seerd.telling.page import run_charts, space_charts, tables
 from seerd.telling.page.advice import advice, costly
@@ -30,12 +30,19 @@ from seerd.telling.page.importance import caption as importance_caption
 from seerd.telling.page.importance import importances
 from seerd.telling.page.tables import BilledPart, Ranked
 from seerd.telling.run_json import best
+from seerd.telling.words import at, used
 from seerd.units import count, format_duration
 from seerd.version import VERSION
 
 WIDE, NARROW = 1100, 360
 MOST_ROWS, MOST_SENTENCES, MOST_METRICS, MOST_PARAMETERS = 1000, 1500, 6, 9
 NOTHING = "Nothing was seen in this run that calls for a change."
+PARALLEL = "Configurations as lines, the best with colour and dash."
+GPUS = (
+    "Each bar is an attempt of a trial on its GPUs; pale until it trained. Grey: trials that are "
+    "not among the best, or too short to be told apart."
+)
+MONEY, SHARES = "What was billed, beside the budget and the deadline.", "Where it went."
 AXES = (("at_s", "by time"), ("report", "by report"), ("gpu_s", "by GPU time"))
 
 
@@ -71,8 +78,8 @@ class JobReport:
         self._order = tables.ranked(told.state, job)
         self._others = self._reported()
         varied = tables.varied(told.state, job)
-        self._found = importances(self._order, varied)
-        places = {each.name: place for place, each in enumerate(self._found)}
+        self._importances = importances(self._order, varied)
+        places = {each.name: place for place, each in enumerate(self._importances)}
         varied.sort(key=lambda parameter: places.get(parameter.name, len(places)))
         self._parameters = varied[:MOST_PARAMETERS]
         self._frames = [
@@ -93,21 +100,22 @@ class JobReport:
             for one in self._told.timeline.explanations
             if one.kind == "chosen" and job_of(one.trial) == self.job
         ]
-        told = ""
+        text = ""
         if why:
-            told = sentence(why[-1], metric_of(why[-1], self._state.facts)).split(": ", 2)[-1]
-            told = f" It is {escape(told)}."
+            text = sentence(why[-1], metric_of(why[-1], self._state.facts)).split(": ", 2)[-1]
+            text = f" It is {escape(text)}."
         metric = escape(printable(self._goal.metric))
         return (
             f"<p><strong>{escape(chosen['trial'])} {kind}: {metric} {chosen['metric']:.6g}</strong>"
             f" after {count(chosen['epoch'], 'report')}, with "
-            f"<code>{escape(config_text(chosen['config']))}</code>.{told}</p>"
+            f"<code>{escape(config_text(chosen['config']))}</code>.{text}</p>"
         )
 
     def advice(self, shares: Sequence[BilledPart]) -> list[str]:
         """Return what to try; `shares`: where what was billed for its trials went."""
-        found = advice(self._state, self._order, self._parameters, self._found, shares)
-        return [f"{self.job}: {text}" if self.job else text for text in found]
+        order = self._order
+        texts = advice(self._state, order, self._parameters, self._importances, shares)
+        return [f"{self.job}: {text}" if self.job else text for text in texts]
 
     def curves(self) -> str:
         """Draw the learning curves, each metric behind a tab."""
@@ -122,11 +130,9 @@ class JobReport:
             for place, (name, label) in enumerate(zip(names, labels, strict=True))
         )
         left = len(self._others) - (MOST_METRICS - 1)
-        more = (
-            f'<p class="soft">{left} more metrics: seerd export has them.</p>' if left > 0 else ""
-        )
+        note = f'<p class="soft">{left} more metrics: seerd export has them.</p>' * (left > 0)
         drawn = "".join(figure(pictures[name]) for name in names)
-        return f'{self._title("Learning curves")}<div class="tabs">{heads}{drawn}</div>{more}'
+        return f'{self._title("Learning curves")}<div class="tabs">{heads}{drawn}</div>{note}'
 
     def hyperparameters(self) -> str:
         """Draw what is known of hyperparameters; nothing if they are all alike."""
@@ -138,28 +144,21 @@ class JobReport:
         names = [one.name for one in self._parameters]
         counts = ("best saved", "reports", "attempts", "state")
         heads = ["place", "trial", self._goal.metric, *counts, *names]
-        head = "".join(f"<th><button>{escape(printable(name))}</button></th>" for name in heads)
+        buttons = (f"<button>{escape(printable(name))}</button>" for name in heads)
         became = outcomes(self._state)
-        rows = "".join(
-            self._row(one, became[one.trial.id], names) for one in self._order[:MOST_ROWS]
-        )
+        rows = (self._row(one, became[one.trial.id], names) for one in self._order[:MOST_ROWS])
         left = len(self._order) - MOST_ROWS
-        more = f'<p class="soft">{left} more are left out.</p>' if left > 0 else ""
-        return (
-            f'{self._title("All trials")}<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-            f"<tbody>{rows}</tbody></table></div>{more}"
-        )
+        note = f'<p class="soft">{left} more are left out.</p>' * (left > 0)
+        return f"{self._title('All trials')}{html_table(buttons, rows)}{note}"
 
     @cached_property
     def curve_pictures(self) -> list[Picture]:
         """Learning curves, of each metric."""
-        shown = tables.shown(self._order)
-        found = []
-        own = self._goal.metric
+        shown, pictures = tables.shown(self._order), []
         for place, metric in enumerate([None, *self._others][:MOST_METRICS]):
             points = tables.curves(shown, self._told.timeline, metric)
             for by, _ in AXES if metric is None else AXES[1:2]:
-                name = printable(own if metric is None else metric)
+                name = printable(self._goal.metric if metric is None else metric)
                 specs = [run_charts.curves(one, points, by, name) for one in self._frames]
                 caption = (
                     f"{name} of {len(shown)} of {count(len(self._order), 'trial')}; a triangle is "
@@ -167,45 +166,32 @@ class JobReport:
                     "was stopped that might have gone on."
                     f"{beyond([point.value for point in points])}"
                 )
-                found.append(Picture(self._named(f"curves-{place}-{by}"), caption, *specs))
-        return found
+                pictures.append(Picture(self._named(f"curves-{place}-{by}"), caption, *specs))
+        return pictures
 
     @cached_property
     def space_pictures(self) -> list[Picture]:
         """Configurations, what matters in them, and each hyperparameter alone."""
         if not self._parameters:
             return []
-        found = [
-            Picture(
-                self._named("parallel"),
-                "Configurations as lines, the best with colour and dash.",
-                *(space_charts.parallel(one, self._parameters) for one in self._frames),
-            ),
-        ]
-        if self._found:
-            found.append(
-                Picture(
-                    self._named("importance"),
-                    importance_caption(self._found),
-                    *(space_charts.importance(one, self._found) for one in self._frames),
-                )
-            )
-        metric = printable(self._goal.metric)
-        return [
-            *found,
-            Picture(
-                self._named("slices"),
-                f"The best {metric} of each trial by each hyperparameter; the winner has its name."
-                f"{beyond([one.metric for one in self._order if one.metric is not None])}",
-                *(space_charts.slices(one, self._parameters) for one in self._frames),
-            ),
-        ]
+        parameters, importances, frames = self._parameters, self._importances, self._frames
+        drawn = [("parallel", PARALLEL, [space_charts.parallel(f, parameters) for f in frames])]
+        if importances:
+            specs = [space_charts.importance(frame, importances) for frame in frames]
+            drawn.append(("importance", importance_caption(importances), specs))
+        slices = (
+            f"The best {printable(self._goal.metric)} of each trial by each hyperparameter; the "
+            "winner has its name."
+            f"{beyond([one.metric for one in self._order if one.metric is not None])}"
+        )
+        drawn.append(("slices", slices, [space_charts.slices(f, parameters) for f in frames]))
+        return [Picture(self._named(name), caption, *specs) for name, caption, specs in drawn]
 
     def _row(self, one: Ranked, outcome: TrialOutcome, names: Sequence[str]) -> str:
         trial = one.trial
         cells = [
             _number(one.place),
-            f'<td class="text">{escape(trial.id)}</td>',
+            _text(trial.id),
             _number(one.metric),
             _number(best_saved(self._state, trial)),
             _number(trial.reports),
@@ -215,8 +201,8 @@ class JobReport:
         for name in names:
             value = trial.config.get(name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            text = "" if value is None else escape(value_text(value))
-            cells.append(_number(value) if is_number else f'<td class="text">{text}</td>')
+            text = "" if value is None else value_text(value)
+            cells.append(_number(value) if is_number else _text(text))
         kind = ' class="won"' if one.place == 1 and self._is_handed_back else ""
         return f"<tr{kind}>{''.join(cells)}</tr>"
 
@@ -227,9 +213,9 @@ class JobReport:
     def _reported(self) -> list[str]:
         if not self.job:
             return list(self._state.signs.names)
-        others = (its for one in self._order for its in one.trial.others.values())
-        found = {name for its in others for name in its}
-        return [name for name in self._state.signs.names if name in found]
+        reports = chain.from_iterable(one.trial.others.values() for one in self._order)
+        reported = set(chain.from_iterable(reports))
+        return [name for name in self._state.signs.names if name in reported]
 
     def _named(self, name: str) -> str:
         return f"{self.job}-{name}" if self.job else name
@@ -256,7 +242,7 @@ class RunReport:
         body = [
             f"<h1>{escape(self._state.facts.name)}</h1>",
             f'<p class="soft">{run}: {escape(self._told.status)}</p>',
-            jobs_table(self._state),
+            _jobs(self._state),
             *(part.verdict() for part in self._parts),
             self._facts(),
             self._advice(),
@@ -282,44 +268,32 @@ class RunReport:
 
     def _advice(self) -> str:
         if not self._state.facts.jobs:
-            found = self._parts[0].advice(self._shares)
+            texts = self._parts[0].advice(self._shares)
         else:  # what was billed is the whole run's
-            found = [text for part in self._parts for text in part.advice(())]
-            found += costly(self._shares)
-        return _list("What to try next", found or [NOTHING])
+            texts = [text for part in self._parts for text in part.advice(())]
+            texts += costly(self._shares)
+        return _list("What to try next", texts or [NOTHING])
 
     @cached_property
     def _of_the_run(self) -> list[Picture]:
-        held = tables.bars(self._told.timeline, self._state)
-        gpus = [run_charts.gpus(frame, held) for frame in self._frames]
-        money = [run_charts.money(frame) for frame in self._frames]
-        shares = [run_charts.shares(frame, self._shares) for frame in self._frames]
+        bars, frames = tables.bars(self._told.timeline, self._state), self._frames
         return [
-            Picture(
-                "gpus",
-                "Each bar is an attempt of a trial on its GPUs; pale until it trained. Grey: "
-                "trials that are not among the best, or too short to be told apart.",
-                *gpus,
-            ),
-            Picture("money", "What was billed, beside the budget and the deadline.", *money),
-            Picture("shares", "Where it went.", *shares),
+            Picture("gpus", GPUS, *(run_charts.gpus(f, bars) for f in frames)),
+            Picture("money", MONEY, *map(run_charts.money, frames)),
+            Picture("shares", SHARES, *(run_charts.shares(f, self._shares) for f in frames)),
         ]
 
     def _facts(self) -> str:
-        state, limits = self._state, self._state.facts.problem.limits
-        spent, budget = state.ledger.spent_gpu_s(state.now), limits.budget_gpu_s
+        state, policy = self._state, self._state.facts.problem.params.name
+        if state.facts.jobs:
+            policy = f"{count(len(self._parts), 'job')}, {state.facts.problem.sharing}"
         reported = sum(bool(trial.history) for trial in state.trials.values())
         facts = {
-            "time": f"{format_duration(round(state.now))} of {format_duration(limits.deadline_s)}",
-            "GPU time": f"{spent / 60:.1f} of {budget / 60:.1f} GPU-min",
+            **used(state),
             "trials": f"{len(state.trials)}, {reported} with reports",
             "most GPUs at once": str(self._most_gpus()),
-            "policy": state.facts.problem.params.name,
+            "policy": policy,
         }
-        if state.facts.jobs:
-            facts["policy"] = f"{count(len(self._parts), 'job')}, {state.facts.problem.sharing}"
-        if state.ledger.usd_per_gpu_h:
-            facts["money"] = f"${state.ledger.usd(spent):.2f}"
         rows = "".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in facts.items()
@@ -329,7 +303,7 @@ class RunReport:
     def _most_gpus(self) -> int:
         changes = []
         for charge in self._state.ledger.charges():
-            until_s = self._state.now if charge.until_s is None else charge.until_s
+            until_s = charge.end_s(self._state.now)
             changes += [(charge.since_s, charge.gpus), (until_s, -charge.gpus)]
         most = now = 0
         for _, gpus in sorted(changes):
@@ -342,51 +316,40 @@ class RunReport:
         facts = self._state.facts
         for chapter in self._told.timeline.chapters:
             name = "The end" if chapter.end else f"Stage {(chapter.stage or 0) + 1}"
-            told = chapter.explanations[: max(0, room)]
-            room -= len(told)
+            shown = chapter.explanations[: max(0, room)]
+            room -= len(shown)
             lines = "".join(
-                f"<tr><td>{format_duration(round(one.at_s, 1))}</td>"
-                f'<td class="text">{escape(harmless(sentence(one, metric_of(one, facts))))}</td>'
-                "</tr>"
-                for one in told
+                f"<tr><td>{at(one.at_s)}</td>{_text(sentence(one, metric_of(one, facts)))}</tr>"
+                for one in shown
             )
-            left = len(chapter.explanations) - len(told)
-            more = f'<p class="soft">{left} more: seerd replay {escape(facts.run)}</p>'
+            left = len(chapter.explanations) - len(shown)
+            note = f'<p class="soft">{left} more: seerd replay {escape(facts.run)}</p>' * (left > 0)
             parts.append(
                 f"<details><summary>{name}, from {format_duration(round(chapter.start_s))}: "
                 f"{len(chapter.explanations)} entries</summary>"
-                f'<div class="scroll"><table>{lines}</table></div>{more if left else ""}</details>'
+                f'<div class="scroll"><table>{lines}</table></div>{note}</details>'
             )
         return "".join(parts)
 
 
-def jobs_table(state: State) -> str:
-    """Draw how the jobs that share the run stand; nothing if it is one job."""
-    jobs = jobs_of(state)
-    if not jobs:
+def html_table(heads: Iterable[str], rows: Iterable[str]) -> str:
+    """Put rows below heads; both are HTML."""
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="scroll">{table}</div>'
+
+
+def html_row(cells: Iterable[str]) -> str:
+    """Return a row of texts."""
+    return f"<tr>{''.join(map(_text, cells))}</tr>"
+
+
+def _jobs(state: State) -> str:
+    if not state.facts.jobs:
         return ""
-    bill = bill_of(state, state.now)
-    heads = ["job", "owner", "weight", "policy", "how it stands", "metric", "best", "trial"]
-    rows = [
-        [
-            *(job.facts.id, job.facts.owner, f"{job.planned.weight:g}"),
-            *(job.planned.problem.params.name, job.stands, job.facts.metric),
-            *(("", "") if job.best is None else (f"{job.best.metric:.6g}", job.best.trial)),
-            *(str(job.trials), *_billed(state, bill, job.gpu_s)),
-        ]
-        for job in jobs
-    ]
-    if bill.shared:
-        rows.append(["(shared)", *[""] * len(heads), *_billed(state, bill, bill.shared)])
-    head = "".join(f"<th>{name}</th>" for name in (*heads, "trials", "GPU-min", "part", "USD"))
-    body = "".join(f"<tr>{''.join(map(_text, row))}</tr>" for row in rows)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<h2>Jobs</h2><div class="scroll">{table}</div>'
-
-
-def _billed(state: State, bill: Bill, gpu_s: float) -> list[str]:
-    usd = f"{state.ledger.usd(gpu_s):.2f}" if state.ledger.usd_per_gpu_h else ""
-    return [f"{gpu_s / 60:.2f}", f"{bill.part(gpu_s):.0%}", usd]
+    heads, *rows = jobs_table(state, jobs_of(state))
+    names = (name.removeprefix(">") for name in heads)
+    return f"<h2>Jobs</h2>{html_table(names, map(html_row, rows))}"
 
 
 def _text(cell: str) -> str:

@@ -1,17 +1,15 @@
-"""What a report shows, as tables. Times are in seconds since the run began, GPU time is in
-GPU-seconds.
-"""
+"""What a report shows, as tables. Times are in seconds, GPU time is in GPU-seconds."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, zip_longest
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from seerd.core.ledger import Charge
 from seerd.core.lifecycle import InstancePhase
 from seerd.core.metrics import best_value
 from seerd.core.state import State, Trial
@@ -21,6 +19,7 @@ from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.telling.explanation.attempts import AttemptHistory, held_gpu_s
 from seerd.telling.explanation.timeline import Timeline
+from seerd.telling.words import neighbours
 
 TOP = 6
 """So many trials have a colour, a dash and a name of their own."""
@@ -71,9 +70,7 @@ class BilledPart:
 
 
 def ranked(state: State, job: str | None = None) -> list[Ranked]:
-    """Return all trials, the best first, of this job; None: of each job the best, then each second
-    ...
-    """
+    """Return trials, the best first; of all jobs (None) each one's best, then each one's second."""
     if job is not None:
         return _ranked(state, job)
     together = zip_longest(*(_ranked(state, name) for name in state.jobs))
@@ -83,14 +80,15 @@ def ranked(state: State, job: str | None = None) -> list[Ranked]:
 def _ranked(state: State, job: str) -> list[Ranked]:
     published, mode = state.result.of_jobs.get(job), state.facts.goals[job].mode
     winner = published.incumbent.trial if published else ""
-    found = []
-    for trial in (one for one in state.trials.values() if job_of(one.id) == job):
-        top = best_value(state, trial)
-        if trial.id == winner and published is not None:
-            top = published.incumbent.metric
-        found.append((trial, top))
-    found.sort(key=lambda one: (one[0].id != winner, standing(one[0].id, one[1], mode)))
-    return [Ranked(trial, metric, place) for place, (trial, metric) in enumerate(found, 1)]
+    tops = {
+        trial.id: published.incumbent.metric
+        if published and trial.id == winner
+        else best_value(state, trial)
+        for trial in state.trials.values()
+        if job_of(trial.id) == job
+    }
+    order = sorted(tops, key=lambda name: (name != winner, standing(name, tops[name], mode)))
+    return [Ranked(state.trials[name], tops[name], place) for place, name in enumerate(order, 1)]
 
 
 # ------------------------------------------------------------ GPUs over time
@@ -108,51 +106,39 @@ def rows_of_instances(state: State) -> dict[str, int]:
 def bars(timeline: Timeline, state: State) -> list[Bar]:
     """Return who held which GPUs; what is too short to be seen is drawn together."""
     rows = rows_of_instances(state)
-    found = [bar for attempt in timeline.attempts.all for bar in _bars(attempt, rows, state.now)]
+    every = [bar for attempt in timeline.attempts.all for bar in _bars(attempt, rows, state.now)]
     least_s = state.now * FINEST
-    long = [bar for bar in found if bar.ends_s - bar.starts_s >= least_s]
+    long = [bar for bar in every if bar.ends_s - bar.starts_s >= least_s]
     if len(long) > MOST_BARS:
         long.sort(key=lambda bar: bar.starts_s - bar.ends_s)
         least_s, long = long[MOST_BARS].ends_s - long[MOST_BARS].starts_s, long[:MOST_BARS]
     kept = set(map(id, long))
-    return [*long, *_together((bar for bar in found if id(bar) not in kept), state.now * FINEST)]
+    return [*long, *_together((bar for bar in every if id(bar) not in kept), state.now * FINEST)]
 
 
 def _bars(attempt: AttemptHistory, rows: dict[str, int], now_s: float) -> Iterator[Bar]:
     for held, on in zip(attempt.held, attempt.started.on, strict=False):
-        ends_s = now_s if held.until_s is None else held.until_s
-        trains_s = ends_s if attempt.training_s is None else attempt.training_s
-        trains_s = min(max(trains_s, held.since_s), ends_s)
-        for low, high in _runs(sorted(on.gpus)):
-            first = rows.get(on.instance, 0)
-            times = held.since_s, trains_s, ends_s
-            yield Bar(first + low, first + high, attempt.started.trial, *times)
+        first, times = rows.get(on.instance, 0), (attempt.trains_s(held, now_s), held.end_s(now_s))
+        for low, high in neighbours(on.gpus):
+            trial = attempt.started.trial
+            yield Bar(first + low, first + high + 1, trial, held.since_s, *times)
 
 
-def _runs(gpus: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield neighbours together: [0, 1, 4] is 0 to 2 and 4 to 5."""
-    for _, group in groupby(enumerate(gpus), key=lambda pair: pair[1] - pair[0]):
-        some = [gpu for _, gpu in group]
-        yield some[0], some[-1] + 1
-
-
-def _together(bars: Iterable[Bar], gap_s: float) -> Iterator[Bar]:
+def _together(bars: Iterable[Bar], gap_s: float) -> list[Bar]:
     """Join bars of one row that are next to each other in time."""
     single = [
         Bar(row, row + 1, "", bar.starts_s, bar.starts_s, bar.ends_s)
         for bar in bars
         for row in range(bar.low, bar.high)
     ]
-    joined: Bar | None = None
+    joined: list[Bar] = []
     for bar in sorted(single, key=lambda bar: (bar.low, bar.starts_s)):
-        if joined and joined.low == bar.low and bar.starts_s - joined.ends_s <= gap_s:
-            joined = replace(joined, ends_s=max(joined.ends_s, bar.ends_s))
-            continue
-        if joined:
-            yield joined
-        joined = bar
-    if joined:
-        yield joined
+        last = joined[-1] if joined else None
+        if last and last.low == bar.low and bar.starts_s - last.ends_s <= gap_s:
+            joined[-1] = replace(last, ends_s=max(last.ends_s, bar.ends_s))
+        else:
+            joined.append(bar)
+    return joined
 
 
 # ------------------------------------------------------------ curves
@@ -186,15 +172,15 @@ def curves(order: Sequence[Ranked], timeline: Timeline, metric: str | None) -> l
 
 def promotions(timeline: Timeline) -> dict[str, set[int]]:
     """Return by trial the reports after which it went on when others did not, or got more GPUs."""
-    found: dict[str, set[int]] = {}
+    promoted: dict[str, set[int]] = defaultdict(set)
     for one in timeline.explanations:
         if one.kind == "judged" and one.verdict == "goes-on" and one.place and one.best < one.of:
-            found.setdefault(one.trial, set()).add(one.reports)
+            promoted[one.trial].add(one.reports)
     for trial, attempts in timeline.attempts.by_trial().items():
         for before, after in pairwise(attempts):
             if before.made and after.gpus > before.gpus:
-                found.setdefault(trial, set()).add(before.made[-1].reports)
-    return found
+                promoted[trial].add(before.made[-1].reports)
+    return promoted
 
 
 def _values(trial: Trial, metric: str | None) -> Iterator[tuple[int, float, float]]:
@@ -223,12 +209,12 @@ def best_so_far(state: State) -> list[tuple[float, float, float]]:
         if report.metric is not None
     )
     times = spending_at(state, [at_s for at_s, _ in reports])
-    found: list[tuple[float, float, float]] = []
+    steps: list[tuple[float, float, float]] = []
     for (at_s, metric), gpu_s in zip(reports, times, strict=True):
         rank = standing("", metric, state.facts.mode)
-        if not found or rank < standing("", found[-1][2], state.facts.mode):
-            found.append((at_s, gpu_s, metric))
-    return found
+        if not steps or rank < standing("", steps[-1][2], state.facts.mode):
+            steps.append((at_s, gpu_s, metric))
+    return steps
 
 
 # ------------------------------------------------------------ money
@@ -239,9 +225,9 @@ def spending_at(state: State, times_s: Sequence[float]) -> list[float]:
     charges = list(state.ledger.charges())
     if not charges or not times_s:
         return [0.0] * len(times_s)
-    ends = [state.now if one.until_s is None else one.until_s for one in charges]
     since = np.array([one.since_s for one in charges])
-    lasted = np.maximum(np.array(ends) - since, [one.minimum_s for one in charges])
+    ends = np.array([one.end_s(state.now) for one in charges])
+    lasted = np.maximum(ends - since, [one.minimum_s for one in charges])
     gpus = np.array([one.gpus for one in charges], dtype=float)
     # The sum of ramps: where each begins and where it ends, its slope is added and taken away.
     at = np.concatenate([since, since + lasted])
@@ -249,19 +235,23 @@ def spending_at(state: State, times_s: Sequence[float]) -> list[float]:
     order = np.argsort(at, kind="stable")
     at, slopes = at[order], np.cumsum(slope[order])
     sums = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(at))])
-    asked = np.asarray(times_s, dtype=float)
-    place = np.searchsorted(at, asked, side="right") - 1
-    known = np.clip(place, 0, None)
-    spent = np.where(place < 0, 0.0, sums[known] + slopes[known] * (asked - at[known]))
+    times = np.asarray(times_s, dtype=float)
+    place = np.searchsorted(at, times, side="right") - 1
+    last = np.clip(place, 0, None)
+    spent = np.where(place < 0, 0.0, sums[last] + slopes[last] * (times - at[last]))
     return [float(value) for value in spent]
 
 
 def shares(timeline: Timeline, state: State) -> list[BilledPart]:
     """Divide the bill: training, starting, leaving; also boot, idle, minimum if rented."""
-    rented, ready = state.facts.cluster.per_instance, _ready_s(state)
+    rented, now_s = state.facts.cluster.per_instance, state.now
+    ready_s = {
+        one.id: math.inf if one.ready_at is None else one.ready_at
+        for one in state.fleet.instances.values()
+    }
     charges = list(state.ledger.charges())
     spans = {
-        one.what: (max(one.since_s, ready.get(one.what, 0.0)), _until_s(one, state.now))
+        one.what: (max(one.since_s, ready_s.get(one.what, 0.0)), one.end_s(now_s))
         for one in charges
     }
     training = starting = leaving = 0.0
@@ -269,40 +259,26 @@ def shares(timeline: Timeline, state: State) -> list[BilledPart]:
         for place, held in enumerate(attempt.held):
             key = held.instance if rented else attempt.key_on(place)
             since_s, until_s = spans.get(key, (0.0, 0.0))
-            since_s, until_s = max(since_s, held.since_s), min(until_s, _until_s(held, state.now))
-            trains_s = until_s if attempt.training_s is None else attempt.training_s
+            since_s, until_s = max(since_s, held.since_s), min(until_s, held.end_s(now_s))
             leaves_s = until_s if attempt.stopped is None else attempt.stopped.at_s
-            trains_s = min(max(trains_s, since_s), until_s)
+            trains_s = min(max(attempt.trains_s(held, now_s), since_s), until_s)
             leaves_s = min(max(leaves_s, trains_s), until_s)
             starting += held.gpus * max(0.0, trains_s - since_s)
             training += held.gpus * max(0.0, leaves_s - trains_s)
             leaving += held.gpus * max(0.0, until_s - leaves_s)
-    found = [
-        BilledPart("training", training),
-        BilledPart("starting: processes, imports, restoring", starting),
-        BilledPart("leaving: the last step, saving", leaving),
-    ]
-    if rented:
-        there = sum(one.gpus * max(0.0, _until_s(one, state.now) - one.since_s) for one in charges)
-        boot = there - sum(
-            one.gpus * max(0.0, spans[one.what][1] - spans[one.what][0]) for one in charges
-        )
-        idle = there - boot - training - starting - leaving
-        short = sum(one.gpu_s(state.now) for one in charges) - there
-        found += [BilledPart("boot", boot), BilledPart("no trial on it", max(0.0, idle))]
-        found += [BilledPart("shortest time that is billed", short)] if short > 0 else []
-    return found
-
-
-def _until_s(charge: Charge, now_s: float) -> float:
-    return now_s if charge.until_s is None else charge.until_s
-
-
-def _ready_s(state: State) -> dict[str, float]:
-    return {
-        one.id: math.inf if one.ready_at is None else one.ready_at
-        for one in state.fleet.instances.values()
+    parts = {
+        "training": training,
+        "starting: processes, imports, restoring": starting,
+        "leaving: the last step, saving": leaving,
     }
+    if rented:
+        lasted = sum(one.gpus * max(0.0, one.end_s(now_s) - one.since_s) for one in charges)
+        ready = sum(one.gpus * max(0.0, spans[one.what][1] - spans[one.what][0]) for one in charges)
+        parts["boot"] = lasted - ready
+        parts["no trial on it"] = max(0.0, ready - training - starting - leaving)
+        if (short := sum(one.gpu_s(now_s) for one in charges) - lasted) > 0:
+            parts["shortest time that is billed"] = short
+    return [BilledPart(what, gpu_s) for what, gpu_s in parts.items()]
 
 
 # ------------------------------------------------------------ configurations
@@ -312,12 +288,8 @@ def varied(state: State, job: str = "") -> list[Parameter]:
     """Return a job's parameters of which more than one value was tried."""
     shared = (one.problem.space for one in state.facts.problem.jobs if one.id == job)
     space = next(shared, state.facts.problem.space)
-    trials = [one for one in state.trials.values() if job_of(one.id) == job]
-    return [
-        parameter
-        for parameter in space.parameters
-        if len({str(trial.config.get(parameter.name)) for trial in trials}) > 1
-    ]
+    configs = [trial.config for trial in state.trials.values() if job_of(trial.id) == job]
+    return [p for p in space.parameters if len({str(config.get(p.name)) for config in configs}) > 1]
 
 
 def share_of(parameter: Parameter, config: Config) -> float | None:
@@ -328,23 +300,19 @@ def share_of(parameter: Parameter, config: Config) -> float | None:
 
 def ready_bars(state: State) -> list[tuple[int, int, float, float]]:
     """Return for each instance its rows, and since when and until when it was there."""
-    rows = rows_of_instances(state)
-    return [
-        (
-            rows[one.id],
-            rows[one.id] + one.gpus,
-            one.ready_at or 0.0,
-            state.now if one.ended_at is None else one.ended_at,
-        )
-        for one in state.fleet.instances.values()
-        if one.ready_at is not None or one.phase is not InstancePhase.TERMINATED
-    ]
+    bars = []
+    for name, first in rows_of_instances(state).items():
+        one = state.fleet.instances[name]
+        if one.ready_at is not None or one.phase is not InstancePhase.TERMINATED:
+            ended_s = state.now if one.ended_at is None else one.ended_at
+            bars.append((first, first + one.gpus, one.ready_at or 0.0, ended_s))
+    return bars
 
 
 def boundaries(timeline: Timeline) -> list[tuple[float, str]]:
     """Return when stages began, and what each is called; the end of the run too."""
-    found = [
+    starts = [
         (chapter.start_s, "end" if chapter.end else f"stage {(chapter.stage or 0) + 1}")
         for chapter in timeline.chapters
     ]
-    return [now for before, now in pairwise([(0.0, ""), *found]) if now[1] != before[1]]
+    return [now for before, now in pairwise([(0.0, ""), *starts]) if now[1] != before[1]]
