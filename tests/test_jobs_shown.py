@@ -314,7 +314,7 @@ def test_the_live_view_has_a_line_for_each_job_and_its_column() -> None:
         assert any(one.startswith(line) for one in lines), line
     assert any(re.match(r" job +trial +state .* last own metric▼", line) for line in lines)
     assert any(re.match(r".b +t0002 +waiting ", line) for line in lines)
-    assert shown.told[-1].endswith("c.t0003 goes on after report 2 on GPU 3  curve=1")
+    assert shown.events[-1].endswith("c.t0003 goes on after report 2 on GPU 3  curve=1")
     page = screen(shown, LiveLook(page="trial", cursor="b.t0001"))
     assert any("last loss 0.8, best saved 0.8" in line for line in page)
     assert any("loss by report" in line for line in page)
@@ -322,7 +322,7 @@ def test_the_live_view_has_a_line_for_each_job_and_its_column() -> None:
 
 def test_a_report_is_the_best_of_its_job() -> None:
     shown = board(group_world(until_s=50.0))
-    assert "   29.1s  b.t0001 report 2: loss 5, the best so far of b" in shown.told
+    assert "   29.1s  b.t0001 report 2: loss 5, the best so far of b" in shown.events
 
 
 @pytest.mark.parametrize("size", [(200, 50), (80, 24), (40, 12), (20, 5)])

@@ -22,10 +22,9 @@ from seerd.shell.journal import Entry
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from seerd.telling.live.board import Board, ShownInstance, board_of
-from seerd.telling.live.frame import frame
+from seerd.telling.live.frame import frame, instances
 from seerd.telling.live.look import LiveLook, press
 from seerd.telling.live.recent import Recent, share
-from seerd.telling.live.strip import strip
 from seerd.telling.live.table import sparkline
 from seerd.telling.live.trial_page import TrialLife, plot
 from seerd.telling.summary import summary
@@ -228,21 +227,21 @@ def test_instances_say_in_words_what_they_do(rungs: Board) -> None:
         ShownInstance("m1.2", InstancePhase.REQUESTED, 4, {}, {}),
     )
     shown = replace(rungs, machines=machines)
-    assert [line.plain for line in strip(shown, 80, 5)] == [
+    assert [line.plain for line in instances(shown, 80, 5)] == [
         "instances: 1 booting, 1 ready, 1 leaving; GPUs: 3 lent to trials, 3 idle",
         "m1.0: 0-1 t0001, 2 t0002, 3 idle",
         "m1.1 (leaving: the cloud takes it): 0 idle, 1 idle (for t0003)",
     ]
-    assert [line.plain for line in strip(shown, 80, 2)][1:] == ["and 2 more"]
+    assert [line.plain for line in instances(shown, 80, 2)][1:] == ["and 2 more"]
     computing = replace(machines[0], busy=(0.97, 0.91, None, 0.0))
-    told = strip(replace(shown, machines=(computing,)), 80, 5)
+    told = instances(replace(shown, machines=(computing,)), 80, 5)
     assert told[1].plain == "m1.0: 0-1 t0001 94%, 2 t0002, 3 idle"
-    assert all(len(line.plain) <= 50 for line in strip(shown, 50, 9)[1:])
-    assert strip(replace(shown, machines=()), 80, 5)[0].plain == "instances: none yet"
+    assert all(len(line.plain) <= 50 for line in instances(shown, 50, 9)[1:])
+    assert instances(replace(shown, machines=()), 80, 5)[0].plain == "instances: none yet"
 
 
 def test_of_a_thousand_reports_only_those_are_told_that_are_the_best_so_far() -> None:
-    told = list(recent(asha(100.0)).told)
+    told = list(recent(asha(100.0)).lines)
     reports = [line for line in told if ": accuracy " in line]
     assert reports
     assert all(line.endswith(", the best so far") for line in reports)
@@ -261,7 +260,7 @@ def test_after_resume_only_a_report_better_than_those_before_is_the_best_so_far(
         again.read(entries, made.state)
     values = [
         float(line.partition(": accuracy ")[2].split(",")[0])
-        for line in again.told
+        for line in again.lines
         if line.endswith(", the best so far")
     ]
     assert values
@@ -272,7 +271,7 @@ def test_a_report_that_breaks_a_constraint_is_not_the_best_so_far() -> None:
     made = asha(60.0)
     broken = MetricConstraint("latency", "<", 5.0)
     made.state.facts = structs.replace(made.state.facts, constraints=(broken,))
-    assert not [line for line in recent(made).told if line.endswith(", the best so far")]
+    assert not [line for line in recent(made).lines if line.endswith(", the best so far")]
 
 
 def test_reports_are_counted_per_second() -> None:

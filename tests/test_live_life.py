@@ -57,7 +57,7 @@ def test_a_history_that_cannot_be_read_says_why_and_is_not_tried_for_ever(
     monkeypatch.setattr("seerd.telling.live.life.AGAIN_S", 0.0)
     with contextlib.closing(Lives(RunFolder(tmp_path))) as lives:
         life = read(lives, "t0001")
-        assert life.told is None
+        assert life.history is None
         assert "JournalError" in life.failed
         assert lives.of("t0001") == life
         assert not lives.reading
@@ -72,7 +72,7 @@ def test_a_history_is_read_by_another_process(folder: RunFolder, shown: Board) -
     with contextlib.closing(Lives(folder)) as lives:
         life = read(lives, "t0001")
     assert life.failed == ""
-    assert life.told is not None
+    assert life.history is not None
     lines = "\n".join(drawn(shown, LiveLook(page="trial", cursor="t0001"), (100, 60), life))
     assert "why: " in lines
     assert "nothing printed yet that is here: seerd logs small t0001" in lines

@@ -124,7 +124,7 @@ def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _page(told: dict[str, Any], spec: Path) -> RenderableType:
-    from seerd.telling.findings import doctor_view
+    from seerd.telling.tables import doctor_view
 
     return doctor_view(told, str(spec))
 

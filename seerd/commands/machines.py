@@ -11,7 +11,7 @@ from seerd.commands.common import tell
 from seerd.commands.options import SpecOptions
 from seerd.runs import clusters
 from seerd.spec.clusters import CLUSTERS
-from seerd.telling.machines_table import machines_table
+from seerd.telling.tables import machines_table
 from seerd.telling.plan_json import Json
 
 

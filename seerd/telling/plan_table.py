@@ -9,105 +9,82 @@ from rich.text import Text
 from seerd.telling.configs import value_text
 from seerd.telling.harmless import printable
 from seerd.telling.plan_json import Json
-from seerd.telling.tables import plain_table, whole
+from seerd.telling.tables import table_of
 from seerd.units import count, format_duration
 
 WIDTH = 60
 HEIGHT = 8
 
 
-def plan_view(told: Json) -> RenderableType:
+def plan_view(plan: Json) -> RenderableType:
     """Draw the value of `plan --json`."""
-    trials = count(sum(b["trials"] for b in told["brackets"]), "trial")
-    took = format_duration(round(told["stages"][-1]["end_s"]))
+    trials = count(sum(b["trials"] for b in plan["brackets"]), "trial")
+    took = format_duration(round(plan["stages"][-1]["end_s"]))
     head = (
-        f"{told['policy']}: {trials} in {count(told['rounds'], 'stage')}, "
-        f"{told['gpu_min']:.2f} of {told['budget_gpu_min']:.2f} GPU-min, "
-        f"{took} of {format_duration(told['deadline_s'])}"
+        f"{plan['policy']}: {trials} in {count(plan['rounds'], 'stage')}, "
+        f"{plan['gpu_min']:.2f} of {plan['budget_gpu_min']:.2f} GPU-min, "
+        f"{took} of {format_duration(plan['deadline_s'])}"
     )
-    notes = [Text(f"note: {sentence}") for sentence in told["adjusted"]]
-    warnings = [Text(f"warning: {sentence}", style="yellow") for sentence in told["warnings"]]
-    parts: list[RenderableType] = [
-        Text(head),
-        *notes,
-        *warnings,
-        Text(),
-        _stages(told["stages"]),
-        Text(),
-        Text(picture(told["stages"])),
-    ]
-    others: list[RenderableType] = (
-        [Text(), _others(told), *_reasons(told["others"])] if told["others"] else []
-    )
-    drawn: list[RenderableType] = [Text(), _configs(told["configs"])] if told["configs"] else []
-    return Group(*parts, Text(), _bill(told), *drawn, *others)
+    parts: list[RenderableType] = [Text(head)]
+    parts += [Text(f"note: {sentence}") for sentence in plan["adjusted"]]
+    parts += [Text(f"warning: {sentence}", style="yellow") for sentence in plan["warnings"]]
+    parts += [Text(), _stages(plan["stages"]), Text(), Text(picture(plan["stages"]))]
+    parts += [Text(), _bill(plan)]
+    parts += [Text(), _configs(plan["configs"])] if plan["configs"] else []
+    parts += [Text(), *_others(plan["others"])] if plan["others"] else []
+    return Group(*parts)
 
 
 def _configs(configs: list[Json]) -> Table:
+    """Draw configurations; where a parameter is inactive there is a dash."""
     names = list(dict.fromkeys(name for config in configs for name in config))
-    table = plain_table("configurations", *(f">{printable(name)}" for name in names))
-    for number, config in enumerate(configs, 1):
-        values = (value_text(config[name]) if name in config else "-" for name in names)
-        table.add_row(str(number), *values)
-    return whole(table)
-
-
-def _bill(told: Json) -> Table:
-    forecast = told["forecast"]
-    table = plain_table("", ">ideal", ">billed p50", ">billed p95", ">limit")
-    times = (
-        told["ideal_s"],
-        forecast["time_s"]["p50"],
-        forecast["time_s"]["p95"],
-        told["deadline_s"],
-    )
-    table.add_row("time", *(format_duration(round(seconds)) for seconds in times))
-    gpu_min = (
-        told["gpu_min"],
-        forecast["gpu_min"]["p50"],
-        forecast["gpu_min"]["p95"],
-        told["budget_gpu_min"],
-    )
-    table.add_row("GPU-min", *(f"{figure:.1f}" for figure in gpu_min))
-    if forecast["usd"]["p95"]:
-        usd = (told["usd"], forecast["usd"]["p50"], forecast["usd"]["p95"])
-        limit = "" if told["cost_usd"] is None else f"${told['cost_usd']:.2f}"
-        table.add_row("money", *(f"${figure:.2f}" for figure in usd), limit)
-    return whole(table)
-
-
-def _others(told: Json) -> Table:
-    numbers = (">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95")
-    table = plain_table("other policies", *numbers)
-    for other in told["others"]:
-        if "impossible" in other:
-            table.add_row(other["policy"], *["-"] * 5)
-            continue
-        counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
-        table.add_row(
-            other["policy"],
-            *counts,
-            f"{other['gpu_min']:.1f}",
-            f"{other['forecast']['gpu_min']['p95']:.1f}",
-        )
-    return whole(table)
-
-
-def _reasons(others: list[Json]) -> list[Text]:
-    return [
-        Text(f"{other['policy']}: {other['impossible']}")
-        for other in others
-        if "impossible" in other
+    rows = [
+        [str(number), *(value_text(config[n]) if n in config else "-" for n in names)]
+        for number, config in enumerate(configs, 1)
     ]
+    return table_of(("configurations", *(f">{printable(name)}" for name in names)), rows)
+
+
+def _bill(plan: Json) -> Table:
+    """Draw what is planned beside what will be billed."""
+
+    def figures(ideal: str, key: str, limit: str) -> list[float]:
+        billed = plan["forecast"][key]
+        return [plan[ideal], billed["p50"], billed["p95"], plan[limit]]
+
+    times = figures("ideal_s", "time_s", "deadline_s")
+    rows = [
+        ["time", *(format_duration(round(seconds)) for seconds in times)],
+        ["GPU-min", *(f"{n:.1f}" for n in figures("gpu_min", "gpu_min", "budget_gpu_min"))],
+    ]
+    if plan["forecast"]["usd"]["p95"]:
+        usd = figures("usd", "usd", "cost_usd")
+        rows.append(["money", *("" if dollars is None else f"${dollars:.2f}" for dollars in usd)])
+    return table_of(("", ">ideal", ">billed p50", ">billed p95", ">limit"), rows)
+
+
+def _others(others: list[Json]) -> list[RenderableType]:
+    """Draw what the same limits give under each other policy, and why some have no plan."""
+    rows, reasons = [], []
+    for other in others:
+        if "impossible" in other:
+            rows.append([other["policy"], *["-"] * 5])
+            reasons.append(Text(f"{other['policy']}: {other['impossible']}"))
+        else:
+            counts = (str(other[key]) for key in ("trials", "stages", "peak_gpus"))
+            figures = (other["gpu_min"], other["forecast"]["gpu_min"]["p95"])
+            rows.append([other["policy"], *counts, *(f"{figure:.1f}" for figure in figures)])
+    heads = ("other policies", ">trials", ">stages", ">peak GPUs", ">GPU-min", ">billed p95")
+    return [table_of(heads, rows), *reasons]
 
 
 def _stages(stages: list[Json]) -> Table:
-    table = plain_table(">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min")
+    rows = []
     for number, stage in enumerate(stages, 1):
         groups = ", ".join(f"{g['trials']} x {g['gpus_per_trial']}" for g in stage["groups"])
         times = (format_duration(round(stage[key])) for key in ("start_s", "end_s"))
-        table.add_row(str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}")
-    return whole(table)
+        rows.append([str(number), *times, groups, str(stage["gpus"]), f"{stage['gpu_min']:.2f}"])
+    return table_of((">stage", ">from", ">to", "trials x GPUs", ">GPUs", ">GPU-min"), rows)
 
 
 def picture(stages: list[Json]) -> str:

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from seerd.telling.plan_json import Json
-from seerd.telling.tables import plain_table
-from seerd.units import format_duration, format_gpu_time
+from seerd.telling.tables import table_of
+from seerd.units import format_duration, format_gpu_time, format_size
 
 TIMES = (
     ("start_s", "start", "from the order until it trains"),
@@ -19,85 +19,39 @@ TIMES = (
 )
 
 
-def profile_view(told: Json) -> RenderableType:
+def profile_view(profile: Json) -> RenderableType:
     """Draw the value of `profile --json`."""
-    took = (
-        f"{format_duration(round(told['elapsed_s'], 1))}, {format_gpu_time(told['gpu_min'] * 60)}"
-    )
-    head = Text(
-        f"{told['script']} ({told['provider']}, {told['instance_type']}), measured in {took}"
-    )
-    notes = [Text(f"note: {sentence}") for sentence in told["notes"]]
-    kept = Text(f"kept for plans in {told['kept']}")
-    return Group(
-        head,
-        Text(),
-        _points(told["points"]),
-        Text(),
-        _times(told),
-        Text(),
-        _law(told),
-        *notes,
-        kept,
-    )
+    took = format_duration(round(profile["elapsed_s"], 1))
+    script = f"{profile['script']} ({profile['provider']}, {profile['instance_type']})"
+    parts: list[RenderableType] = [
+        Text(f"{script}, measured in {took}, {format_gpu_time(profile['gpu_min'] * 60)}")
+    ]
+    parts += [Text(), _points(profile["points"]), Text(), _times(profile), Text(), _law(profile)]
+    parts += [Text(f"note: {sentence}") for sentence in profile["notes"]]
+    return Group(*parts, Text(f"kept for plans in {profile['kept']}"))
 
 
 def _points(points: list[Json]) -> Table:
-    table = plain_table(">GPUs", ">s/report", ">speed", ">efficiency", ">timed", "")
+    rows = []
     for point in points:
-        table.add_row(
-            str(point["gpus"]),
-            f"{point['report_s']:.4g}",
-            f"{point['speed']:.2f}",
-            f"{point['efficiency']:.0%}",
-            str(point["samples"]) if point["measured"] else "",
-            "measured" if point["measured"] else "fitted",
-        )
-    return table
+        timed = [str(point["samples"]), "measured"] if point["measured"] else ["", "fitted"]
+        speed = [f"{point['speed']:.2f}", f"{point['efficiency']:.0%}"]
+        rows.append([str(point["gpus"]), f"{point['report_s']:.4g}", *speed, *timed])
+    return table_of((">GPUs", ">s/report", ">speed", ">efficiency", ">timed", ""), rows)
 
 
-def _times(told: Json) -> Table:
-    table = plain_table("", ">median", ">95%", ">seen")
-    table.add_column("")
+def _times(profile: Json) -> Table:
+    rows, size = [], profile["checkpoint_bytes"]
     for key, name, what in TIMES:
-        times = told[key]
-        if times is not None:
-            size = (
-                f", {_size(told['checkpoint_bytes'])}"
-                if key == "save_s" and told["checkpoint_bytes"]
-                else ""
-            )
-            table.add_row(
-                name,
-                _seconds(times["p50"]),
-                _seconds(times["p95"]),
-                str(times["samples"]),
-                what + size,
-            )
-    return table
+        if (times := profile[key]) is not None:
+            note = f"{what}, {format_size(size)}" if key == "save_s" and size else what
+            quantiles = (f"{times[quantile]:.3g}s" for quantile in ("p50", "p95"))
+            rows.append([name, *quantiles, str(times["samples"]), note])
+    return table_of(("", ">median", ">95%", ">seen", ""), rows)
 
 
-def _law(told: Json) -> Text:
-    law = told["law"]
-    terms = (
-        ("serial_s", ""),
-        ("work_s", " / p"),
-        ("exchange_s", " log2 p"),
-        ("contention_s", " (p - 1)"),
-    )
-    parts = [f"{law[key]:.3g}{of}" for key, of in terms if law[key] > 0]
-    return Text(
-        f"fitted: {' + '.join(parts)} seconds on p GPUs, off by at most {told['fit_error']:.1%}"
-    )
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g}s"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
+def _law(profile: Json) -> Text:
+    law = profile["law"]
+    terms = {"serial_s": "", "work_s": " / p", "exchange_s": " log2 p", "contention_s": " (p - 1)"}
+    sums = " + ".join(f"{law[key]:.3g}{of}" for key, of in terms.items() if law[key] > 0)
+    return Text(f"fitted: {sums} seconds on p GPUs, off by at most {profile['fit_error']:.1%}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -20,7 +20,7 @@ from seerd.telling.diagnosis import complaints, diagnose, failure_groups, hint_o
 from seerd.telling.harmless import harmless, printable
 from seerd.telling.jobs import ShownJob, jobs_of, jobs_table, one_metric, ranked_by_job
 from seerd.telling.outcomes import outcome_text, outcomes, without_gpu
-from seerd.telling.tables import plain_table, whole
+from seerd.telling.tables import plain_table, table_of
 from seerd.telling.words import ending, used
 from seerd.units import count
 
@@ -42,21 +42,17 @@ def summary(state: State, *, alive: bool = False, most: int | None = MOST_ROWS) 
     alive  whether a process runs the run now
     most   how many trials are listed, the best first; None: all
     """
-    jobs = jobs_of(state)
-    shared: list[RenderableType] = [_jobs(state, jobs), Text()] if jobs else []
+    jobs, limits = jobs_of(state), ", ".join(used(state).values())
     parts: list[RenderableType] = [
-        _head(state),
+        Text(f"{state.facts.run}: {ending(state) or 'not over'}; {limits}"),
         Text(),
-        *shared,
-        _trials(state, most),
-        *_untried(state),
-        *_failures(state),
-        *_notes(state),
-        Text(),
-        *(_models(state, jobs) if jobs else _best(state)),
-        _next(state, alive=alive),
     ]
-    return Group(*parts)
+    if jobs:
+        heads, *rows = jobs_table(state, jobs)
+        parts += [table_of(heads, rows), Text()]
+    parts += [_trials(state, most), *_untried(state), *_failures(state), *_notes(state), Text()]
+    parts += map(Text, _models(state, jobs))
+    return Group(*parts, Text(_next(state, alive=alive)))
 
 
 def leftover_lines(leftovers: Leftovers | None) -> list[str]:
@@ -76,19 +72,6 @@ def nothing_left(ending: Sequence[str]) -> str:
     """Write that nothing is left that costs; `ending` is still shutting down."""
     still = f" ({len(ending)} still shutting down, not billed any more)" if ending else ""
     return f"0 instances, 0 volumes left{still}"
-
-
-def _head(state: State) -> Text:
-    how = ending(state) or "not over"
-    return Text(f"{state.facts.run}: {how}; {', '.join(used(state).values())}")
-
-
-def _jobs(state: State, jobs: Sequence[ShownJob]) -> Table:
-    heads, *rows = jobs_table(state, jobs)
-    table = plain_table(*heads)
-    for row in rows:
-        table.add_row(*row)
-    return whole(table)
 
 
 def _trials(state: State, most: int | None) -> Table:
@@ -126,6 +109,7 @@ def _trials(state: State, most: int | None) -> Table:
 
 
 def _untried(state: State) -> list[Text]:
+    """Write how much of a grid was tried, if not all of it."""
     problem, begun = state.facts.problem, sum(trial.attempt > 0 for trial in state.trials.values())
     if problem.jobs or problem.params.name not in ("grid", "e-grid"):
         return []
@@ -157,87 +141,67 @@ def failure_lines(state: State, alike: Sequence[Trial]) -> list[str]:
     """Write why trials failed that failed alike: the last lines of the first, and what to do."""
     trial = alike[0]
     more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-    last = [f"    {harmless(line)}" for line in trial.tail[-MOST_LINES:]]
+    lines = [f"{trial.id}{more} failed: {trial.why}"]
+    lines += [f"    {harmless(line)}" for line in trial.tail[-MOST_LINES:]]
+    lines.append(f"    all of it: seerd logs {state.facts.run} {trial.id}")
     what_to_do = hint_of(state, trial)
-    return [
-        f"{trial.id}{more} failed: {trial.why}",
-        *last,
-        f"    all of it: seerd logs {state.facts.run} {trial.id}",
-        *([f"    hint: {printable(what_to_do)}"] if what_to_do else []),
-    ]
+    return lines + ([f"    hint: {printable(what_to_do)}"] if what_to_do else [])
 
 
-def _best(state: State) -> list[Text]:
-    best = chosen(state)
-    if best is None:
-        return [*_best_configuration(state, ""), Text(printable(diagnose(state).text))]
-    return [Text(f"best: {_model(state, best)}"), *_place(state, best)]
-
-
-def _best_configuration(state: State, job: str) -> list[Text]:
-    found = best_report(state, job)
-    if found is None:
-        return []
-    trial, report = found
-    name, whose = state.facts.goals[job].metric, f" of {job}" if job else ""
-    reported = f"{trial.id}, {name} {_value(report.metric)} at report {report.reports}"
-    return [Text(f"best configuration{whose}: {reported}, {config_text(trial.config)}")]
-
-
-def _models(state: State, jobs: Sequence[ShownJob]) -> list[Text]:
-    lines: list[Text] = []
-    if not any(job.best for job in jobs):
-        for job in jobs:
-            lines += _best_configuration(state, job.facts.id)
-        return [*lines, Text(printable(diagnose(state).text))]
-    for job in jobs:
-        if job.best is None:
-            lines.append(Text(f"best of {job.facts.id}: no model"))
-            lines += _best_configuration(state, job.facts.id)
-        else:
-            lines.append(Text(f"best of {job.facts.id}: {_model(state, job.best)}"))
-            lines += _place(state, job.best)
-    return lines
+def _models(state: State, jobs: Sequence[ShownJob]) -> Iterator[str]:
+    """Write the model of the run, or of each job; if there is none at all, why."""
+    models = {job.facts.id: job.best for job in jobs} or {"": chosen(state)}
+    any_model = any(models.values())
+    for job, best in models.items():
+        whose = f" of {job}" if job else ""
+        if best is not None:
+            yield f"best{whose}: {_model(state, best)}"
+            yield from _place(state, best)
+            continue
+        if any_model:
+            yield f"best{whose}: no model"
+        if (found := best_report(state, job)) is not None:
+            trial, report = found
+            value = f"{state.facts.goals[job].metric} {_value(report.metric)}"
+            reported = f"{trial.id}, {value} at report {report.reports}"
+            yield f"best configuration{whose}: {reported}, {config_text(trial.config)}"
+    if not any_model:
+        yield printable(diagnose(state).text)
 
 
 def _model(state: State, best: Incumbent) -> str:
     trial, goal = state.trials[best.trial], state.facts.goal_of(best.trial)
     metric = f"{metric_name(state, best)} {best.metric:.6g}"
-    wanted = "" if goal.target is None else f" (target {goal.target:.6g})"
+    target = "" if goal.target is None else f" (target {goal.target:.6g})"
     metrics = metrics_of(state, trial, best.checkpoint.reports).items()
-    beside = "".join(f", {name} {_value(one)}" for name, one in metrics if name != goal.metric)
-    return f"{best.trial}, {metric}{wanted}{beside}, {config_text(trial.config)}"
+    others = "".join(f", {name} {_value(value)}" for name, value in metrics if name != goal.metric)
+    return f"{best.trial}, {metric}{target}{others}, {config_text(trial.config)}"
 
 
-def _place(state: State, best: Incumbent) -> list[Text]:
+def _place(state: State, best: Incumbent) -> Iterator[str]:
     """Write where a model is, and what was better and not kept."""
     published = state.result.of_jobs.get(job_of(best.trial))
     if published is None:
-        return []
-    lines = [Text(f"      {published.path}")]
+        return
+    yield f"      {published.path}"
     if (better := better_report(state, best)) is not None:
-        lines.append(
-            Text(
-                f"      ({better[0]} had reported {better[1]:.6g}, "
-                "which is in no checkpoint that was kept)"
-            )
-        )
-    return lines
+        reported = f"{better[0]} had reported {better[1]:.6g}"
+        yield f"      ({reported}, which is in no checkpoint that was kept)"
 
 
-def _next(state: State, *, alive: bool) -> Text:
-    run = state.facts.run
-    if state.phase is not RunPhase.OVER and alive:
-        return Text(f"it goes on: seerd watch {run}; end it with: seerd stop {run}")
+def _next(state: State, *, alive: bool) -> str:
+    run, over = state.facts.run, state.phase is RunPhase.OVER
+    if not over and alive:
+        return f"it goes on: seerd watch {run}; end it with: seerd stop {run}"
     time_left = state.now < state.facts.problem.limits.deadline_s
-    if state.phase is not RunPhase.OVER or (state.end.status == "interrupted" and time_left):
-        return Text(f"go on with: seerd resume {run}")
+    if not over or (state.end.status == "interrupted" and time_left):
+        return f"go on with: seerd resume {run}"
     if refused(state) is not None:
-        return Text("what could be wrong: seerd doctor SPEC")
+        return "what could be wrong: seerd doctor SPEC"
     if without_gpu(state):
-        return Text("see who has the GPUs: seerd machines")
+        return "see who has the GPUs: seerd machines"
     if state.result.published is None:
-        return Text(f"look at: seerd logs {run}")
+        return f"look at: seerd logs {run}"
     if len(state.result.of_jobs) > 1:
-        return Text(f"take a job's model with: seerd best {run} --job JOB --to DIR")
-    return Text(f"take the model with: seerd best {run} --to DIR")
+        return f"take a job's model with: seerd best {run} --job JOB --to DIR"
+    return f"take the model with: seerd best {run} --to DIR"

@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from seerd.telling.hints import HINTS, LAST, OF_SIGNALS, Hint, hint
+from seerd.telling.hints import HINTS, LAST, OF_SIGNALS, hint
+from tests.mistakes.samples import SAMPLES
 
 CRASHED = "ended with exit status 1"
 
@@ -18,11 +19,13 @@ def hint_of(*lines: str, names: tuple[str, ...] = ("lr", "width")) -> str:
     return hint(CRASHED, ["Traceback:", *lines], "RUN", names)
 
 
-@pytest.mark.parametrize("one", HINTS, ids=lambda one: one.sample[:40])
-def test_each_hint_is_given_for_what_libraries_write(one: Hint) -> None:
-    found = re.search(one.pattern, one.sample)
+@pytest.mark.parametrize(
+    ("pattern", "sample"), zip(HINTS, SAMPLES, strict=True), ids=lambda text: text[:40]
+)
+def test_each_hint_is_given_for_what_libraries_write(pattern: str, sample: str) -> None:
+    found = re.search(pattern, sample)
     assert found
-    assert hint_of(one.sample) == one.text.format(*found.groups(), run="RUN")
+    assert hint_of(sample) == HINTS[pattern].format(*found.groups(), run="RUN")
 
 
 @pytest.mark.parametrize("number", OF_SIGNALS)

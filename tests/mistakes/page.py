@@ -10,6 +10,7 @@ from pathlib import Path
 from seerd.telling.hints import HINTS, OF_SIGNALS
 from tests.mistakes.catalogue import SECTIONS, Mistake
 from tests.mistakes.reports import REPORTS
+from tests.mistakes.samples import SAMPLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
 WIDTH = 96
@@ -109,7 +110,8 @@ def whole(parts: dict[str, str]) -> str:
 
 def hints_list() -> str:
     """Every hint, with a line for which it is given."""
-    rows = [(f"`{sample}`", text) for _, sample, text in HINTS]
+    samples = zip(SAMPLES, HINTS.values(), strict=True)
+    rows = [(f"`{sample}`", text) for sample, text in samples]
     rows += [(f"`killed by signal {number}`", text) for number, text in OF_SIGNALS.items()]
     return _items(f"{words}: {text.format('...', run='RUN')}" for words, text in rows)
 

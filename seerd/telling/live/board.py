@@ -9,13 +9,13 @@ from seerd.core.incumbent import best_saved, chosen, metric_name
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.limits import release_s
 from seerd.core.metrics import names_of, value_of
-from seerd.core.state import LIVE, PRESENT, Incumbent, Instance, State, Trial
+from seerd.core.state import LIVE, PRESENT, Incumbent, State, Trial
 from seerd.planner.model import Mode, Report, Stage
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import config_text
 from seerd.telling.explanation.sentences import STOPS
-from seerd.telling.jobs import ShownJob, jobs_of, one_metric, ranked_by_job
+from seerd.telling.jobs import jobs_of, one_metric, ranked_by_job
 from seerd.telling.live.recent import Recent
 from seerd.telling.outcomes import AT_REPORT, WHYS, TrialOutcome, outcomes, standing_text, why_text
 from seerd.telling.words import ending, gpus_text
@@ -63,7 +63,7 @@ class Gauge:
     name: str  # which limit
     used: float  # share of it that is used
     committed: float  # share of it that is committed
-    told: str  # both in words
+    text: str  # both in words
     more: str = ""  # what is committed, in words; may be empty
 
 
@@ -119,9 +119,8 @@ class Board:
     best: BestSaved | None
     rows: tuple[TrialRow, ...]
     machines: tuple[ShownInstance, ...]
-    coming: int
     rate: float  # reports per second of late
-    told: tuple[str, ...]  # the latest events in words, oldest first
+    events: tuple[str, ...]  # the latest events in words, oldest first
     weighty: tuple[str, ...]  # hyperparameters, those first that vary and matter most
     jobs: tuple[JobLine, ...] = ()  # the jobs that share the run, empty if it is one job
 
@@ -138,10 +137,11 @@ class Board:
 def board_of(state: State, now_s: float, recent: Recent) -> Board:
     """Take a snapshot of a run; a moment after its end is its end."""
     now_s = min(now_s, state.now) if state.finished else now_s
-    names, modes = _names(state), {goal.mode for goal in state.facts.goals.values()}
-    by_job = (sorted(its, key=_gone) for its in ranked_by_job(state))
+    goals, fleet = state.facts.goals.values(), state.fleet.instances.values()
+    own, modes = {goal.metric for goal in goals}, {goal.mode for goal in goals}
+    names = (one_metric(state) or OWN, *(name for name in names_of(state) if name not in own))
+    by_job = (sorted(its, key=_is_out) for its in ranked_by_job(state))
     ordered = [(turn, trial) for turn, its in enumerate(by_job) for trial in its]
-    fleet = state.fleet.instances.values()
     became = outcomes(state) if state.finished else {}
     return Board(
         run=state.facts.run,
@@ -154,31 +154,29 @@ def board_of(state: State, now_s: float, recent: Recent) -> Board:
         deadline_s=state.facts.problem.limits.deadline_s,
         stage=state.plan.stage,
         stages=state.outline.stages,
-        best=_best(state),
+        best=_saved(state, chosen(state)),
         rows=tuple(
             replace(_row(state, one, became.get(one.id), place, names), turn=turn)
             for place, (turn, one) in enumerate(ordered)
         ),
-        machines=tuple(_machine(one) for one in fleet if one.phase in (*PRESENT, *LIVE)),
-        coming=sum(one.phase is InstancePhase.REQUESTED for one in fleet),
+        machines=tuple(
+            ShownInstance(
+                one.id, one.phase, one.gpus, dict(one.busy), dict(one.claims), one.computed
+            )
+            for one in fleet
+            if one.phase in (*PRESENT, *LIVE)
+        ),
         rate=recent.rate(now_s) if state.phase is RunPhase.RUNNING else 0.0,
-        told=tuple(recent.told),
+        events=tuple(recent.lines),
         weighty=recent.weighty(state),
-        jobs=tuple(_job(state, job) for job in jobs_of(state, now_s)),
+        jobs=tuple(
+            JobLine(job.facts.id, job.facts.owner, job.stands, _saved(state, job.best))
+            for job in jobs_of(state, now_s)
+        ),
     )
 
 
-def _names(state: State) -> tuple[str, ...]:
-    own = {goal.metric for goal in state.facts.goals.values()}
-    return (one_metric(state) or OWN, *(name for name in names_of(state) if name not in own))
-
-
-def _job(state: State, job: ShownJob) -> JobLine:
-    best = None if job.best is None else _saved(state, job.best)
-    return JobLine(job.facts.id, job.facts.owner, job.stands, best)
-
-
-def _gone(trial: Trial) -> bool:
+def _is_out(trial: Trial) -> bool:
     return trial.out or trial.phase is TrialPhase.FAILED
 
 
@@ -188,16 +186,17 @@ def _row(
     points = tuple(trial.history[:: 1 + len(trial.history) // MOST_POINTS])
     if points and points[-1] is not trial.history[-1]:
         points = (*points, trial.history[-1])
-    goal = state.facts.goal_of(trial.id)
+    goal, held = state.facts.goal_of(trial.id), trial.held or ()
+    gpus = sum(len(slots.gpus) for slots in held)
     return TrialRow(
         id=trial.id,
         config=trial.config,
         place=place,
         word=word_of(trial) if outcome is None else outcome.word.replace("-", " "),
-        why=why_of(state, trial) if outcome is None else end_of(trial, outcome),
-        out=_gone(trial),
-        gpus=sum(len(slots.gpus) for slots in trial.held or ()),
-        on=_on(trial),
+        why=why_of(state, trial) if outcome is None else _end(trial, outcome),
+        out=_is_out(trial),
+        gpus=gpus,
+        on=gpus_text(held[0].gpus) if len(held) == 1 else f"{gpus} GPUs" if held else "-",
         bracket=trial.bracket + 1,
         reports=trial.reports,
         points=points,
@@ -221,18 +220,6 @@ def _values(
     }
 
 
-def _on(trial: Trial) -> str:
-    held = trial.held or ()
-    if len(held) == 1:
-        return gpus_text(held[0].gpus)
-    return f"{sum(len(slots.gpus) for slots in held)} GPUs" if held else "-"
-
-
-def _machine(instance: Instance) -> ShownInstance:
-    ids = (instance.id, instance.phase, instance.gpus)
-    return ShownInstance(*ids, dict(instance.busy), dict(instance.claims), instance.computed)
-
-
 def _doing(state: State, now_s: float) -> str:
     how = ending(state)
     left = format_duration(max(0, round((state.end.close_by or now_s) - now_s)))
@@ -246,33 +233,23 @@ def _doing(state: State, now_s: float) -> str:
 
 def _gauges(state: State, now_s: float) -> list[Gauge]:
     limits, book = state.facts.problem.limits, state.ledger
-    spent = book.spent_gpu_s(now_s)
+    spent, budget, usd = book.spent_gpu_s(now_s), limits.budget_gpu_s, limits.cost_usd
     committed = book.committed_gpu_s(now_s, release_s(state)) if book.open else spent
-    gpu_min = f"{spent / 60:.1f} of {limits.budget_gpu_s / 60:g} GPU-min"
     clock = f"{format_duration(round(now_s))} of {format_duration(limits.deadline_s)}"
+    text, more = f"{spent / 60:.1f} of {budget / 60:g} GPU-min", f", {committed / 60:.1f} committed"
     gauges = [
         Gauge("deadline", now_s / limits.deadline_s, 0.0, clock),
-        Gauge(
-            "budget",
-            spent / limits.budget_gpu_s,
-            committed / limits.budget_gpu_s,
-            gpu_min,
-            f", {committed / 60:.1f} committed",
-        ),
+        Gauge("budget", spent / budget, committed / budget, text, more),
     ]
-    if limits.cost_usd is not None and book.usd_per_gpu_h:
-        used, bound = book.usd(spent) / limits.cost_usd, book.usd(committed) / limits.cost_usd
-        told = f"${book.usd(spent):.2f} of ${limits.cost_usd:g}"
-        gauges.append(Gauge("cost", used, bound, told))
+    if usd is not None and book.usd_per_gpu_h:
+        text = f"${book.usd(spent):.2f} of ${usd:g}"
+        gauges.append(Gauge("cost", book.usd(spent) / usd, book.usd(committed) / usd, text))
     return gauges
 
 
-def _best(state: State) -> BestSaved | None:
-    best = chosen(state)
-    return None if best is None else _saved(state, best)
-
-
-def _saved(state: State, best: Incumbent) -> BestSaved:
+def _saved(state: State, best: Incumbent | None) -> BestSaved | None:
+    if best is None:
+        return None
     config = config_text(state.trials[best.trial].config)
     name = metric_name(state, best)
     return BestSaved(best.trial, name, best.metric, best.checkpoint.reports, config)
@@ -296,8 +273,7 @@ def word_of(trial: Trial) -> str:
     return WORDS[trial.phase]
 
 
-def end_of(trial: Trial, outcome: TrialOutcome) -> str:
-    """Write in a few words why a trial of a finished run ended as it did."""
+def _end(trial: Trial, outcome: TrialOutcome) -> str:
     return trial.why.partition("\n")[0] if outcome.word == "failed" else why_text(trial, outcome)
 
 
@@ -314,10 +290,13 @@ def why_of(state: State, trial: Trial) -> str:
         case TrialPhase.STOPPING:
             cause = STOPS.get(trial.stopped or "", "")
             return f"{cause}: {_stood(trial)}" if trial.out and judged else cause
-        case TrialPhase.STARTING:
-            return "promoted" if _promoted(trial) else ""
-        case TrialPhase.RUNNING:
-            return _until(trial)
+        case TrialPhase.STARTING | TrialPhase.RUNNING:
+            promoted = ["promoted"] if _is_promoted(trial) else []
+            if trial.phase is TrialPhase.RUNNING and trial.until is not None:
+                return ", ".join([*promoted, f"to report {trial.until}"])
+            if trial.phase is TrialPhase.RUNNING and promoted:
+                return f"promoted, {_stood(trial).partition(AT_REPORT)[0]}"
+            return "".join(promoted)
         case TrialPhase.WAITING:
             return _waiting_why(state, trial)
 
@@ -330,20 +309,13 @@ def _waiting_why(state: State, trial: Trial) -> str:
         again = "restarts on " if trial.fault is not None else "for "
         return f"{again}{count(trial.gpus, 'GPU')}"
     if trial.reached is not None and (judged is None or judged.reports < trial.reached):
-        return "to be compared"
+        return STOPS["reached"]
     if judged is not None and judged.final:
         return WHYS["complete"]
-    return _stood(trial) or ("not begun" if not trial.attempt else "not in the plan now")
+    return _stood(trial) or (STOPS["paused"] if trial.attempt else "not begun")
 
 
-def _until(trial: Trial) -> str:
-    promoted = "promoted, " if _promoted(trial) else ""
-    if trial.until is not None:
-        return f"{promoted}to report {trial.until}"
-    return f"{promoted}{_stood(trial).partition(AT_REPORT)[0]}" if promoted else ""
-
-
-def _promoted(trial: Trial) -> bool:
+def _is_promoted(trial: Trial) -> bool:
     judged = trial.judged
     return judged is not None and trial.gpus > 0 and trial.reports >= judged.reports > 0
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.text import Text
 
-from seerd.telling.live.board import Board
-from seerd.telling.live.head import head
+from seerd.core.lifecycle import InstancePhase
+from seerd.planner.model import Stage
+from seerd.telling.harmless import printable
+from seerd.telling.live.board import BestSaved, Board, Gauge, ShownInstance
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.strip import strip
 from seerd.telling.live.table import table
 from seerd.telling.live.trial_page import TrialLife, trial_lines
+from seerd.telling.words import gpus_text
+from seerd.units import format_duration
 
 ROOMY = 20
 """With so many rows there are lines between the parts."""
+LABEL = 11
+MOST_JOBS, FEW_JOBS = 6, 2
+"""How many jobs have a line of their own, where there is room and where there is little."""
+PHASES = {
+    InstancePhase.REQUESTED: "booting",
+    InstancePhase.READY: "ready",
+    InstancePhase.LEAVING: "leaving: the cloud takes it",
+    InstancePhase.RELEASING: "being given back",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +55,12 @@ def frame(
     """
     width, height = size
     room, down = max(1, height - 1), 0
-    if look.page != "run":
+    if look.page == "run":
+        lines, shown = _run(board, look, width, room)
+    else:
         page = help_lines(look, width) if look.page == "help" else _trial(board, look, width, life)
         down = max(0, min(look.down, len(page) - room))
         lines, shown = page[down : down + room], room
-    else:
-        lines, shown = _run(board, look, width, room)
     lines = [*lines[:room], *[Text()] * (room - len(lines)), _foot(look, width, note)]
     for line in lines:
         line.no_wrap = True
@@ -67,33 +81,169 @@ def _run(board: Board, look: LiveLook, width: int, room: int) -> tuple[list[Text
     """Give trials the rows that the rest leaves, and the latest events what trials leave."""
     roomy = room + 1 >= ROOMY
     gap = [Text()] if roomy else []
-    top = head(board, look, width, roomy=roomy)
-    machines = strip(board, width, max(1, room // 8))
+    top = [_title(board, look), *_gauges(board, width)]
+    top += [_groups(board)] if roomy else []
+    top += _models(board, MOST_JOBS if roomy else FEW_JOBS)
+    machines = instances(board, width, max(1, room // 8))
     free = room - len(top) - len(machines) - 2 * len(gap)
     few = 1 if free < 8 else 3 if free < 16 else 6
     trials = table(board, look, width, max(3, free - few))
-    told = board.told[-max(1, free - len(trials)) :]
-    events = [Text(line, style="dim") for line in told]
+    events = [Text(line, style="dim") for line in board.events[-max(1, free - len(trials)) :]]
     return [*top, *gap, *trials, *gap, *machines, *events], max(1, free - few - 2)
+
+
+# ------------------------------------------------------------ the run
+
+
+def _title(board: Board, look: LiveLook) -> Text:
+    text = Text(f"{printable(board.run)}  ", style="bold")
+    if look.at_s is not None:
+        when = format_duration(round(board.now_s, 1))
+        text.append(f"as it was at {when}", style="bold yellow")
+        return text.append(f" ({board.doing})", style="dim")
+    text.append(board.doing, style="green" if board.running else "yellow")
+    if board.rate:
+        text.append(f"  {board.rate:.3g} reports/s", style="dim")
+    return text
+
+
+def _gauges(board: Board, width: int) -> list[Text]:
+    """Draw the limits and the stages, all on one scale."""
+    stage = f"{board.stage + 1} of {len(board.stages)}"
+    if board.running:
+        left_s = max(0, round(board.stages[board.stage].end_s - board.now_s))
+        stage += f", {format_duration(left_s)} left"
+    texts = [gauge.text + gauge.more * (width >= 100) for gauge in board.gauges]
+    room = max(8, width - LABEL - 2 - max(map(len, (stage, *texts))))
+    bars = [_bar(gauge, text, room) for gauge, text in zip(board.gauges, texts, strict=True)]
+    return [*bars, _timeline(board, room).append(f"  {stage}")]
+
+
+def _bar(gauge: Gauge, text: str, room: int) -> Text:
+    """Draw a gauge: solid for what is used, shaded for what is committed beyond that."""
+    used = min(room, round(room * min(1.0, gauge.used)))
+    more = min(room - used, max(0, round(room * min(1.0, gauge.committed)) - used))
+    bar = Text(f"{gauge.name:<{LABEL}}").append("█" * used, style="cyan")
+    bar.append("▒" * more, style="yellow").append("·" * (room - used - more), style="dim")
+    return bar.append(f"  {text}")
+
+
+def _timeline(board: Board, room: int) -> Text:
+    """Draw the stages: heavy lines for the past, light ones for what is to come."""
+    past = round(room * board.now_s / board.deadline_s)
+    line = Text(f"{'stages':<{LABEL}}")
+    begin = 0
+    for number, stage in enumerate(board.stages):
+        end = min(room, round(room * stage.end_s / board.deadline_s))
+        marked = f"{number + 1}" + "".join("━" if c < past else "─" for c in range(begin + 1, end))
+        style = "bold" if number == board.stage else "dim"
+        line.append((marked[: max(0, end - begin - 1)] + "│") if end > begin else "", style=style)
+        begin = max(begin, end)
+    return line.append(" " * (room - begin))
+
+
+def _groups(board: Board) -> Text:
+    """Write which trials run in the present stage and in later ones, as trials x GPUs."""
+
+    def sizes(stage: Stage) -> str:
+        return " + ".join(f"{group.trials}x{group.gpus_per_trial}" for group in stage.groups)
+
+    now, *later = board.stages[board.stage :]
+    text = Text(" " * LABEL)
+    if not board.running:  # the title says how it ended
+        return text.append(f"at last {sizes(now)}  (trials x GPUs)", style="dim")
+    then = "".join(f", then {sizes(stage)}" for stage in later)
+    return text.append(f"now {sizes(now)}", style="bold").append(f"{then}  (trials x GPUs)", "dim")
+
+
+def _models(board: Board, most: int) -> list[Text]:
+    """Write the best model, or how each of the first jobs stands, with its best model."""
+    if not board.jobs:
+        return [_model(Text(f"{'best saved':<{LABEL}}"), board.best)]
+    lines = []
+    for job in board.jobs[:most]:
+        owner = f", for {printable(job.owner)}" if job.owner else ""
+        text = Text(f"{job.id[: LABEL - 1]:<{LABEL}}", style="bold")
+        lines.append(_model(text.append(f"{job.stands}{owner}; ", "not bold"), job.best))
+    left = len(board.jobs) - len(lines)
+    return lines + [Text(f"{'':<{LABEL}}and {left} more: seerd show {board.run}")] * (left > 0)
+
+
+def _model(text: Text, best: BestSaved | None) -> Text:
+    if best is None:
+        return text.append("no model yet", style="dim")
+    text.append(f"{best.trial} {printable(best.name)} {best.metric:.5g}", style="bold cyan")
+    return text.append(f" after report {best.reports}  {best.config}")
+
+
+# ------------------------------------------------------------ instances
+
+
+def instances(board: Board, width: int, rows: int) -> list[Text]:
+    """Draw a line that counts the instances, and one for each, in at most `rows` lines."""
+    if not board.machines:
+        return [Text("instances: none " + ("yet" if board.running else "left"), style="dim")]
+    up = [one for one in board.machines if one.phase is not InstancePhase.REQUESTED]
+    phases = Counter(one.phase for one in board.machines)
+    words = {phase: word.partition(":")[0] for phase, word in PHASES.items() if phases[phase]}
+    counts = ", ".join(f"{phases[phase]} {word}" for phase, word in words.items())
+    head = Text(f"instances: {counts}", style="bold")
+    gpus, lent = sum(one.gpus for one in up), sum(len(one.lent) for one in board.machines)
+    if gpus:
+        head.append(f"; GPUs: {lent} lent to trials, {gpus - lent} idle", style="dim")
+    lines = [line for one in up for line in _instance(one, width)]
+    room = max(0, rows - 1)
+    if len(lines) > room:
+        lines = lines[: max(0, room - 1)]
+        left = len(up) - len({line.partition("  ")[0] for line in lines})
+        lines += [f"and {left} more"] * (room > 0 and left > 0)
+    return [head, *map(Text, lines)]
+
+
+def _instance(machine: ShownInstance, width: int) -> Iterator[str]:
+    phase = "" if machine.phase is InstancePhase.READY else f" ({PHASES[machine.phase]})"
+    line, is_first = f"{machine.id}{phase}: ", True
+    for part in _holders(machine):
+        if not is_first and len(line) + len(part) + 2 > width:
+            yield line
+            line, is_first = "    ", True
+        line += part if is_first else f", {part}"
+        is_first = False
+    yield line
+
+
+def _holders(machine: ShownInstance) -> Iterator[str]:
+    """Write who has which GPUs, and for how much of the time these computed of late."""
+
+    def holder(gpu: int) -> str:
+        if gpu in machine.lent:
+            return machine.lent[gpu]
+        return f"idle (for {machine.next[gpu]})" if gpu in machine.next else "idle"
+
+    for name, group in groupby(range(machine.gpus), key=holder):
+        gpus = list(group)
+        shares = [share for share in machine.busy[gpus[0] : gpus[-1] + 1] if share is not None]
+        known = gpus[0] in machine.lent and shares
+        yield f"{gpus_text(gpus)} {name}" + (f" {sum(shares) / len(shares):.0%}" if known else "")
+
+
+# ------------------------------------------------------------ keys
 
 
 def _foot(look: LiveLook, width: int, note: str) -> Text:
     if look.asking:
-        told = "stop the run? Trials save, and the best model is kept.  y yes  any other key no"
-        return Text(told, style="bold reverse")
+        question = "stop the run? Trials save, and the best model is kept.  y yes  any other key no"
+        return Text(question, style="bold reverse")
     if look.typing:
         return Text(f"/{look.filter}_  Enter to keep it, Esc for all trials", style="bold")
     if note:
         return Text(note, style="bold yellow")
-    keys = _keys(look)
     text = Text(style="reverse")
-    for key, what in keys:
+    for key, what in _keys(look):
         if len(text) + len(key) + len(what) + 4 > width:
             break
-        text.append(f" {key}", style="bold")
-        text.append(f" {what} ")
-    text.append(" " * max(0, width - len(text)))
-    return text
+        text.append(f" {key}", style="bold").append(f" {what} ")
+    return text.append(" " * max(0, width - len(text)))
 
 
 def _keys(look: LiveLook) -> list[tuple[str, str]]:

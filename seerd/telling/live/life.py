@@ -30,7 +30,7 @@ class Lives:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._told: dict[str, Json] = {}
+        self._histories: dict[str, Json] = {}
         self._failed: dict[str, str] = {}
         self._reading: tuple[str, subprocess.Popen[bytes], IO[bytes], IO[bytes]] | None = None
         self._read_at: dict[str, float] = {}
@@ -47,7 +47,7 @@ class Lives:
         if self._reading is None and due and trial not in self._failed:
             self._read(trial)
         failed = self._failed.get(trial, "")
-        return TrialLife(self._told.get(trial), log_tail(self._folder, trial), failed)
+        return TrialLife(self._histories.get(trial), log_tail(self._folder, trial), failed)
 
     def close(self) -> None:
         """End the reading that is under way."""
@@ -81,7 +81,7 @@ class Lives:
             out.seek(0)
             said.seek(0)
             if process.returncode == 0:
-                self._told[trial] = json.loads(out.read())
+                self._histories[trial] = json.loads(out.read())
             else:
                 lines = said.read().decode(errors="replace").split("\n")
                 why = next((line for line in reversed(lines) if line.strip()), "")

@@ -34,7 +34,7 @@ class Recent:
 
     def __init__(self) -> None:
         # the latest events in words, oldest first; of reports only those that are the best so far
-        self.told: deque[str] = deque(maxlen=MOST_LINES)
+        self.lines: deque[str] = deque(maxlen=MOST_LINES)
         self._best: dict[str, float] = {}
         self._counted: deque[tuple[int, int]] = deque()
         self._weighty: tuple[int, tuple[str, ...]] = (0, ())
@@ -46,26 +46,26 @@ class Recent:
             if isinstance(event, TrialReported):
                 self._count(event.at)
                 if self._beats(event, state):
-                    self.told.append(_best(event, state))
-                continue
-            line = line_of(event, state, entry.decided)
-            if line is not None:
-                self.told.extend(line.splitlines())
+                    name, job = state.facts.goal_of(event.trial).metric, job_of(event.trial)
+                    report = f"report {event.reports}: {printable(name)} {event.metric:.6g}"
+                    best = f"{report}, the best so far{f' of {job}' if job else ''}"
+                    self.lines.append(f"{event.at:7.1f}s  {printable(event.trial)} {best}")
+            elif (line := line_of(event, state, entry.decided)) is not None:
+                self.lines.extend(line.splitlines())
 
     def rate(self, now_s: float) -> float:
         """Return how many reports came per second of late."""
         while self._counted and self._counted[0][0] < now_s - RATE_S - 1:
             self._counted.popleft()
-        first = max(now_s - RATE_S, 0.0)
-        return sum(number for second, number in self._counted if second >= int(first)) / max(
-            1.0, min(RATE_S, now_s)
-        )
+        first = int(max(now_s - RATE_S, 0.0))
+        reports = sum(number for second, number in self._counted if second >= first)
+        return reports / max(1.0, min(RATE_S, now_s))
 
     def weighty(self, state: State) -> tuple[str, ...]:
         """Return the hyperparameters, those first that vary and matter most."""
         reported = sum(1 for trial in state.trials.values() if trial.history)
-        known, names = self._weighty
-        if not names or reported > known * WEIGH_AGAIN or reported < known:
+        before, names = self._weighty
+        if not names or reported > before * WEIGH_AGAIN or reported < before:
             self._weighty = (reported, weighty(state))
         return self._weighty[1]
 
@@ -81,33 +81,19 @@ class Recent:
         metrics = {**event.others, goal.metric: event.metric}
         if event.metric is None or violated_by(metrics, goal):
             return False
-        worth = sign_of(goal) * event.metric
-        job = job_of(event.trial)
+        sign, job = sign_of(goal), job_of(event.trial)
         if job not in self._best:  # the run may have been resumed
-            self._best[job] = _best_before(event, state)
-        if worth <= self._best[job]:
-            return False
-        self._best[job] = worth
-        return True
-
-
-def _best_before(event: TrialReported, state: State) -> float:
-    sign, job = sign_of(state.facts.goal_of(event.trial)), job_of(event.trial)
-    reports = (
-        sign * report.metric
-        for trial in state.trials.values()
-        if job_of(trial.id) == job
-        for report in trial.history
-        if report.metric is not None and report.at_s < event.happened
-    )
-    return max(reports, default=-math.inf)
-
-
-def _best(event: TrialReported, state: State) -> str:
-    name, job = state.facts.goal_of(event.trial).metric, job_of(event.trial)
-    told = f"report {event.reports}: {printable(name)} {event.metric:.6g}"
-    whose = f" of {job}" if job else ""
-    return f"{event.at:7.1f}s  {printable(event.trial)} {told}, the best so far{whose}"
+            earlier = (
+                sign * report.metric
+                for trial in state.trials.values()
+                if job_of(trial.id) == job
+                for report in trial.history
+                if report.metric is not None and report.at_s < event.happened
+            )
+            self._best[job] = max(earlier, default=-math.inf)
+        is_best = sign * event.metric > self._best[job]
+        self._best[job] = max(self._best[job], sign * event.metric)
+        return is_best
 
 
 FEWEST = 8
@@ -123,8 +109,9 @@ STEP = 0.2
 def weighty(state: State) -> tuple[str, ...]:
     """Return all hyperparameters, those first that explain most of how trials stand."""
     spaces = [job.problem.space for job in state.facts.problem.jobs]
-    known = (one.name for space in (state.facts.problem.space, *spaces) for one in space.parameters)
-    names = dict.fromkeys((*known, *(n for t in state.trials.values() for n in t.config)))
+    spaces = [state.facts.problem.space, *spaces]
+    names = dict.fromkeys(one.name for space in spaces for one in space.parameters)
+    names.update(dict.fromkeys(n for trial in state.trials.values() for n in trial.config))
     by_job = [_weights(its, names) for its in ranked_by_job(state)]
     weights = {name: min(its[name] for its in by_job) for name in names}
     return tuple(sorted(names, key=weights.__getitem__))

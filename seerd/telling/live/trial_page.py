@@ -26,7 +26,7 @@ AXIS = 11
 class TrialLife:
     """What is known of a trial beside its reports."""
 
-    told: Json | None = None  # what `seerd replay --trial --json` says, None while it is being read
+    history: Json | None = None  # what `replay --trial --json` prints, None while it is being read
     # the last lines of its log, empty if there are none here; None: not read
     log: tuple[str, ...] | None = None
     failed: str = ""  # why the trial could not be read, or not read again; may be empty
@@ -92,31 +92,28 @@ def _wrapped(text: str, width: int) -> list[Text]:
 def _failed(run: str, trial: str, why: str, width: int) -> list[Text]:
     if not why:
         return []
-    told = f"its history could not be read: {printable(why)}; try seerd replay {printable(run)}"
-    return [*_wrapped(f"{told} --trial {trial}", width), Text()]
+    text = f"its history could not be read: {printable(why)}; try seerd replay {printable(run)}"
+    return [*_wrapped(f"{text} --trial {trial}", width), Text()]
 
 
 def _history(life: TrialLife, width: int) -> list[Text]:
-    told = life.told
-    if told is None:
+    if life.history is None:
         return [] if life.failed else [Text("its history is being read", style="dim"), Text()]
     from seerd.telling.explanation.pages import (
         trial_history,  # no run needs it before a page is opened
     )
 
     console = Console(width=width, file=io.StringIO(), color_system=None, legacy_windows=False)
-    lines = console.render_lines(Group(*trial_history(told)), pad=False)
+    lines = console.render_lines(Group(*trial_history(life.history)), pad=False)
     parts = ["".join(segment.text for segment in line).rstrip() for line in lines]
-    return [*_wrapped(f"why: {told['why']}", width), Text(), *map(Text, parts)]
+    return [*_wrapped(f"why: {life.history['why']}", width), Text(), *map(Text, parts)]
 
 
 def _log(run: str, trial: str, log: Sequence[str] | None) -> list[Text]:
     if log is None:
         return []
     if not log:
-        told = f"nothing printed yet that is here: seerd logs {printable(run)} {trial}"
-        return [Text(told, style="dim")]
-    return [
-        Text("the end of its log", style="bold"),
-        *(Text(f"  {harmless(line)}") for line in log),
-    ]
+        text = f"nothing printed yet that is here: seerd logs {printable(run)} {trial}"
+        return [Text(text, style="dim")]
+    lines = (Text(f"  {harmless(line)}") for line in log)
+    return [Text("the end of its log", style="bold"), *lines]
