@@ -11,8 +11,8 @@ from seerd.commands.common import tell
 from seerd.commands.options import SpecOptions
 from seerd.runs import clusters
 from seerd.spec.clusters import CLUSTERS
-from seerd.telling.tables import machines_table
 from seerd.telling.plan_json import Json
+from seerd.telling.tables import machines_table
 
 
 def machines(options: SpecOptions | None, *, json: bool) -> None:

@@ -22,8 +22,8 @@ def csv(table: Rows, path: Path) -> None:
     """
     part = _part(path)
     with part.open("w", newline="", encoding="utf-8") as file:
-        writer = standard.writer(file)
-        writer.writerows(map(_text_of, row) for row in (table.names, *table.rows))
+        rows = (map(_text_of, row) for row in (table.names, *table.rows))
+        standard.writer(file).writerows(rows)
     part.replace(path)
 
 
@@ -33,17 +33,12 @@ def parquet(table: Rows, path: Path) -> None:
     from pyarrow import parquet as written
 
     columns = table.columns()
-    kinds = {
-        name: {type(value) for value in values} - {type(None)} for name, values in columns.items()
-    }
-    arrays = {
-        name: values
-        if len(kinds[name]) < 2 or kinds[name] == {int, float}
-        else [None if value is None else str(value) for value in values]
-        for name, values in columns.items()
-    }
+    for name, values in columns.items():
+        kinds = {type(value) for value in values} - {type(None)}
+        if len(kinds) > 1 and kinds != {int, float}:
+            columns[name] = [None if value is None else str(value) for value in values]
     part = _part(path)
-    written.write_table(pa.table(arrays), part)
+    written.write_table(pa.table(columns), part)
     part.replace(path)
 
 

@@ -12,7 +12,7 @@ from seerd.core.metrics import best_value, last_value, names_of, value_of
 from seerd.core.state import State, Trial
 from seerd.planner.trial_ids import job_of
 from seerd.telling.configs import scalar
-from seerd.telling.explanation.as_json import fates, is_handed_back
+from seerd.telling.explanation.as_json import fates, finite_values, is_handed_back
 from seerd.telling.explanation.attempts import AttemptHistory, held_gpu_s
 from seerd.telling.explanation.timeline import RunHistory
 from seerd.telling.outcomes import outcomes, why_text
@@ -43,39 +43,27 @@ def trials(run: RunHistory) -> Rows:
     parameters, shared = _parameters(state), bool(state.facts.jobs)
     own = list(dict.fromkeys(goal.metric for goal in state.facts.goals.values()))
     others = [name for name in names_of(state) if name not in own]
-    names = (
-        *(
-            "trial",
-            *(["job"] if shared else []),
-            "outcome",
-            "outcome_why",
-            "state",
-            "why",
-            "handed_back",
-            "reports",
-            "attempts",
-        ),
-        *("started_s", "ended_s", "gpu_s", "usd"),
+    names = [
+        *("trial", *["job"] * shared, "outcome", "outcome_why", "state", "why", "handed_back"),
+        *("reports", "attempts", "started_s", "ended_s", "gpu_s", "usd"),
         *(f"config.{name}" for name in parameters),
         *(f"{which}.{name}" for name in own for which in ("last", "best", "saved")),
         *(f"{which}.{name}" for name in others for which in ("last", "lowest", "highest")),
-    )
-    rows = []
+    ]
+    rows: list[tuple[Cell, ...]] = []
     for trial in state.trials.values():
-        mine = attempts.get(trial.id, [])
+        mine, outcome = attempts.get(trial.id, []), ended[trial.id]
         rows.append(
             (
-                *(trial.id, *([job_of(trial.id)] if shared else [])),
-                *(ended[trial.id].word, why_text(trial, ended[trial.id])),
-                *(*became[trial.id], is_handed_back(state, trial)),
-                *(trial.reports, len(mine)),
+                *(trial.id, *[job_of(trial.id)] * shared, outcome.word, why_text(trial, outcome)),
+                *(*became[trial.id], is_handed_back(state, trial), trial.reports, len(mine)),
                 *_spent(state, mine),
                 *(scalar(trial.config.get(name)) for name in parameters),
                 *(value for name in own for value in _compared(state, trial, name)),
                 *(value for name in others for value in _span(state, trial, name)),
             )
         )
-    return Rows(names, rows)
+    return Rows(tuple(names), rows)
 
 
 def reports(run: RunHistory) -> Rows:
@@ -100,13 +88,11 @@ def charges(run: RunHistory) -> Rows:
     """Return a row for each charge of the ledger; of one that goes on, what it has cost so far."""
     state = run.state
     names = ("what", "instance", "gpus", "since_s", "until_s", "gpu_s", "usd")
-    rows: list[tuple[Cell, ...]] = [
-        (
-            *(one.what, one.instance, one.gpus, one.since_s, one.until_s),
-            *(one.gpu_s(state.now), _usd(state, one.gpu_s(state.now))),
-        )
-        for one in state.ledger.charges()
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for one in state.ledger.charges():
+        gpu_s = one.gpu_s(state.now)
+        fixed = (one.what, one.instance, one.gpus, one.since_s, one.until_s)
+        rows.append((*fixed, gpu_s, _usd(state, gpu_s)))
     return Rows(names, rows)
 
 
@@ -137,7 +123,6 @@ def _usd(state: State, gpu_s: float) -> float | None:
 
 
 def _span(state: State, trial: Trial, name: str) -> tuple[Cell, ...]:
-    every = (value_of(state, trial, report, name) for report in trial.history)
-    values = [value for value in every if value is not None]
+    values = finite_values(state, trial, name)
     last = last_value(state, trial, name)
     return last, min(values, default=None), max(values, default=None)

@@ -47,7 +47,7 @@ class ToMlflow:
         self._experiment = ""
         self._runs: dict[str, str] = {}
         self._last: dict[str, dict[str, int]] = {}
-        self._told: dict[str, tuple[Any, ...]] = {}
+        self._sent: dict[str, tuple[Any, ...]] = {}
 
     def bring(self, run: RunHistory) -> None:
         """Add what is not there yet. Raises what MLflow raises."""
@@ -62,20 +62,17 @@ class ToMlflow:
 
     def _find(self, run: RunHistory) -> None:
         facts = run.state.facts
-        self._experiment = self._experiment_of(facts.name)
-        of_run = f"tags.`{RUN}` = '{facts.run}'"
-        runs = list(self._found(of_run))
-        self._runs = {
-            one.data.tags[TRIAL]: one.info.run_id for one in runs if TRIAL in one.data.tags
-        }
-        parents = [one.info.run_id for one in runs if TRIAL not in one.data.tags]
-        self._parent = parents[0] if parents else self._made_parent(run)
+        experiment = self._client.get_experiment_by_name(facts.name)
+        experiment = (
+            experiment.experiment_id if experiment else self._client.create_experiment(facts.name)
+        )
+        self._experiment = str(experiment)
+        runs = list(self._search(f"tags.`{RUN}` = '{facts.run}'"))
+        ids = {one.data.tags.get(TRIAL, ""): one.info.run_id for one in reversed(runs)}
+        self._parent = ids.pop("", "") or self._made_parent(run)
+        self._runs = ids
 
-    def _experiment_of(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id if found else self._client.create_experiment(name))
-
-    def _found(self, query: str) -> Iterator[Any]:
+    def _search(self, query: str) -> Iterator[Any]:
         token = None
         while True:
             page = self._client.search_runs([self._experiment], query, page_token=token)
@@ -99,25 +96,25 @@ class ToMlflow:
         return str(made.info.run_id)
 
     def _bring(self, trial: Tracked, run: RunHistory) -> None:
-        told, before = (trial.reports, trial.state, trial.became), self._told.get(trial.name)
-        if told == before:
+        progress, before = (trial.reports, trial.state, trial.became), self._sent.get(trial.name)
+        if progress == before:
             return
         if trial.name not in self._runs:
             self._runs[trial.name] = self._made(trial, run)
             self._last[trial.name] = {}
-        there = self._runs[trial.name]
+        id_ = self._runs[trial.name]
         if trial.name not in self._last:
-            self._last[trial.name] = self._last_steps(there)
+            self._last[trial.name] = self._last_steps(id_)
         # What was logged with the same value before is left as it is.
         params, tags = _params(trial.config), {"seerd.state": trial.state, "seerd.why": trial.why}
-        self._client.log_batch(there, params=params, tags=_tags(tags))
+        self._client.log_batch(id_, params=params, tags=_tags(tags))
         metrics = self._metrics(trial.name, run)
         while some := list(islice(metrics, MOST_METRICS)):
-            self._client.log_batch(there, metrics=some)
+            self._client.log_batch(id_, metrics=some)
             self._last[trial.name].update((one.key, one.step) for one in some)
         if before is None or before[-1] != trial.became:
-            self._end(there, STATUS[trial.became], trial.ended)
-        self._told[trial.name] = told
+            self._end(id_, STATUS[trial.became], trial.ended)
+        self._sent[trial.name] = progress
 
     def _made(self, trial: Tracked, run: RunHistory) -> str:
         tags = {RUN: run.state.facts.run, TRIAL: trial.name, "mlflow.parentRunId": self._parent}
@@ -127,10 +124,10 @@ class ToMlflow:
         made = self._client.create_run(self._experiment, started, tags, run_name=trial.name)
         return str(made.info.run_id)
 
-    def _last_steps(self, there: str) -> dict[str, int]:
-        names = self._client.get_run(there).data.metrics
+    def _last_steps(self, id_: str) -> dict[str, int]:
+        names = self._client.get_run(id_).data.metrics
         return {
-            name: max(one.step for one in self._client.get_metric_history(there, name))
+            name: max(one.step for one in self._client.get_metric_history(id_, name))
             for name in names
         }
 
@@ -150,20 +147,20 @@ class ToMlflow:
         published = [of_jobs[job] for job in state.jobs if job in of_jobs]
         handed_back = ", ".join(one.incumbent.trial for one in published)
         status = state.end.status or "running"
-        told = (status, over, handed_back)
-        if self._told.get("") == told:
+        progress = (status, over, handed_back)
+        if self._sent.get("") == progress:
             return
         tags = {"seerd.state": status, "seerd.handed_back": handed_back}
         self._client.log_batch(self._parent, tags=_tags(tags))
         ended = "FINISHED" if published else "FAILED"
         self._end(self._parent, ended if over else "RUNNING", run.began + state.now)
-        self._told[""] = told
+        self._sent[""] = progress
 
-    def _end(self, there: str, status: str, at: float | None) -> None:
+    def _end(self, id_: str, status: str, at: float | None) -> None:
         if status == "RUNNING" or at is None:
-            self._client.update_run(there, status=status)
+            self._client.update_run(id_, status=status)
         else:
-            self._client.set_terminated(there, status, _milliseconds(at))
+            self._client.set_terminated(id_, status, _milliseconds(at))
 
 
 def _key(name: str) -> str:

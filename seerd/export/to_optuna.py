@@ -50,17 +50,17 @@ class _Study:
     def __init__(self, storage: Any, job: str, run: RunHistory) -> None:
         self._storage = storage
         self._job = job
-        self._there: dict[str, Any] = {}
-        self._told: dict[str, tuple[Any, ...]] = {}
+        self._trials: dict[str, Any] = {}
+        self._sent: dict[str, tuple[Any, ...]] = {}
         self._study = self._find(run)
 
     def bring(self, trials: Sequence[Tracked], run: RunHistory) -> None:
-        news = [one for one in trials if self._told.get(one.name) != _told(one)]
+        news = [one for one in trials if self._sent.get(one.name) != _progress(one)]
         for trial in news:
-            if trial.name in self._there:
-                self._go_on(self._there[trial.name], trial, run)
-                self._told[trial.name] = _told(trial)
-        self._add([one for one in news if one.name not in self._there], run)
+            if trial.name in self._trials:
+                self._go_on(self._trials[trial.name], trial, run)
+                self._sent[trial.name] = _progress(trial)
+        self._add([one for one in news if one.name not in self._trials], run)
         self._tell_run(run)
 
     def _find(self, run: RunHistory) -> int:
@@ -77,7 +77,7 @@ class _Study:
         study = int(self._storage.get_study_id_from_name(name))
         self._storage.set_study_user_attr(study, "seerd:metric", goal.metric)
         for frozen in self._storage.get_all_trials(study):
-            self._there[frozen.user_attrs.get(TRIAL, "")] = frozen
+            self._trials[frozen.user_attrs.get(TRIAL, "")] = frozen
         return study
 
     def _add(self, trials: Sequence[Tracked], run: RunHistory) -> None:
@@ -90,14 +90,14 @@ class _Study:
             ids = add_trials(self._storage.engine, self._study, frozen)
             for trial, one, number in zip(some, frozen, ids, strict=True):
                 one._trial_id = number  # noqa: SLF001 - the only name
-                self._there[trial.name] = one
-                self._told[trial.name] = _told(trial)
+                self._trials[trial.name] = one
+                self._sent[trial.name] = _progress(trial)
 
-    def _go_on(self, there: Any, trial: Tracked, run: RunHistory) -> None:
+    def _go_on(self, frozen: Any, trial: Tracked, run: RunHistory) -> None:
         """Add to a trial; one that is finished in the study stays as it is."""
-        if there.state.is_finished():
+        if frozen.state.is_finished():
             return
-        number, steps = there._trial_id, there.intermediate_values  # noqa: SLF001 - the only name
+        number, steps = frozen._trial_id, frozen.intermediate_values  # noqa: SLF001 - the only name
         for step, value in _intermediate(trial.name, run).items():
             if step not in steps:
                 self._storage.set_trial_intermediate_value(number, step, value)
@@ -108,21 +108,20 @@ class _Study:
                 self._storage.set_trial_user_attr(number, key, text)
             best = _value(trial)
             self._storage.set_trial_state_values(number, state, None if best is None else [best])
-            there.state = state
+            frozen.state = state
 
     def _tell_run(self, run: RunHistory) -> None:
         state = run.state
         published = state.result.of_jobs.get(self._job)
         status = state.end.status or "running"
         handed_back = published.incumbent.trial if published else ""
-        if self._told.get("") != (status, handed_back):
-            told = {"seerd:status": status, "seerd:handed_back": handed_back}
-            for key, value in told.items():
+        if self._sent.get("") != (status, handed_back):
+            for key, value in (("seerd:status", status), ("seerd:handed_back", handed_back)):
                 self._storage.set_study_user_attr(self._study, key, value)
-            self._told[""] = (status, handed_back)
+            self._sent[""] = (status, handed_back)
 
 
-def _told(trial: Tracked) -> tuple[Any, ...]:
+def _progress(trial: Tracked) -> tuple[Any, ...]:
     """Return what makes a trial worth telling again when it changes."""
     return trial.reports, trial.became
 
@@ -194,7 +193,16 @@ def add_trials(engine: Any, study: int, trials: Sequence[Any]) -> list[int]:
     with Session(engine) as session, session.begin():
         # Whoever adds trials holds the study, so that their numbers follow each other.
         models.StudyModel.find_or_raise_by_id(study, session, for_update=True)
-        made = [_row_of(models, study, one) for one in trials]
+        made: list[Any] = [
+            models.TrialModel(
+                study_id=study,
+                number=None,
+                state=one.state,
+                datetime_start=one.datetime_start,
+                datetime_complete=one.datetime_complete,
+            )
+            for one in trials
+        ]
         session.add_all(made)
         session.flush()
         ids = [one.trial_id for one in made]
@@ -206,16 +214,6 @@ def add_trials(engine: Any, study: int, trials: Sequence[Any]) -> list[int]:
             if rows:
                 session.execute(insert(model), rows)
     return ids
-
-
-def _row_of(models: Any, study: int, one: Any) -> Any:
-    return models.TrialModel(
-        study_id=study,
-        number=None,
-        state=one.state,
-        datetime_start=one.datetime_start,
-        datetime_complete=one.datetime_complete,
-    )
 
 
 def _beside(models: Any, ids: Sequence[int], trials: Sequence[Any]) -> dict[Any, list[Any]]:

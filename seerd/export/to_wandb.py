@@ -30,17 +30,17 @@ class ToWandb:
 
     def bring(self, run: RunHistory) -> None:
         """Add what is not there yet. Raises what W&B raises."""
-        there = self._folder / f"seerd-{run.state.facts.run}.json"
+        file = self._folder / f"seerd-{run.state.facts.run}.json"
         if self._last is None:
-            self._last = json.loads(there.read_text()) if there.exists() else {}
+            self._last = json.loads(file.read_text()) if file.exists() else {}
         before = dict(self._last)
         for trial in tracked(run):
             if self._last.get(trial.name) != SETTLED:
                 self._last[trial.name] = self._bring(trial, run, self._last.get(trial.name, -1))
         if self._last != before:
-            part = there.with_suffix(".part")
+            part = file.with_suffix(".part")
             part.write_text(json.dumps(self._last))
-            part.replace(there)
+            part.replace(file)
 
     def close(self) -> None:
         """Write what is still open, of trials that go on."""

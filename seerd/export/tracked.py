@@ -45,36 +45,25 @@ class Tracked:
 def tracked(run: RunHistory) -> list[Tracked]:
     """Return the trials that were ever started, in the order in which they were made."""
     state = run.state
-    told, attempts = fates(run.timeline, state), run.timeline.attempts.by_trial()
-    became = outcomes(state)
-    found = []
-    for name, mine in attempts.items():
-        trial, ended_s = state.trials[name], mine[-1].ended_s
-        found.append(
-            Tracked(
-                name,
-                trial.config,
-                became[name].word,
-                told[name][1],
-                _became(state, trial),
-                run.began + mine[0].started.at_s,
-                None if ended_s is None else run.began + ended_s,
-                best_value(state, trial),
-                trial.reports,
-            )
-        )
-    return found
+    words, whys = outcomes(state), fates(run.timeline, state)
+    trials = []
+    for name, attempts in run.timeline.attempts.by_trial().items():
+        trial, ended_s = state.trials[name], attempts[-1].ended_s
+        became = (words[name].word, whys[name][1], _became(state, trial))
+        started = run.began + attempts[0].started.at_s
+        ended = None if ended_s is None else run.began + ended_s
+        best = best_value(state, trial)
+        trials.append(Tracked(name, trial.config, *became, started, ended, best, trial.reports))
+    return trials
 
 
 def values_of(run: RunHistory, trial: str, after: int = -1) -> Iterator[Values]:
     """Yield the trial's reports from the one after report number `after` on."""
-    state, names = run.state, names_of(run.state)
-    found = state.trials[trial]
-    for report in found.history:
-        if report.reports > after:
-            values = ((name, value_of(state, found, report, name)) for name in names)
-            finite = {name: value for name, value in values if value is not None}
-            yield Values(report.reports, run.began + report.at_s, finite)
+    state, own = run.state, run.state.trials[trial]
+    for report in (report for report in own.history if report.reports > after):
+        values = {name: value_of(state, own, report, name) for name in names_of(state)}
+        finite = {name: value for name, value in values.items() if value is not None}
+        yield Values(report.reports, run.began + report.at_s, finite)
 
 
 def is_over(state: State) -> bool:

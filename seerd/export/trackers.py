@@ -7,6 +7,10 @@ from typing import Protocol
 
 from seerd.errors import ExportError, SeerdError
 from seerd.export.installed import check_installed
+from seerd.export.to_mlflow import ToMlflow
+from seerd.export.to_optuna import ToOptuna
+from seerd.export.to_tensorboard import ToTensorBoard
+from seerd.export.to_wandb import ToWandb
 from seerd.spec.targets import without_password
 from seerd.telling.explanation.timeline import RunHistory
 
@@ -21,37 +25,15 @@ class Tracker(Protocol):
         """Write what is held back until more comes."""
 
 
-def _tensorboard(where: str) -> Tracker:
-    from seerd.export.to_tensorboard import ToTensorBoard
-
-    return ToTensorBoard(where)
-
-
-def _mlflow(where: str) -> Tracker:
-    from seerd.export.to_mlflow import ToMlflow
-
-    return ToMlflow(where)
-
-
-def _optuna(where: str) -> Tracker:
-    from seerd.export.to_optuna import ToOptuna
-
-    return ToOptuna(where)
-
-
-def _wandb(where: str) -> Tracker:
-    from seerd.export.to_wandb import ToWandb
-
-    return ToWandb(where)
-
-
 KINDS: dict[str, Callable[[str], Tracker]] = {
-    "tensorboard": _tensorboard,
-    "mlflow": _mlflow,
-    "optuna": _optuna,
-    "wandb": _wandb,
+    "tensorboard": ToTensorBoard,
+    "mlflow": ToMlflow,
+    "optuna": ToOptuna,
+    "wandb": ToWandb,
 }
 """Name of a tracker, which is also that of its package -> how it is reached."""
+LONGEST = 300
+"""Characters of an error that are printed."""
 
 
 def opened(kind: str, where: str) -> Tracker:
@@ -60,7 +42,7 @@ def opened(kind: str, where: str) -> Tracker:
     try:
         return KINDS[kind](where)
     except Exception as error:
-        raise _told(kind, error) from error
+        raise _in_one_line(kind, error) from error
 
 
 def bring(tracker: Tracker, kind: str, run: RunHistory, *, last: bool = True) -> None:
@@ -70,12 +52,12 @@ def bring(tracker: Tracker, kind: str, run: RunHistory, *, last: bool = True) ->
         if last:
             tracker.close()
     except Exception as error:
-        raise _told(kind, error) from error
+        raise _in_one_line(kind, error) from error
 
 
-def _told(kind: str, error: Exception) -> SeerdError:
+def _in_one_line(kind: str, error: Exception) -> SeerdError:
     if isinstance(error, SeerdError):
         return error
-    said = without_password(" ".join(str(error).split())) or type(error).__name__
-    short = said if len(said) <= 300 else f"{said[:300]}..."
+    text = without_password(" ".join(str(error).split())) or type(error).__name__
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
     return ExportError(f"{kind} could not be written: {short}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,20 +46,9 @@ class ShownJob:
     detail: str  # `over` in words, if there is more to say; else empty
     stands: str  # how it stands, in words
     best: Incumbent | None  # its model that is handed back, or would be now; None: it has none
-    path: str | None  # where that is; None: not in its place yet
     trials: int
     gpus: int  # how many GPUs its trials hold
     gpu_s: float  # GPU-seconds that are billed for it
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """What the jobs of one owner had."""
-
-    name: str  # their name; empty: jobs for which nobody is named
-    jobs: tuple[str, ...]
-    trials: int
-    gpu_s: float  # GPU-seconds that are billed for them
 
 
 def jobs_of(state: State, now_s: float | None = None) -> list[ShownJob]:
@@ -72,27 +61,19 @@ def jobs_of(state: State, now_s: float | None = None) -> list[ShownJob]:
     bill = bill_of(state, state.now if now_s is None else now_s)
     trials = Counter(map(job_of, state.trials))
     return [
-        _shown(state, facts, planned, trials[facts.id], bill.of_jobs[facts.id])
+        ShownJob(
+            facts=facts,
+            planned=planned,
+            over=state.jobs[facts.id].over,
+            detail=state.jobs[facts.id].detail,
+            stands=_stands(state, facts.id),
+            best=chosen(state, facts.id),
+            trials=trials[facts.id],
+            gpus=state.jobs[facts.id].gpus,
+            gpu_s=bill.of_jobs[facts.id],
+        )
         for facts, planned in zip(state.facts.jobs, state.facts.problem.jobs, strict=True)
     ]
-
-
-def _shown(
-    state: State, facts: JobFacts, planned: PlannedJob, trials: int, gpu_s: float
-) -> ShownJob:
-    job, published = state.jobs[facts.id], state.result.of_jobs.get(facts.id)
-    return ShownJob(
-        facts=facts,
-        planned=planned,
-        over=job.over,
-        detail=job.detail,
-        stands=_stands(state, facts.id),
-        best=chosen(state, facts.id),
-        path=None if published is None else published.path,
-        trials=trials,
-        gpus=job.gpus,
-        gpu_s=gpu_s,
-    )
 
 
 def _stands(state: State, name: str) -> str:
@@ -133,22 +114,6 @@ def jobs_table(state: State, jobs: Sequence[ShownJob]) -> list[list[str]]:
         shared = ["(shared)", *[""] * (3 + owned), *billed(bill.shared)]
         rows.append([*shared, *[""] * (len(heads) - len(shared))])
     return [heads, *rows]
-
-
-def owners_of(jobs: Sequence[ShownJob]) -> list[Owner]:
-    """Sum up jobs by owner, in order."""
-    by_name: dict[str, list[ShownJob]] = defaultdict(list)
-    for job in jobs:
-        by_name[job.facts.owner].append(job)
-    return [
-        Owner(
-            name,
-            tuple(job.facts.id for job in its),
-            sum(job.trials for job in its),
-            sum(job.gpu_s for job in its),
-        )
-        for name, its in by_name.items()
-    ]
 
 
 def bill_of(state: State, now_s: float) -> Bill:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
+
 from seerd.backends.base import Leftovers
 from seerd.core.incumbent import averaged, best_report, best_saved, chosen
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import grace_s, release_s
-from seerd.core.metrics import (
-    last_value,
-    metrics_of,
-    names_of,
-    value_of,
-    violations_of,
-)
+from seerd.core.metrics import last_value, metrics_of, names_of, value_of, violations_of
 from seerd.core.provisioning import refused
 from seerd.core.state import Incumbent, State, Trial
 from seerd.planner.parameter import plain
 from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import notes_of
 from seerd.telling.diagnosis import diagnose
-from seerd.telling.jobs import ShownJob, bill_of, jobs_of, owners_of
+from seerd.telling.jobs import ShownJob, bill_of, jobs_of
 from seerd.telling.outcomes import TrialOutcome, fate, outcomes, why_text, without_gpu
 from seerd.telling.plan_json import Json, stage_row
 
@@ -30,9 +27,7 @@ def exit_code(state: State) -> int:
     """Return the exit code of a run that is over."""
     if state.end.status == "interrupted":
         return EXIT_INTERRUPTED
-    if state.facts.cluster.per_instance and refused(state) is not None:
-        return EXIT_REFUSED
-    if without_gpu(state):
+    if without_gpu(state) or (state.facts.cluster.per_instance and refused(state) is not None):
         return EXIT_REFUSED
     return EXIT_MODEL if state.result.published is not None else EXIT_NO_MODEL
 
@@ -74,17 +69,24 @@ def shared(state: State, now_s: float) -> Json:
     bill = bill_of(state, now_s)
     return {
         "jobs": [job_row(state, job) for job in jobs],
-        "owners": [
-            {
-                "owner": one.name,
-                "jobs": list(one.jobs),
-                "trials": one.trials,
-                **_billed(state, one.gpu_s),
-            }
-            for one in owners_of(jobs)
-        ],
+        "owners": _owners(state, jobs),
         "shared": _billed(state, bill.shared),
     }
+
+
+def _owners(state: State, jobs: Sequence[ShownJob]) -> list[Json]:
+    by_owner: dict[str, list[ShownJob]] = {}
+    for job in jobs:
+        by_owner.setdefault(job.facts.owner, []).append(job)
+    return [
+        {
+            "owner": owner,
+            "jobs": [job.facts.id for job in own],
+            "trials": sum(job.trials for job in own),
+            **_billed(state, sum(job.gpu_s for job in own)),
+        }
+        for owner, own in by_owner.items()
+    ]
 
 
 def job_row(state: State, job: ShownJob) -> Json:
@@ -139,8 +141,7 @@ def no_model(state: State) -> Json | None:
     """Return why a run that is over has no model; None: it has one, or is not over."""
     if state.phase is not RunPhase.OVER or any(chosen(state, job) for job in state.jobs):
         return None
-    found = diagnose(state)
-    return {"cause": found.cause, "text": found.text}
+    return asdict(diagnose(state))
 
 
 def leftovers(left: Leftovers | None) -> Json:
@@ -160,8 +161,8 @@ def unreadable(run: str, why: str) -> Json:
 
 def best(state: State, job: str | None = None) -> Json | None:
     """Return the model of a job (None: of the first that has one), published or the best saved."""
-    found = chosen(state, job)
-    return None if found is None else _model(state, found)
+    best = chosen(state, job)
+    return None if best is None else _model(state, best)
 
 
 def _model(state: State, best: Incumbent) -> Json:
@@ -259,8 +260,7 @@ def trial_row(state: State, trial: Trial, outcome: TrialOutcome) -> Json:
 
 def ledger(state: State, now_s: float) -> Json:
     """Make the object of `ledger --json`."""
-    limits = state.facts.problem.limits
-    book = state.ledger
+    limits, book = state.facts.problem.limits, state.ledger
     now_s = state.now if state.phase is RunPhase.OVER else max(now_s, state.now)
     spent, wait_s = book.spent_gpu_s(now_s), release_s(state)
     committed = spent if not book.open else book.committed_gpu_s(now_s, wait_s)

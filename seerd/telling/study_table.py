@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from textwrap import fill
@@ -24,48 +25,38 @@ WIDTH = 80
 BAR = 8
 DIGITS = 4
 MARKS = "os^vD<>pP*X"
+Range = tuple[float, float] | None
 SHOWN = 0.8
 """The share of the points, the best ones, that the picture's scale has to show."""
 
 
-def study_view(told: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:
+def study_view(rows: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:
     """Draw a table for each pair of limits; "over": runs that broke a limit."""
-    cells = list(dict.fromkeys(_limits(row) for row in told))
     parts: list[RenderableType] = [Text(note) for note in notes]
-    for cell in cells:
-        deadline_s, budget = cell
+    for deadline_s, budget in dict.fromkeys(map(_limits, rows)):
         head = f"deadline {format_duration(round(deadline_s))}, budget {budget:g} GPU-min"
-        here = [row for row in told if _limits(row) == cell]
-        parts += [Text(), Text(head, style="bold"), _table(here, mode), *_reasons(here)]
+        here = [row for row in rows if _limits(row) == (deadline_s, budget)]
+        parts += [Text(), Text(head, style="bold"), _table(here, mode)]
+        reasons = [f"{row['policy']}: {row['impossible']}" for row in here if "impossible" in row]
+        breaks = partial(fill, width=WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        parts += map(Text, map(breaks, reasons))
     return Group(*parts)
-
-
-def _reasons(told: Sequence[Json]) -> Iterator[Text]:
-    for row in told:
-        if "impossible" in row:
-            yield Text(
-                fill(
-                    f"{row['policy']}: {row['impossible']}",
-                    WIDTH,
-                    subsequent_indent="  ",
-                    break_on_hyphens=False,
-                )
-            )
 
 
 def _limits(row: Json) -> tuple[float, float]:
     return row["deadline_s"], row["budget_gpu_min"]
 
 
-def _table(told: Sequence[Json], mode: str) -> Table:
+def _table(rows: Sequence[Json], mode: str) -> Table:
+    """Draw the best policy first."""
     numbers = (">GPU-min", ">time", ">trials", ">over")
     table = plain_table("policy", ">best", ">+-", ">regret", "", *numbers)
     sign = -1 if mode == "max" else 1
     ordered = sorted(
-        told, key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"])
+        rows, key=lambda row: (row["mean"] is None, sign * (row["mean"] or 0.0), row["policy"])
     )
-    most = max((row["regret"] or 0.0 for row in told), default=0.0) or 1.0
-    style = _style([row["mean"] for row in told if row["mean"] is not None])
+    most = max((row["regret"] or 0.0 for row in rows), default=0.0) or 1.0
+    style = _style([row["mean"] for row in rows if row["mean"] is not None])
     for row in ordered:
         table.add_row(*_cells(row, most, style))
     return table
@@ -81,27 +72,13 @@ def _style(means: Sequence[float]) -> str:
 
 def _cells(row: Json, most: float, style: str) -> list[str]:
     if row["mean"] is None:
-        return [
-            row["policy"],
-            "-",
-            "",
-            "",
-            "not run" if "impossible" in row else "no model",
-            "",
-            "",
-            "",
-            "",
-        ]
-    bar = "▇" * round(BAR * max(0.0, row["regret"]) / most)
-    lacking = (
-        f" ({row['without_model']} of {len(row['best'])} none)" if row["without_model"] else ""
-    )
+        why = "not run" if "impossible" in row else "no model"
+        return [row["policy"], "-", "", "", why, *[""] * 4]
+    lost = row["without_model"]
     return [
-        row["policy"] + lacking,
-        f"{row['mean']:{style}}",
-        f"{row['stderr']:{style}}",
-        f"{row['regret']:{style}}",
-        bar or "▏",
+        row["policy"] + (f" ({lost} of {len(row['best'])} none)" if lost else ""),
+        *(f"{row[key]:{style}}" for key in ("mean", "stderr", "regret")),
+        "▇" * round(BAR * max(0.0, row["regret"]) / most) or "▏",
         f"{row['gpu_min']:.1f}",
         format_duration(round(row["elapsed_s"])),
         f"{row['trials']:.0f}",
@@ -129,18 +106,18 @@ def _figure() -> Any:
     return Figure
 
 
-def draw(told: Sequence[Json], metric: str, path: Path) -> None:
+def draw(results: Sequence[Json], metric: str, path: Path) -> None:
     """Draw the metric against deadline and budget, all on one scale. Raises `UsageError`."""
-    rows = _panels(told)
+    rows = _panels(results)
     columns = max(len(row) for row in rows)
     figure = _figure()(figsize=(4.0 * columns + 2.0, 3.2 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), columns, squeeze=False, sharey=True)
-    scale = _scale(told)
+    scale = _scale(results)
     for axes, panels in zip(grid, rows, strict=True):
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         for axis, panel in zip(axes, panels, strict=False):
-            _panel(axis, told, panel, scale)
+            _panel(axis, results, panel, scale)
         axes[0].set_ylabel(metric)
     handles, labels = grid[0][0].get_legend_handles_labels()
     if handles:
@@ -170,10 +147,10 @@ class _Panel:
         return "deadline (min)" if self.along == "deadline_s" else "budget (GPU-min)"
 
 
-def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
+def _panels(results: Sequence[Json]) -> list[list[_Panel]]:
     """Make a panel for each value of a limit while the other varies."""
     deadlines, budgets = (
-        sorted({row[key] for row in told}) for key in ("deadline_s", "budget_gpu_min")
+        sorted({row[key] for row in results}) for key in ("deadline_s", "budget_gpu_min")
     )
     against_deadline = [_Panel("deadline_s", "budget_gpu_min", budget) for budget in budgets]
     against_budget = [_Panel("budget_gpu_min", "deadline_s", deadline) for deadline in deadlines]
@@ -181,10 +158,10 @@ def _panels(told: Sequence[Json]) -> list[list[_Panel]]:
     return [panels for panels, values in varied if len(values) > 1] or [against_deadline]
 
 
-def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
+def _scale(results: Sequence[Json]) -> Range:
     """Return the range of the metric's axis; points far behind the others do not stretch it."""
-    found = sorted((row for row in told if row["mean"] is not None), key=lambda row: row["regret"])
-    shown = found[: max(2, round(SHOWN * len(found)))]
+    ranked = sorted((r for r in results if r["mean"] is not None), key=lambda row: row["regret"])
+    shown = ranked[: max(2, round(SHOWN * len(ranked)))]
     if not shown:
         return None
     low = min(row["mean"] - row["stderr"] for row in shown)
@@ -193,29 +170,29 @@ def _scale(told: Sequence[Json]) -> tuple[float, float] | None:
     return low - margin, high + margin
 
 
-def _panel(
-    axis: Any, told: Sequence[Json], panel: _Panel, scale: tuple[float, float] | None
-) -> None:
+def _panel(axis: Any, results: Sequence[Json], panel: _Panel, scale: Range) -> None:
     """Draw a panel; every policy has one colour and mark in all panels."""
     unit = 60 if panel.along == "deadline_s" else 1
-    here = [row for row in told if row[panel.fixed] == panel.value]
-    for policy, mark in zip(dict.fromkeys(row["policy"] for row in told), cycle(MARKS)):
+    here = [row for row in results if row[panel.fixed] == panel.value]
+    for policy, mark in zip(dict.fromkeys(row["policy"] for row in results), cycle(MARKS)):
         rows = [row for row in here if row["policy"] == policy and row["mean"] is not None]
         rows.sort(key=lambda row: row[panel.along])
         x, y = [row[panel.along] / unit for row in rows], [row["mean"] for row in rows]
         error = [row["stderr"] if _on(row["mean"], scale) else 0.0 for row in rows]
-        axis.errorbar(x, y, yerr=error, marker=mark, capsize=3, label=_label(policy, told, scale))
+        axis.errorbar(
+            x, y, yerr=error, marker=mark, capsize=3, label=_label(policy, results, scale)
+        )
     axis.set(title=panel.title, xlabel=panel.label, ylim=scale)
     axis.set_xticks(sorted({row[panel.along] / unit for row in here}))
     axis.grid(alpha=0.3)
 
 
-def _label(policy: str, told: Sequence[Json], scale: tuple[float, float] | None) -> str:
-    means = [row["mean"] for row in told if row["policy"] == policy and row["mean"] is not None]
+def _label(policy: str, results: Sequence[Json], scale: Range) -> str:
+    means = [row["mean"] for row in results if row["policy"] == policy and row["mean"] is not None]
     if not means:
         return f"{policy} (no model)"
     return policy if any(_on(mean, scale) for mean in means) else f"{policy} (off the scale)"
 
 
-def _on(mean: float, scale: tuple[float, float] | None) -> bool:
+def _on(mean: float, scale: Range) -> bool:
     return scale is not None and scale[0] <= mean <= scale[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import structs
@@ -15,7 +15,7 @@ from seerd.core.lifecycle import RunPhase, TrialPhase
 from seerd.core.limits import budget_gpu_s, close_at, exhausted_at, release_s
 from seerd.core.metrics import last_value, names_of, value_of, violations_of
 from seerd.core.state import GONE, State, Trial
-from seerd.planner.model import Mode, Report
+from seerd.planner.model import Report
 from seerd.planner.parameter import plain
 from seerd.planner.ranking import standing
 from seerd.planner.trial_ids import job_of
@@ -111,8 +111,8 @@ def _cost(cost: Cost, state: State) -> Json:
 
 def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
     """Return what `replay --trial --json` prints."""
-    told = timeline.of_trial(trial.id)
-    fate, why = _fate(trial, told, timeline, state)
+    explanations = timeline.of_trial(trial.id)
+    fate, why = _fate(trial, explanations, timeline, state)
     outcome = outcomes(state)[trial.id]
     attempts, goal = timeline.attempts.of(trial.id), state.facts.goal_of(trial.id)
     return {
@@ -132,11 +132,13 @@ def trial_json(trial: Trial, timeline: Timeline, state: State) -> Json:
         "last_metric": last_value(state, trial, goal.metric),
         "violates": violations_of(state, trial),
         "other_metrics": {
-            name: _span(state, trial, name) for name in names_of(state) if name != goal.metric
+            name: _span(finite_values(state, trial, name))
+            for name in names_of(state)
+            if name != goal.metric
         },
         "held_gpu_min": minutes(sum(one.gpu_s(state.now) for one in attempts)),
         "attempts": [_attempt(attempt, state) for attempt in attempts],
-        "beats": explanations_json(told, state),
+        "beats": explanations_json(explanations, state),
     }
 
 
@@ -146,9 +148,13 @@ def is_handed_back(state: State, trial: Trial) -> bool:
     return published is not None and published.incumbent.trial == trial.id
 
 
-def _span(state: State, trial: Trial, name: str) -> Json | None:
-    every = (value_of(state, trial, report, name) for report in trial.history)
-    values = [value for value in every if value is not None]
+def finite_values(state: State, trial: Trial, name: str) -> list[float]:
+    """Return what a trial's reports had of a metric, where that was finite."""
+    values = (value_of(state, trial, report, name) for report in trial.history)
+    return [value for value in values if value is not None]
+
+
+def _span(values: Sequence[float]) -> Json | None:
     if not values:
         return None
     ends = {"first": values[0], "last": values[-1]}
@@ -156,30 +162,27 @@ def _span(state: State, trial: Trial, name: str) -> Json | None:
 
 
 def _attempt(attempt: AttemptHistory, state: State) -> Json:
-    made, ended, mode = attempt.made, attempt.ended, _mode(attempt, state)
+    started, made, ended = attempt.started, attempt.made, attempt.ended
+    mode = state.facts.goal_of(started.trial).mode
     finite = (one for one in made if one.metric is not None)
-    top = min(finite, key=lambda one: standing("", one.metric, mode), default=None)
+    best = min(finite, key=lambda one: standing("", one.metric, mode), default=None)
     return {
-        "attempt": attempt.started.attempt,
-        "on": msgspec.to_builtins(attempt.started.on),
+        "attempt": started.attempt,
+        "on": msgspec.to_builtins(started.on),
         "gpus": attempt.gpus,
-        "start_s": attempt.started.at_s,
+        "start_s": started.at_s,
         "training_s": attempt.training_s,
         "ended_s": attempt.ended_s,
-        "checkpoint": attempt.started.checkpoint,
+        "checkpoint": started.checkpoint,
         "after_reports": attempt.after_reports,
         "reports": len(made),
         "first": _report(made[0]) if made else None,
         "last": _report(made[-1]) if made else None,
-        "best": None if top is None else _report(top),
+        "best": None if best is None else _report(best),
         "how": None if ended is None else ended.how,
         "kept": None if ended is None else ended.kept,
         "held_gpu_min": minutes(attempt.gpu_s(state.now)),
     }
-
-
-def _mode(attempt: AttemptHistory, state: State) -> Mode:
-    return state.facts.goal_of(attempt.started.trial).mode
 
 
 def _report(report: Report) -> Json:
@@ -188,17 +191,17 @@ def _report(report: Report) -> Json:
 
 def fates(timeline: Timeline, state: State) -> dict[str, tuple[str, str]]:
     """Return in a word of docs/json.md what became of each trial, and in a sentence why."""
-    told = timeline.by_trial()
+    by_trial = timeline.by_trial()
     return {
-        trial.id: _fate(trial, told.get(trial.id, ()), timeline, state)
+        trial.id: _fate(trial, by_trial.get(trial.id, ()), timeline, state)
         for trial in state.trials.values()
     }
 
 
 def _fate(
-    trial: Trial, told: Iterable[Explanation], timeline: Timeline, state: State
+    trial: Trial, explanations: Iterable[Explanation], timeline: Timeline, state: State
 ) -> tuple[str, str]:
-    newest = {one.kind: one for one in told}
+    newest = {one.kind: one for one in explanations}
     judged, stopped = newest.get("judged"), newest.get("stopped")
     attempt = timeline.attempts.newest.get(trial.id)
     name, reports = state.facts.goal_of(trial.id).metric, count(trial.reports, "report")
@@ -319,8 +322,8 @@ def _next(state: State) -> list[Json]:
             due += [(plan.again_s, "again") if plan.failures else (plan.last.ask_at_s, "plan")]
         if state.now < fleet.launch_at and fleet.live < needed(state):
             due += [(fleet.launch_at, "launch")]
-    known = sorted((when, what) for when, what in due if when is not None and math.isfinite(when))
-    return [{"what": what, "at_s": round(seconds, 3)} for seconds, what in known]
+    finite = sorted((at_s, what) for at_s, what in due if at_s is not None and math.isfinite(at_s))
+    return [{"what": what, "at_s": round(at_s, 3)} for at_s, what in finite]
 
 
 def _under_way(command: AnyCommand) -> Json:
