@@ -37,9 +37,8 @@ from seerd.sim.behaviour import Behaviour
 from seerd.telling.live.board import Board
 from seerd.telling.live.life import Lives
 from seerd.telling.live.look import LiveLook
-from seerd.telling.live.run_view import RunView
 from seerd.telling.live.trial_page import TrialLife
-from seerd.telling.live.viewer import Viewer
+from seerd.telling.live.viewer import RunView, Viewer
 from seerd.telling.live.watch import JournalView
 
 TRIALS, REPORTS_PER_S = 400, 1_000

@@ -68,7 +68,7 @@ def test_a_run_from_its_limits_to_its_model(facts: MakeFacts) -> None:
     )
     for line in (
         "    2.2s  t0001 trains on GPU 0-1  lr=0.2904",
-        "   20.0s  stage 2 of 2 until 1m: 2 trials x 1 GPU, 1 trial x 2 GPUs",
+        "   20.0s  stage 2 of 2 until 1m: 2 trials x 1 GPU and 1 trial x 2 GPUs",
         "   20.0s  t0003 is out: eliminated after stage 1, 3rd of 4 at report 4",
         "   20.5s  t0002 has stopped, saved up to report 9",
         "   22.5s  t0002 goes on after report 9 on GPU 2  lr=0.5354",

@@ -37,11 +37,10 @@ from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.outcomes import outcome_text, outcomes
 from seerd.telling.page import tables
 from seerd.telling.page.advice import advice
-from seerd.telling.page.comparison import comparison
 from seerd.telling.page.drawing import write
 from seerd.telling.page.frame import beyond
 from seerd.telling.page.importance import Importance, caption, importances
-from seerd.telling.page.run_page import ReadRun, RunReport
+from seerd.telling.page.run_page import ReadRun, RunReport, comparison
 from seerd.telling.page.tables import BilledPart, Ranked
 
 SPACE = Space(

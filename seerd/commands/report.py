@@ -18,9 +18,8 @@ from seerd.planner.model import Limits
 from seerd.shell.home import RunFolder
 from seerd.telling.explanation.timeline import RunHistory, read_history
 from seerd.telling.harmless import harmless
-from seerd.telling.page.comparison import comparison
 from seerd.telling.page.drawing import write
-from seerd.telling.page.run_page import ReadRun, RunReport
+from seerd.telling.page.run_page import ReadRun, RunReport, comparison
 from seerd.telling.run_json import status_of
 from seerd.telling.working import working
 from seerd.units import count

@@ -209,7 +209,7 @@ def _watcher(folder: RunFolder, shown: Shown) -> Iterator[Watcher]:
         lines = lines_to(folder, sys.stderr if shown.json else sys.stdout)
         yield lines if shown.json else _ready_for_its_end(lines)
         return
-    from seerd.telling.live.run_view import (
+    from seerd.telling.live.viewer import (
         live_watcher,  # rich costs more to import than lines need
     )
 

@@ -22,12 +22,9 @@ from seerd.shell.home import RunFolder
 from seerd.spec.targets import place_of
 from seerd.telling.explanation.timeline import RunHistory, read_history
 
-EVERY_S = 2.0
-"""Seconds between two looks at the journal."""
-AGAIN_S = 10.0
-"""Seconds until a tracker that could not be written is tried again."""
-SHARE = 0.05
-"""The most of a core's time that it takes."""
+EVERY_S = 2.0  # seconds between two looks at the journal
+AGAIN_S = 10.0  # seconds until a tracker that could not be written is tried again
+SHARE = 0.05  # the most of a core's time that it takes
 
 
 @contextmanager

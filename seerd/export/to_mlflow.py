@@ -23,8 +23,7 @@ STATUS: dict[Became, str] = {
     "pruned": "KILLED",
     "failed": "FAILED",
 }
-MOST_METRICS = 1000
-"""The most metrics of one request (mlflow.org/docs/latest/rest-api.html, log batch)."""
+MOST_METRICS = 1000  # of one request (mlflow.org/docs/latest/rest-api.html, log batch)
 DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",

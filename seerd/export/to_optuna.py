@@ -16,8 +16,7 @@ from seerd.telling.configs import scalar
 from seerd.telling.explanation.timeline import RunHistory
 
 TRIAL, STATE, WHY = "seerd:trial", "seerd:state", "seerd:why"
-MOST_AT_ONCE = 1000
-"""So many trials are added in one transaction: others may write in between."""
+MOST_AT_ONCE = 1000  # so many trials are added in one transaction: others may write in between
 
 
 class ToOptuna:

@@ -12,10 +12,8 @@ from seerd.export.tracked import Tracked, tracked, values_of
 from seerd.telling.configs import scalar
 from seerd.telling.explanation.timeline import RunHistory
 
-NAME = "events.out.tfevents.seerd"
-"""One file for each trial, whoever writes it; TensorBoard looks for `tfevents` in a name."""
-HEAD, TAIL = 12, 4
-"""Bytes around the content of a record: its length with a checksum, and a checksum."""
+NAME = "events.out.tfevents.seerd"  # TensorBoard looks for `tfevents` in a name
+HEAD, TAIL = 12, 4  # bytes of a record: its length with a checksum; a checksum
 
 
 class ToTensorBoard:

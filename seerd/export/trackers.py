@@ -32,8 +32,7 @@ KINDS: dict[str, Callable[[str], Tracker]] = {
     "wandb": ToWandb,
 }
 """Name of a tracker, which is also that of its package -> how it is reached."""
-LONGEST = 300
-"""Characters of an error that are printed."""
+LONGEST = 300  # characters of an error that are printed
 
 
 def opened(kind: str, where: str) -> Tracker:

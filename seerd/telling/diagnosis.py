@@ -23,41 +23,23 @@ from seerd.telling.outcomes import fate, without_gpu
 PAGE = "docs/mistakes.md"
 SIDE, SCRIPTS = "docs/training-side.md", "docs/scripts.md"
 
-Cause = Literal[
-    "going-on",
-    "no-instance",
-    "no-gpu",
-    "crashes",
-    "blocked",
-    "silent",
-    "not-finite",
-    "constraint",
-    "no-checkpoint",
-    "unreadable-output",
-    "no-running",
-    "no-report",
-    "interrupted",
-    "not-tried",
-    "unknown",
+Cause = Literal[  # why there is no model
+    "going-on",  # the run is not over
+    "no-instance",  # no instance could be had
+    "no-gpu",  # no trial had its GPUs, since others held them
+    "crashes",  # all that were tried have crashed, and none has reported
+    "blocked",  # something was in the way of those that were tried, such as an address in use
+    "silent",  # all that were tried came to their end without a report
+    "not-finite",  # no report had a finite metric
+    "constraint",  # every report violates a constraint
+    "no-checkpoint",  # trials have reported, and no checkpoint was stored
+    "unreadable-output",  # what trials wrote for seerd could not be read
+    "no-running",  # no trial has come to its training loop or reported
+    "no-report",  # trials have trained, and none has reported
+    "interrupted",  # the user ended the run before the first report
+    "not-tried",  # no trial was started
+    "unknown",  # none of these
 ]
-"""Why there is no model.
-
-going-on           the run is not over
-no-instance        no instance could be had
-no-gpu             no trial had its GPUs, since others held them
-crashes            all that were tried have crashed, and none has reported
-blocked            something was in the way of those that were tried, such as an address in use
-silent             all that were tried came to their end without a report
-not-finite         no report had a finite metric
-constraint         every report violates a constraint
-no-checkpoint      trials have reported, and no checkpoint was stored
-unreadable-output  what trials wrote for seerd could not be read
-no-running         no trial has come to its training loop or reported
-no-report          trials have trained, and none has reported
-interrupted        the person ended the run before the first report
-not-tried          no trial was started
-unknown            none of these
-"""
 
 
 @dataclass(frozen=True, slots=True)

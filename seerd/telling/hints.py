@@ -81,8 +81,7 @@ HINTS = {
 }
 """The same: pattern -> what to do."""
 KEY = re.compile(r"KeyError: '(\w+)'")
-LAST = 8
-"""How many of the last lines are looked at."""
+LAST = 8  # how many of the last lines are looked at
 OF_SIGNALS = {
     9: "if memory ran out: fewer slots (cluster.gpus), fewer DataLoader workers, a smaller batch",
     7: "often shared memory (/dev/shm) is full: give DataLoader fewer workers, or enlarge it",

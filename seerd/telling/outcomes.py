@@ -15,37 +15,28 @@ from seerd.planner.trial_ids import job_of
 from seerd.telling.complaints import IN_THE_WAY
 from seerd.units import ordinal
 
-Word = Literal[
-    "best", "kept", "stopped", "failed", "no-report", "not-finite", "not-started",
-    "waiting", "starting", "running", "stopping",
+Word = Literal[  # what became of a trial
+    "best",  # its model is the result of the run, or of its job
+    "kept",  # it trained until the run ended, or until its training was complete
+    "stopped",  # others trained on instead of it
+    "failed",  # it failed, or the run ended before it was restarted after a crash
+    "no-report",  # it was started, and the run ended before its first report
+    "not-finite",  # no report of it had a finite metric
+    "not-started",  # it was never started
+    "waiting", "starting", "running", "stopping",  # its phase, while the run goes on
 ]  # fmt: skip
-"""What became of a trial.
-
-best         its model is the result of the run, or of its job
-kept         it trained until the run ended, or until its training was complete
-stopped      others trained on instead of it
-failed       it failed, or the run ended before it was restarted after a crash
-no-report    it was started, and the run ended before its first report
-not-finite   no report of it had a finite metric
-not-started  it was never started
-
-The others are its phase, while the run goes on.
-"""
-Cause = Literal[
-    "", "end", "job", "complete", "script", "compared", "eliminated", "policy", "gpus", "blocked",
-]  # fmt: skip
-"""Why a trial was kept or stopped, or has not reported.
-
-end         it trained when the run ended
-job         it trained when its job ended
-complete    it has made all reports of a training
-script      its script came to its end
-compared    `Trial.judged` says how it stood when it was compared last
-eliminated  the policy eliminated it without a comparison
-policy      the policy gave it no more GPUs, without a comparison
-gpus        it waited for GPUs when the run ended
-blocked     something was in its way, see `Trial.tail`
-"""
+Cause = Literal[  # why a trial was kept or stopped, or has not reported
+    "",
+    "end",  # it trained when the run ended
+    "job",  # it trained when its job ended
+    "complete",  # it has made all reports of a training
+    "script",  # its script came to its end
+    "compared",  # `Trial.judged` says how it stood when it was compared last
+    "eliminated",  # the policy eliminated it without a comparison
+    "policy",  # the policy gave it no more GPUs, without a comparison
+    "gpus",  # it waited for GPUs when the run ended
+    "blocked",  # something was in its way, see `Trial.tail`
+]
 WHYS: dict[Cause, str] = {
     "end": "to the end",
     "job": "to its job's end",

@@ -51,8 +51,7 @@ SENTENCES = frozenset(
     }
 )
 """Kinds of explanations of which the sentence is a line."""
-MOST_OTHERS = 3
-"""How many other metrics stand in the line of a report."""
+MOST_OTHERS = 3  # how many other metrics stand in the line of a report
 LATE_S = 2.0
 """A stage is said to begin if its plan comes at most this many seconds after its start: the machine
 may be busy.

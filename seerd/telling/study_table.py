@@ -26,8 +26,7 @@ BAR = 8
 DIGITS = 4
 MARKS = "os^vD<>pP*X"
 Range = tuple[float, float] | None
-SHOWN = 0.8
-"""The share of the points, the best ones, that the picture's scale has to show."""
+SHOWN = 0.8  # the share of the points, the best ones, that the picture's scale has to show
 
 
 def study_view(rows: Sequence[Json], mode: str, notes: Sequence[str]) -> RenderableType:

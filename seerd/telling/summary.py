@@ -26,12 +26,9 @@ from seerd.units import count
 
 MOST_ROWS = 20
 MOST_NOTES = 5
-MOST_OTHERS = 3
-"""How many metrics have a column beside the run's own."""
-STATE_WIDTHS = (22, 30)
-"""The narrowest and the widest that the column of outcomes becomes: most are not wrapped."""
-CONFIG_WIDTH = 12
-"""The narrowest that the column of configurations becomes, in a terminal of 80 columns."""
+MOST_OTHERS = 3  # how many metrics have a column beside the run's own
+STATE_WIDTHS = (22, 30)  # of the column of outcomes, most of which are not wrapped
+CONFIG_WIDTH = 12  # at least, in a terminal of 80 columns
 MOST_FAILURES = 3
 MOST_LINES = 12
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from seerd.units import SLOW_S
 
-AFTER_S = 1.0
-"""What takes no longer is over before it could be read; a line of a log is written later."""
+AFTER_S = 1.0  # what takes no longer is over before it could be read
 
 
 @contextlib.contextmanager

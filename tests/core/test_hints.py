@@ -20,7 +20,7 @@ def hint_of(*lines: str, names: tuple[str, ...] = ("lr", "width")) -> str:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "sample"), zip(HINTS, SAMPLES, strict=True), ids=lambda text: text[:40]
+    ("pattern", "sample"), list(zip(HINTS, SAMPLES, strict=True)), ids=lambda text: text[:40]
 )
 def test_each_hint_is_given_for_what_libraries_write(pattern: str, sample: str) -> None:
     found = re.search(pattern, sample)

@@ -67,8 +67,7 @@ def costs(timeline: Timeline, state: State, now_s: float) -> list[Cost]:
     return [Cost.of(book.values()) for book in books]
 
 
-Parts = Iterator[tuple[int, Fraction]]
-"""Index of a chapter, and seconds in it."""
+Parts = Iterator[tuple[int, Fraction]]  # index of a chapter, and seconds in it
 
 
 def _billed(charge: Charge, starts: Sequence[float], now_s: float) -> Parts:

@@ -26,31 +26,25 @@ Kind = Literal[
 ]  # fmt: skip
 """What was decided, and what happened."""
 
-Judgement = Literal["goes-on", "out", "paused", "complete", "finished", "failed"]
-"""What became of a trial that was compared.
-
-goes-on   it trains on
-out       it is eliminated
-paused    it waits, and may go on later
-complete  it has made all reports of a training
-finished  its script had ended by itself; its model counts
-failed    it had failed for good
-"""
-EndCause = Literal[
-    "saved", "killed", "finished", "crashed", "blocked", "refused", "lost", "lease", "silent"
+Judgement = Literal[  # what became of a trial that was compared
+    "goes-on",  # it trains on
+    "out",  # it is eliminated
+    "paused",  # it waits, and may go on later
+    "complete",  # it has made all reports of a training
+    "finished",  # its script had ended by itself; its model counts
+    "failed",  # it had failed for good
 ]
-"""How an attempt ended.
-
-saved     it was asked to save and exit, and did
-killed    it ended without a checkpoint
-finished  its script ended by itself
-crashed   it ended by its own fault
-blocked   it crashed since something was in its way, whatever its configuration
-refused   its agent could not start it
-lost      its instance or agent was gone
-lease     its agent stopped it, since nobody had renewed the lease
-silent    its script ended without a report
-"""
+EndCause = Literal[  # how an attempt ended
+    "saved",  # it was asked to save and exit, and did
+    "killed",  # it ended without a checkpoint
+    "finished",  # its script ended by itself
+    "crashed",  # it ended by its own fault
+    "blocked",  # it crashed since something was in its way, whatever its configuration
+    "refused",  # its agent could not start it
+    "lost",  # its instance or agent was gone
+    "lease",  # its agent stopped it, since nobody had renewed the lease
+    "silent",  # its script ended without a report
+]
 Then = Literal["waits", "restarts", "finished", "eliminated", "failed"]
 """What the end of an attempt meant for its trial."""
 

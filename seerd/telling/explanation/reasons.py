@@ -41,10 +41,8 @@ from seerd.telling.explanation.explanations import (
 
 Explanations = Iterator[Explanation]
 
-SILENT = (*QUIET, events.TrialStarted)
-"""Events that say nothing by themselves."""
-UNTOLD = (verdicts.Kept, commands.AskPolicy, commands.SetTimer)
-"""The most frequent decisions that need no explanation."""
+SILENT = (*QUIET, events.TrialStarted)  # events that say nothing by themselves
+UNTOLD = (verdicts.Kept, commands.AskPolicy, commands.SetTimer)  # need no explanation
 AS_RECORDED: dict[type[object], tuple[Kind, str]] = {
     events.StopAsked: ("stop-wanted", "hard"),
     events.Remarked: ("remark", "text"),
@@ -57,8 +55,7 @@ AS_RECORDED: dict[type[object], tuple[Kind, str]] = {
 """What is explained by its own fields: the kind of explanation, and these fields."""
 ABOUT_INSTANCES = (commands.Launch, commands.Terminate, verdicts.HeldBack)
 OF_ATTEMPTS = (commands.StartTrial, commands.StopTrial, commands.Publish, commands.Finish)
-ASKED = commands.AskPolicy(id="", why="clock")
-"""The question to the policy, where it is not known."""
+ASKED = commands.AskPolicy(id="", why="clock")  # the question to the policy, where it is not known
 THENS: dict[TrialPhase, Then] = {
     TrialPhase.FINISHED: "finished",
     TrialPhase.ELIMINATED: "eliminated",

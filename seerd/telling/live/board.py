@@ -21,10 +21,8 @@ from seerd.telling.outcomes import AT_REPORT, WHYS, TrialOutcome, outcomes, stan
 from seerd.telling.words import ending, gpus_text
 from seerd.units import count, format_duration
 
-OWN = "own metric"
-"""What the metric is called by which trials are compared, where jobs have several."""
-MOST_POINTS = 200
-"""How many reports of a trial are kept for its curve."""
+OWN = "own metric"  # the metric by which trials are compared, where jobs have several
+MOST_POINTS = 200  # how many reports of a trial are kept for its curve
 
 
 @dataclass(frozen=True, slots=True)

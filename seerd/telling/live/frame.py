@@ -19,11 +19,9 @@ from seerd.telling.live.trial_page import TrialLife, trial_lines
 from seerd.telling.words import gpus_text
 from seerd.units import format_duration
 
-ROOMY = 20
-"""With so many rows there are lines between the parts."""
+ROOMY = 20  # with so many rows there are lines between the parts
 LABEL = 11
-MOST_JOBS, FEW_JOBS = 6, 2
-"""How many jobs have a line of their own, where there is room and where there is little."""
+MOST_JOBS, FEW_JOBS = 6, 2  # jobs with a line of their own, if there is much or little room
 PHASES = {
     InstancePhase.REQUESTED: "booting",
     InstancePhase.READY: "ready",

@@ -21,8 +21,7 @@ from seerd.telling.live.trial_page import TrialLife
 from seerd.telling.plan_json import Json
 
 LOG_LINES = 12
-AGAIN_S = 5.0
-"""How long after one reading the journal is read again for the page that is open."""
+AGAIN_S = 5.0  # how long after one reading the journal is read again for the page that is open
 
 
 class Lives:

@@ -15,8 +15,7 @@ Act = Literal["", "leave", "stop", "back", "forth", "live"]
 """What a key asks for beyond looking: to leave the view, to stop the run, to go back and forth in
 time, to go to the present.
 """
-FIXED = ("last", "saved", "reports", "GPUs", "state", "trial")
-"""What can be sorted by beside hyperparameters."""
+FIXED = ("last", "saved", "reports", "GPUs", "state", "trial")  # what can be sorted by
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from seerd.telling.jobs import ranked_by_job
 from seerd.telling.plain import line_of
 
 MOST_LINES = 60
-RATE_S = 10.0
-"""Over how many seconds reports are counted."""
+RATE_S = 10.0  # over how many seconds reports are counted
 WEIGH_AGAIN = 1.1
 """Hyperparameters are weighed again when this many times as many trials have reported: columns
 that change places all the time cannot be read.
@@ -96,14 +95,10 @@ class Recent:
         return is_best
 
 
-FEWEST = 8
-"""With fewer trials that have reported nothing can be said of what matters."""
-GROUPS = 4
-"""Into so many groups of equal size the values of a number are divided."""
-CHANCE = 5.0
-"""A share of less than this over the number of trials is chance in 19 of 20 cases."""
-STEP = 0.2
-"""Differences smaller than this are not worth another order."""
+FEWEST = 8  # with fewer trials that have reported nothing can be said of what matters
+GROUPS = 4  # into so many groups of equal size the values of a number are divided
+CHANCE = 5.0  # A share of less than this over the number of trials is chance in 19 of 20 cases
+STEP = 0.2  # differences smaller than this are not worth another order
 
 
 def weighty(state: State) -> tuple[str, ...]:

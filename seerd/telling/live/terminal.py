@@ -18,13 +18,10 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-OPEN = b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"
-"""The alternate screen, without a cursor, empty (xterm's control sequences)."""
+OPEN = b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"  # alternate screen without cursor (xterm)
 CLOSE = b"\x1b[?25h\x1b[?1049l"
-MOST = 4096
-"""The most bytes that are read at once."""
-PIECE = 512
-"""The most bytes that are written at once: a terminal that has room for some has room for these."""
+MOST = 4096  # the most bytes that are read at once
+PIECE = 512  # bytes written at once: a terminal that has room for some has room for these
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 WAIT_S = 0.05
 """How long a terminal may keep a frame waiting; and what follows an escape later than that is not

@@ -24,8 +24,7 @@ from seerd.telling.live.viewer import Viewer
 from seerd.telling.plan_json import Json
 
 POLL_S = 0.5
-STEPS = 60
-"""A run is gone through in about so many steps."""
+STEPS = 60  # A run is gone through in about so many steps
 NICE_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)
 
 
@@ -116,8 +115,7 @@ def moved(at_s: float | None, act: Act, end_s: float) -> float | None:
     return None if act == "live" else at_s
 
 
-PIECE_S = 0.05
-"""For how long it reads at a time."""
+PIECE_S = 0.05  # for how long it reads at a time
 
 
 class Player:

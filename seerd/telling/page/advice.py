@@ -10,8 +10,7 @@ from seerd.planner.ranking import standing
 from seerd.telling.page.importance import Importance
 from seerd.telling.page.tables import BilledPart, Ranked, share_of
 
-EDGE = 0.05
-"""How near to an end of its range a value is at the edge, as a share of the range."""
+EDGE = 0.05  # how near to an end of its range a value is at the edge, as a share of the range
 FEW = 4
 MUCH = 0.25
 

@@ -10,13 +10,11 @@ from seerd.errors import UsageError
 from seerd.extras import installing
 from seerd.telling.harmless import printable
 
-VERSION = "6.4"
-"""Of Vega-Lite."""
+VERSION = "6.4"  # of Vega-Lite
 PAPER = {"background": "white"}
 DETAIL = 2.0
 ENDINGS = (".svg", ".png", ".pdf")
-LONGEST = 400
-"""Characters of a text in a picture."""
+LONGEST = 400  # characters of a text in a picture
 
 
 def missing() -> UsageError:

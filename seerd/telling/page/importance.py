@@ -16,11 +16,9 @@ from seerd.planner.parameter import Parameter
 from seerd.telling.page.drawing import missing
 from seerd.telling.page.tables import Ranked, share_of
 
-FEWEST, MOST = 12, 400
-"""Trials that are needed, and that are looked at."""
+FEWEST, MOST = 12, 400  # trials that are needed, and that are looked at
 TREES, FOLDS, ROUNDS, DRAWS, SEED = 40, 4, 4, 8, 0
-ABSENT = -0.5
-"""The share of a parameter that a configuration does not have."""
+ABSENT = -0.5  # the share of a parameter that a configuration does not have
 
 
 @dataclass(frozen=True, slots=True)

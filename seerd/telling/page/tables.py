@@ -21,11 +21,9 @@ from seerd.telling.explanation.attempts import AttemptHistory, held_gpu_s
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.words import neighbours
 
-TOP = 6
-"""So many trials have a colour, a dash and a name of their own."""
+TOP = 6  # so many trials have a colour, a dash and a name of their own
 MOST_BARS, MOST_LINES, MOST_POINTS = 500, 120, 3000
-FINEST = 1 / 400
-"""The shortest bar, as a share of the run."""
+FINEST = 1 / 400  # the shortest bar, as a share of the run
 
 
 @dataclass(frozen=True, slots=True)
