@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from seerd.planner.model import Mode
 from seerd.planner.parameter import Value
 from seerd.telling.configs import scalar, value_text
 from seerd.telling.live.board import Board, TrialRow
@@ -45,7 +46,7 @@ class LiveLook:
 def listed(board: Board, look: LiveLook) -> list[TrialRow]:
     """Return the trials that are shown, in their order."""
     words = look.filter.lower().split()
-    rows = [row for row in board.rows if not words or _has(row, words)]
+    rows = [row for row in board.rows if all(word in _text(row) for word in words)]
     if look.sort != "last" or look.metric_of(board) != board.metrics[0]:
         rows.sort(key=_key(board, look))
     if look.reverse:
@@ -81,9 +82,11 @@ def press(look: LiveLook, key: str, board: Board, height: int) -> tuple[LiveLook
         return replace(look, paused=not look.paused), ""
     if key == "m":
         return replace(look, metric=(look.metric + 1) % len(board.metrics)), ""
-    if look.page != "run":
-        return _on_a_page(look, key, height), ""
-    return _on_the_run(look, key, board, height), ""
+    if look.page == "run":
+        return _on_the_run(look, key, board, height), ""
+    if key in ("escape", "enter", "backspace"):
+        return replace(look, page="run", down=0), ""
+    return replace(look, down=_moved(look.down, key, height)) if key in MOVES else look, ""
 
 
 TIMES: dict[str, Act] = {
@@ -103,28 +106,18 @@ def _typed(look: LiveLook, key: str) -> LiveLook:
     return replace(look, filter=look.filter + key, top=0) if len(key) == 1 else look
 
 
-MOVES: dict[str, Callable[[int, int], int]] = {
-    "up": lambda at, page: at - 1,
-    "k": lambda at, page: at - 1,
-    "down": lambda at, page: at + 1,
-    "j": lambda at, page: at + 1,
-    "page up": lambda at, page: at - page,
-    "page down": lambda at, page: at + page,
-    " ": lambda at, page: at + page,
-    "g": lambda at, page: 0,
-    "home": lambda at, page: 0,
-    "G": lambda at, page: 10**9,
-    "end": lambda at, page: 10**9,
-}
-"""Key -> where it leads, from a place, with so many on one screen."""
+FAR = 10**9
+MOVES = {
+    "up": (-1, 0), "k": (-1, 0), "down": (1, 0), "j": (1, 0),
+    "page up": (0, -1), "page down": (0, 1), " ": (0, 1),
+    "home": (-FAR, 0), "g": (-FAR, 0), "end": (FAR, 0), "G": (FAR, 0),
+}  # fmt: skip
+"""Key -> how many lines, and how many screens, it leads down."""
 
 
-def _on_a_page(look: LiveLook, key: str, height: int) -> LiveLook:
-    if key in ("escape", "enter", "backspace"):
-        return replace(look, page="run", down=0)
-    if key in MOVES:
-        return replace(look, down=max(0, MOVES[key](look.down, max(1, height - 1))))
-    return look
+def _moved(place: int, key: str, height: int) -> int:
+    lines, screens = MOVES[key]
+    return max(0, place + lines + screens * max(1, height - 1))
 
 
 def _on_the_run(look: LiveLook, key: str, board: Board, height: int) -> LiveLook:
@@ -147,47 +140,38 @@ def _on_the_run(look: LiveLook, key: str, board: Board, height: int) -> LiveLook
     place = at_cursor(rows, look)
     if key == "enter":
         return replace(look, page="trial", cursor=rows[place].id, down=0)
-    place = min(max(0, MOVES[key](place, max(1, height - 1))), len(rows) - 1)
+    place = min(_moved(place, key, height), len(rows) - 1)
     return replace(look, cursor=rows[place].id, top=top_of(place, look, len(rows), height))
 
 
-def _has(row: TrialRow, words: list[str]) -> bool:
+def _text(row: TrialRow) -> str:
     config = " ".join(f"{name}={scalar(value)}" for name, value in row.config.items())
-    text = f"{row.id} {row.word} {row.why} {config}".lower()
-    return all(word in text for word in words)
+    return f"{row.id} {row.word} {row.why} {config}".lower()
 
 
 def _key(board: Board, look: LiveLook) -> Callable[[TrialRow], tuple[object, ...]]:
     """Return the sort key: the best, the most and the longest first, missing values last."""
     metric = look.metric_of(board)
-    match look.sort:
-        case "last" if metric == board.metrics[0]:
-            return lambda row: (row.turn, *_number(row.last(metric), _sign(row)), row.place)
-        case "last":
-            # Whether more of another metric is better is not known: the largest is first.
-            return lambda row: (*_number(row.last(metric), -1.0), row.place)
-        case "saved":
-            return lambda row: (row.turn, *_number(row.saved, _sign(row)), row.place)
-        case "job":
-            return lambda row: (row.place,)
-        case "reports":
-            return lambda row: (-row.reports, row.place)
-        case "GPUs":
-            return lambda row: (-row.gpus, row.place)
-        case "state":
-            return lambda row: (row.out, row.word, row.place)
-        case "trial":
-            return lambda row: (len(row.id), row.id)
-        case name:
-            return lambda row: (*_value(row.config.get(name)), row.place)
+    own = metric == board.metrics[0]
 
+    def number(value: float | None, mode: Mode) -> tuple[bool, float]:
+        return value is None, (value or 0.0) * (1 if mode == "min" else -1)
 
-def _sign(row: TrialRow) -> float:
-    return -1.0 if row.mode == "max" else 1.0
+    def last(row: TrialRow) -> tuple[object, ...]:
+        # Whether more of another metric is better is not known: the largest is first.
+        mode: Mode = row.mode if own else "max"
+        return (row.turn if own else 0, *number(row.last(metric), mode), row.place)
 
-
-def _number(value: float | None, sign: float) -> tuple[bool, float]:
-    return value is None, 0.0 if value is None else sign * value
+    keys: dict[str, Callable[[TrialRow], tuple[object, ...]]] = {
+        "last": last,
+        "saved": lambda row: (row.turn, *number(row.saved, row.mode), row.place),
+        "job": lambda row: (row.place,),
+        "reports": lambda row: (-row.reports, row.place),
+        "GPUs": lambda row: (-row.gpus, row.place),
+        "state": lambda row: (row.out, row.word, row.place),
+        "trial": lambda row: (len(row.id), row.id),
+    }
+    return keys.get(look.sort, lambda row: (*_value(row.config.get(look.sort)), row.place))
 
 
 def _value(value: Value | None) -> tuple[int, float, str]:

@@ -6,7 +6,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from rich.text import Text
 
@@ -84,8 +85,8 @@ def _caption(
         text.append(f", with {look.filter!r}", style="yellow")
     if shown < len(board.rows):
         words = Counter(row.word for row in board.rows)
-        told = ", ".join(f"{number} {word}" for word, number in words.most_common())
-        text.append(f": {told}", style="dim")
+        counts = ", ".join(f"{number} {word}" for word, number in words.most_common())
+        text.append(f": {counts}", style="dim")
     return text
 
 
@@ -97,7 +98,7 @@ def _fitting(
     why = Column("why", "", lambda row: row.why, most=MOST_WHY)
     if width < 100:
         why = Column("why", "", lambda row: REPORT.sub("rep", row.why), most=24)
-    params = [_parameter(name) for name in board.weighty]
+    params = [Column(printable(name), name, partial(_value, name)) for name in board.weighty]
     room = width - 1 - sum(_width(column, part, look) + 2 for column in fixed)
     least = 0 if width < 60 else LEAST_WHY if width < 100 else ENOUGH_WHY
     for_why = min(_width(why, part, look), least)
@@ -113,7 +114,10 @@ def _fitting(
     wide = [_width(column, part, look) for column in columns]
     if columns[-1] is why:
         wide[-1] = min(wide[-1], room)
-    return [_headed(column, look, size) for column, size in zip(columns, wide, strict=True)], wide
+    for number, (column, size) in enumerate(zip(columns, wide, strict=True)):
+        arrow = ("▲" if look.reverse else "▼") if column.key and column.key == look.sort else ""
+        columns[number] = replace(column, head=column.head[: size - len(arrow)] + arrow)
+    return columns, wide
 
 
 def _fixed(board: Board, look: LiveLook, width: int) -> list[Column]:
@@ -136,21 +140,16 @@ def _fixed(board: Board, look: LiveLook, width: int) -> list[Column]:
         columns.append(Column("best saved", "saved", lambda row: number(row.saved), True))
     if width >= 70:
         curve = 6 if width < 120 else 8 if width < 150 else 16
-        columns.append(Column("curve", "", lambda row: _curve(row, name, curve), most=curve))
+        values = partial(sparkline, width=curve)
+        columns.append(Column("curve", "", lambda r: values(r.values.get(name, ())), most=curve))
     if board.brackets:
-        columns.insert(
-            2 + bool(board.jobs),
-            Column("bracket" if width >= 150 else "br", "", lambda r: str(r.bracket)),
-        )
+        bracket = Column("bracket" if width >= 150 else "br", "", lambda row: str(row.bracket))
+        columns.insert(2 + bool(board.jobs), bracket)
     return columns
 
 
-def _parameter(name: str) -> Column:
-    return Column(
-        printable(name),
-        name,
-        lambda row: value_text(row.config[name]) if name in row.config else "-",
-    )
+def _value(name: str, row: TrialRow) -> str:
+    return value_text(row.config[name]) if name in row.config else "-"
 
 
 def _width(column: Column, part: Sequence[TrialRow], look: LiveLook) -> int:
@@ -159,32 +158,17 @@ def _width(column: Column, part: Sequence[TrialRow], look: LiveLook) -> int:
     return min(max(longest, head), column.most)
 
 
-def _headed(column: Column, look: LiveLook, size: int) -> Column:
-    """Mark the column that trials are sorted by, and cut its head."""
-    arrow = ("▲" if look.reverse else "▼") if column.key and column.key == look.sort else ""
-    head = column.head[: size - len(arrow)] + arrow
-    return Column(head, column.key, column.cell, column.right, column.most)
-
-
 def _line(cells: Sequence[str], columns: Sequence[Column], wide: Sequence[int], mark: str) -> Text:
-    padded = [
-        cell[:size].rjust(size) if column.right else _left(cell, size)
-        for cell, column, size in zip(cells, columns, wide, strict=True)
-    ]
+    padded = []
+    for cell, column, size in zip(cells, columns, wide, strict=True):
+        left = cell if len(cell) <= size else cell[: size - 1] + "…"
+        padded.append(cell[:size].rjust(size) if column.right else left.ljust(size))
     return Text(mark + "  ".join(padded).rstrip())
-
-
-def _left(cell: str, size: int) -> str:
-    return cell.ljust(size) if len(cell) <= size else cell[: size - 1] + "…"
 
 
 def number(value: float | None) -> str:
     """Write a metric; None: not finite, or there is none."""
     return "-" if value is None else f"{value:.5g}"
-
-
-def _curve(row: TrialRow, metric: str, width: int) -> str:
-    return sparkline(row.values.get(metric, ()), width)
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
@@ -194,7 +178,13 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     if not finite:
         return " " * len(picked)
     low, high = min(finite), max(finite)
-    return "".join(_level(value, low, high) for value in picked)
+
+    def level(value: float | None) -> str:
+        if value is None or not math.isfinite(value):
+            return " "
+        return BARS[min(len(BARS) - 1, int(height_of(value, low, high) * len(BARS)))]
+
+    return "".join(map(level, picked))
 
 
 def sampled(values: Sequence[float | None], most: int) -> list[float | None]:
@@ -209,9 +199,3 @@ def height_of(value: float, low: float, high: float) -> float:
     """Return where a value is between the lowest (0) and the highest (1)."""
     span = high / 2 - low / 2  # halves, since the distance of two finite numbers need not be finite
     return (value / 2 - low / 2) / span if span else 0.0
-
-
-def _level(value: float | None, low: float, high: float) -> str:
-    if value is None or not math.isfinite(value):
-        return " "
-    return BARS[min(len(BARS) - 1, int(height_of(value, low, high) * len(BARS)))]

@@ -15,7 +15,7 @@ import sys
 import termios
 import tty
 from collections.abc import Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 OPEN = b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J"  # alternate screen without cursor (xterm)
@@ -53,12 +53,7 @@ class Terminal:
         self.attend()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -85,15 +80,15 @@ class Terminal:
         if front and not self._open:
             self._open_it()
         elif not front:
-            self._open = False  # whoever is in front has the terminal
+            self._open = False  # another process has the terminal
         return self._open
 
     def size(self) -> tuple[int, int]:
         """Return columns and rows; 80 and 24 where that is not known."""
         with contextlib.suppress(OSError):
-            found = os.get_terminal_size(self._out)
-            if found.columns and found.lines:
-                return found.columns, found.lines
+            size = os.get_terminal_size(self._out)
+            if size.columns and size.lines:
+                return size.columns, size.lines
         return 80, 24
 
     def draw(self, lines: Sequence[str]) -> None:
@@ -152,14 +147,14 @@ class Terminal:
         if self._in is not None and self._before is not None:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self._in, termios.TCSANOW, self._before)
-        self._write(CLOSE)  # last: whoever sees it may have the view open the screen again at once
+        self._write(CLOSE)  # last: who sees it may have the view open the screen again at once
 
     def _open_it(self) -> None:
         if self._in is not None:
             with contextlib.suppress(OSError, termios.error):
-                found = termios.tcgetattr(self._in)
-                if found[3] & termios.ICANON:  # else it is as this process has left it
-                    self._before = found
+                modes = termios.tcgetattr(self._in)
+                if modes[3] & termios.ICANON:  # else it is as this process has left it
+                    self._before = modes
                 tty.setcbreak(self._in, termios.TCSANOW)
         self._open, self._lines = True, []
         self._turns += 1

@@ -49,8 +49,7 @@ def trial_lines(
         Text(),
         *plot([point.reports for point in row.points], row.values.get(key, ()), name, width),
         Text(),
-        *_failed(board.run, row.id, life.failed, width),
-        *_history(life, width),
+        *_history(board.run, row.id, life, width),
         *_log(board.run, row.id, life.log),
     ]
 
@@ -89,16 +88,13 @@ def _wrapped(text: str, width: int) -> list[Text]:
     return list(Text(text).wrap(Console(width=width, file=io.StringIO()), width))
 
 
-def _failed(run: str, trial: str, why: str, width: int) -> list[Text]:
-    if not why:
-        return []
-    text = f"its history could not be read: {printable(why)}; try seerd replay {printable(run)}"
-    return [*_wrapped(f"{text} --trial {trial}", width), Text()]
-
-
-def _history(life: TrialLife, width: int) -> list[Text]:
+def _history(run: str, trial: str, life: TrialLife, width: int) -> list[Text]:
+    failed = []
+    if life.failed:
+        text = f"its history could not be read: {printable(life.failed)}; try seerd replay"
+        failed = [*_wrapped(f"{text} {printable(run)} --trial {trial}", width), Text()]
     if life.history is None:
-        return [] if life.failed else [Text("its history is being read", style="dim"), Text()]
+        return failed or [Text("its history is being read", style="dim"), Text()]
     from seerd.telling.explanation.pages import (
         trial_history,  # no run needs it before a page is opened
     )
@@ -106,7 +102,7 @@ def _history(life: TrialLife, width: int) -> list[Text]:
     console = Console(width=width, file=io.StringIO(), color_system=None, legacy_windows=False)
     lines = console.render_lines(Group(*trial_history(life.history)), pad=False)
     parts = ["".join(segment.text for segment in line).rstrip() for line in lines]
-    return [*_wrapped(f"why: {life.history['why']}", width), Text(), *map(Text, parts)]
+    return [*failed, *_wrapped(f"why: {life.history['why']}", width), Text(), *map(Text, parts)]
 
 
 def _log(run: str, trial: str, log: Sequence[str] | None) -> list[Text]:

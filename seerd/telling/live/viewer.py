@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
@@ -54,13 +53,8 @@ class Viewer:
         self.terminal.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.terminal.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.terminal.__exit__()
 
     @property
     def due(self) -> bool:

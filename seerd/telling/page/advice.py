@@ -19,7 +19,7 @@ def advice(
     state: State,
     order: Sequence[Ranked],
     parameters: Sequence[Parameter],
-    found: Sequence[Importance],
+    measured: Sequence[Importance],
     shares: Sequence[BilledPart],
 ) -> list[str]:
     """Return pieces of advice on the trials of one job, the best first."""
@@ -29,7 +29,7 @@ def advice(
     return [
         *_at_edges(best, parameters),
         *_still_better(state, best[0]),
-        *_without_effect(found),
+        *_without_effect(measured),
         *costly(shares),
     ]
 
@@ -59,9 +59,9 @@ def _still_better(state: State, winner: Ranked) -> Iterator[str]:
         )
 
 
-def _without_effect(found: Sequence[Importance]) -> Iterator[str]:
-    names = [one.name for one in found if not one.is_told and one.mean < EDGE]
-    if names and any(one.is_told for one in found):
+def _without_effect(measured: Sequence[Importance]) -> Iterator[str]:
+    names = [one.name for one in measured if not one.is_told and one.mean < EDGE]
+    if names and any(one.is_told for one in measured):
         verb = "explains" if len(names) == 1 else "explain"
         yield (
             f"{', '.join(names)} {verb} no more of the differences than chance would: a fixed "

@@ -33,7 +33,7 @@ def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
     """Draw which trial had which GPUs, `held`, with stages (SEER, figure 1)."""
     rows = sum(one.gpus for one in frame.state.fleet.instances.values())
     of = frame.time.of
-    there = [
+    ready = [
         {"low": low, "high": high, "x": since / of, "x2": until / of}
         for low, high, since, until in tables.ready_bars(frame.state)
     ]
@@ -42,16 +42,13 @@ def gpus(frame: Frame, held: Sequence[tables.Bar]) -> Spec:
     y = axis("low", "GPU", scale=down, axis={"tickMinStep": 1, "grid": False})
     span = {"x": frame.time_axis("x"), "x2": {"field": "x2"}, "y": y, "y2": {"field": "high"}}
     coloured = {**span, **frame.colour}
+    trained = {**coloured, "x": frame.time_axis("trains")}
     middle = {"x": frame.time_axis("mid"), "y": {**y, "field": "row"}}
     named = [row for row in bars if row["label"]]
     layers = [
-        layer(there, {"type": "rect", "color": REST, "opacity": 0.12}, span),
+        layer(ready, {"type": "rect", "color": REST, "opacity": 0.12}, span),
         layer(bars, {"type": "rect", "opacity": 0.35}, coloured),
-        layer(
-            bars,
-            {"type": "rect", "stroke": REST, "strokeWidth": 0.4},
-            {**coloured, "x": frame.time_axis("trains")},
-        ),
+        layer(bars, {"type": "rect", "stroke": REST, "strokeWidth": 0.4}, trained),
         text(named, middle, "label", align="center", fontSize=10),
         *frame.stages(),
     ]
@@ -79,26 +76,24 @@ def curves(frame: Frame, points: Sequence[CurvePoint], by: str, name: str) -> Sp
     """Draw a metric by `at_s`, `report` or `gpu_s`; a triangle where a trial was promoted, a cross
     where one was eliminated, a ring where one waits.
     """
-    factor, title = _unit(frame, points, by)
+    longest_s = max((point.gpu_s for point in points), default=0.0)
+    time, gpu_time = frame.time, Scale.for_s(longest_s)
+    factor, title = {
+        "at_s": (time.of, f"time [{time.name}]"),
+        "report": (1.0, "report"),
+        "gpu_s": (gpu_time.of, f"GPU time of the trial [GPU-{gpu_time.name}]"),
+    }[by]
     rows = [
-        {
-            "trial": point.trial,
-            "x": getattr(point, by) / factor,
-            "y": point.value,
-            "top": frame.top(point.trial),
-        }
-        for point in points
+        {"trial": p.trial, "x": getattr(p, by) / factor, "y": p.value, "top": frame.top(p.trial)}
+        for p in points
     ]
     values = [point.value for point in points]
     x, y = axis("x", title), values_axis("y", name, values)
+    last, trials = {row["trial"]: row for row in rows}, frame.state.trials
     out = {one.trial.id for one in frame.order if one.trial.out}
-    last = {row["trial"]: row for row in rows}
     ends = [row for trial, row in last.items() if trial in out]
-    halted = [
-        row
-        for trial, row in last.items()
-        if trial not in out and frame.state.trials[trial].phase is TrialPhase.WAITING
-    ]
+    waiting = [name for name in last if trials[name].phase is TrialPhase.WAITING]
+    halted = [last[name] for name in waiting if name not in out]
     rises = [row for row, point in zip(rows, points, strict=True) if point.promoted]
     named = apart([row for trial, row in last.items() if frame.top(trial)], focus(values))
     line = {"x": x, "y": y, "detail": {"field": "trial"}}
@@ -118,15 +113,6 @@ def curves(frame: Frame, points: Sequence[CurvePoint], by: str, name: str) -> Sp
         *(frame.stages() if by == "at_s" else ()),
     ]
     return frame.finished(layers, 260)
-
-
-def _unit(frame: Frame, points: Sequence[CurvePoint], by: str) -> tuple[float, str]:
-    if by == "at_s":
-        return frame.time.of, f"time [{frame.time.name}]"
-    if by == "report":
-        return 1.0, "report"
-    scale = Scale.for_s(max((point.gpu_s for point in points), default=0.0))
-    return scale.of, f"GPU time of the trial [GPU-{scale.name}]"
 
 
 def money(frame: Frame) -> Spec:
@@ -155,17 +141,17 @@ def money(frame: Frame) -> Spec:
     return frame.finished(layers, 180)
 
 
-def shares(frame: Frame, found: Sequence[tables.BilledPart]) -> Spec:
+def shares(frame: Frame, parts: Sequence[tables.BilledPart]) -> Spec:
     """Draw where the billed time went."""
-    total = sum(one.gpu_s for one in found) or 1.0
+    total = sum(one.gpu_s for one in parts) or 1.0
     rows = [
         {"what": one.what, "share": one.gpu_s / total, "text": f"{one.gpu_s / total:.1%}"}
-        for one in found
+        for one in parts
     ]
     bare = {"labelLimit": 260, "ticks": False, "domain": False}
     y = axis("what", None, "nominal", sort=None, axis=bare)
     # Room for the text behind the longest bar.
-    room = {"domainMax": max((one.gpu_s for one in found), default=0.0) / total * 1.25}
+    room = {"domainMax": max((one.gpu_s for one in parts), default=0.0) / total * 1.25}
     ticks = {"format": "%", "tickCount": max(2, frame.width // 90)}
     x = axis("share", "share of what was billed", scale=room, axis=ticks)
     layers = [
@@ -182,14 +168,14 @@ def compared(runs: Sequence[tuple[str, State]], width: int, *, by_gpu: bool) -> 
     rows: list[Spec] = []
     ends: list[Spec] = []
     for (name, state), last in zip(runs, lasts, strict=True):
-        found = tables.best_so_far(state)
-        steps = [((gpu_s if by_gpu else at_s), metric) for at_s, gpu_s, metric in found]
+        best = tables.best_so_far(state)
+        steps = [((gpu_s if by_gpu else at_s), metric) for at_s, gpu_s, metric in best]
         if steps:
             steps.append((max(last, steps[-1][0]), steps[-1][1]))
             rows += [{"x": x / scale.of, "y": y, "run": name} for x, y in steps]
             ends.append(rows[-1])
-    best = f"best {printable(runs[0][1].facts.metric)} so far"
-    y = values_axis("y", best, [row["y"] for row in rows])
+    title = f"best {printable(runs[0][1].facts.metric)} so far"
+    y = values_axis("y", title, [row["y"] for row in rows])
     x = axis("x", f"billed [GPU-{scale.name}]" if by_gpu else f"time [{scale.name}]")
     step = {"type": "line", "interpolate": "step-after", "strokeWidth": 2}
     runs_apart = told_apart("run", [name for name, _ in runs])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seerd.planner.parameter import Parameter, Value
-from seerd.telling.configs import scalar
+from seerd.planner.parameter import Parameter
+from seerd.telling.configs import scalar, value_text
 from seerd.telling.page import tables
 from seerd.telling.page.frame import (
     CONFIG,
@@ -42,7 +42,7 @@ def parallel(frame: Frame, parameters: Sequence[Parameter]) -> Spec:
         and (share := tables.share_of(parameter, one.trial.config)) is not None
     ]
     marks = [
-        {"name": parameter.name, "share": parameter.share(value), "text": _shown(value)}
+        {"name": parameter.name, "share": parameter.share(value), "text": value_text(value)}
         for parameter in parameters
         for value in parameter.choices or map(parameter.at, (0.0, 0.5, 1.0))
     ]
@@ -63,7 +63,7 @@ def parallel(frame: Frame, parameters: Sequence[Parameter]) -> Spec:
     return frame.finished(layers, 240)
 
 
-def importance(frame: Frame, found: Sequence[Importance]) -> Spec:
+def importance(frame: Frame, measured: Sequence[Importance]) -> Spec:
     """Draw how much each hyperparameter matters, with its uncertainty."""
     rows = [
         {
@@ -72,7 +72,7 @@ def importance(frame: Frame, found: Sequence[Importance]) -> Spec:
             "low": max(0.0, one.mean - one.deviation),
             "high": min(1.0, one.mean + one.deviation),
         }
-        for one in found
+        for one in measured
     ]
     bare = {"labelLimit": 200, "ticks": False, "domain": False}
     y = axis("name", None, "nominal", sort=None, axis=bare)
@@ -90,27 +90,24 @@ def slices(frame: Frame, parameters: Sequence[Parameter]) -> Spec:
     """Draw the best metric of each trial by each hyperparameter alone."""
     columns = max(1, frame.width // 300)
     width = max(160, frame.width // columns - 70)
-    pictures = [
-        {"layer": _slice(frame, parameter), "width": width, "height": 130}
-        for parameter in parameters
-    ]
+    pictures = [{"layer": _slice(frame, one), "width": width, "height": 130} for one in parameters]
     return {"concat": pictures, "columns": columns, "config": CONFIG}
 
 
 def _slice(frame: Frame, parameter: Parameter) -> list[Spec]:
     chosen = [one for one in tables.shown(frame.order, MOST_DOTS) if one.metric is not None]
-    rows = [
-        {
-            "x": scalar(one.trial.config[parameter.name]),
-            "y": one.metric,
-            "top": frame.top(one.trial.id),
-            "trial": one.trial.id,
-        }
-        for one in chosen
-        if parameter.name in one.trial.config
-    ]
+    rows = []
+    for one in (one for one in chosen if parameter.name in one.trial.config):
+        value, trial = scalar(one.trial.config[parameter.name]), one.trial.id
+        rows.append({"x": value, "y": one.metric, "top": frame.top(trial), "trial": trial})
     y = values_axis("y", None, [one.metric for one in chosen if one.metric is not None])
-    dots = {"x": _slice_axis(parameter), "y": y}
+    if parameter.choices:
+        x = axis("x", parameter.name, "nominal", axis={"labelAngle": 0, "labelLimit": 80})
+    else:
+        scale = {"type": "log" if parameter.log else "linear", "zero": False}
+        ticks = {"tickCount": 4, "labelOverlap": True}
+        x = axis("x", parameter.name, scale=scale, axis=ticks)
+    dots = {"x": x, "y": y}
     shapes = {"domain": frame.names, "range": SHAPES[: len(frame.names)]}
     shape = {"field": "top", "type": "nominal", "legend": None, "scale": shapes}
     best = {**dots, "color": frame.colour["color"], "shape": shape}
@@ -120,15 +117,3 @@ def _slice(frame: Frame, parameter: Parameter) -> list[Spec]:
         layer(rows, {"type": "point", "filled": True, "size": 60}, best, BEST_ONLY),
         text(winner, dots, "trial", dx=6, fontSize=10),
     ]
-
-
-def _slice_axis(parameter: Parameter) -> Spec:
-    if parameter.choices:
-        upright = {"labelAngle": 0, "labelLimit": 80}
-        return axis("x", parameter.name, "nominal", axis=upright)
-    scale = {"type": "log" if parameter.log else "linear", "zero": False}
-    return axis("x", parameter.name, scale=scale, axis={"tickCount": 4, "labelOverlap": True})
-
-
-def _shown(value: Value) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(scalar(value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
@@ -17,11 +17,12 @@ from seerd.planner.parameter import Parameter
 from seerd.planner.ranking import standing
 from seerd.planner.space import Config
 from seerd.planner.trial_ids import job_of
-from seerd.telling.explanation.attempts import AttemptHistory, held_gpu_s
+from seerd.telling.explanation.attempts import held_gpu_s
 from seerd.telling.explanation.timeline import Timeline
 from seerd.telling.words import neighbours
 
 TOP = 6  # so many trials have a colour, a dash and a name of their own
+Value = tuple[int, float, float]  # number of a report, when it was made, its metric
 MOST_BARS, MOST_LINES, MOST_POINTS = 500, 120, 3000
 FINEST = 1 / 400  # the shortest bar, as a share of the run
 
@@ -103,8 +104,13 @@ def rows_of_instances(state: State) -> dict[str, int]:
 
 def bars(timeline: Timeline, state: State) -> list[Bar]:
     """Return who held which GPUs; what is too short to be seen is drawn together."""
-    rows = rows_of_instances(state)
-    every = [bar for attempt in timeline.attempts.all for bar in _bars(attempt, rows, state.now)]
+    rows, every = rows_of_instances(state), []
+    for attempt in timeline.attempts.all:
+        for held, on in zip(attempt.held, attempt.started.on, strict=False):
+            times = held.since_s, attempt.trains_s(held, state.now), held.end_s(state.now)
+            first, trial = rows.get(on.instance, 0), attempt.started.trial
+            for low, high in neighbours(on.gpus):
+                every.append(Bar(first + low, first + high + 1, trial, *times))
     least_s = state.now * FINEST
     long = [bar for bar in every if bar.ends_s - bar.starts_s >= least_s]
     if len(long) > MOST_BARS:
@@ -112,14 +118,6 @@ def bars(timeline: Timeline, state: State) -> list[Bar]:
         least_s, long = long[MOST_BARS].ends_s - long[MOST_BARS].starts_s, long[:MOST_BARS]
     kept = set(map(id, long))
     return [*long, *_together((bar for bar in every if id(bar) not in kept), state.now * FINEST)]
-
-
-def _bars(attempt: AttemptHistory, rows: dict[str, int], now_s: float) -> Iterator[Bar]:
-    for held, on in zip(attempt.held, attempt.started.on, strict=False):
-        first, times = rows.get(on.instance, 0), (attempt.trains_s(held, now_s), held.end_s(now_s))
-        for low, high in neighbours(on.gpus):
-            trial = attempt.started.trial
-            yield Bar(first + low, first + high + 1, trial, held.since_s, *times)
 
 
 def _together(bars: Iterable[Bar], gap_s: float) -> list[Bar]:
@@ -156,7 +154,7 @@ def curves(order: Sequence[Ranked], timeline: Timeline, metric: str | None) -> l
     If there are too many, each curve has its ends, some between, and those that promoted its trial.
     """
     attempts, promoted = timeline.attempts.by_trial(), promotions(timeline)
-    histories = [(one.trial, list(_values(one.trial, metric))) for one in order]
+    histories = [(one.trial, _values(one.trial, metric)) for one in order]
     total = sum(len(values) for _, values in histories)
     most = max(2, MOST_POINTS * 2 // max(1, len(histories))) if total > MOST_POINTS else total
     points = []
@@ -181,17 +179,15 @@ def promotions(timeline: Timeline) -> dict[str, set[int]]:
     return promoted
 
 
-def _values(trial: Trial, metric: str | None) -> Iterator[tuple[int, float, float]]:
-    for report in trial.history:
-        others = trial.others.get(report.reports, {})
-        value = report.metric if metric is None else others.get(metric)
-        if value is not None:
-            yield report.reports, report.at_s, value
+def _values(trial: Trial, metric: str | None) -> list[Value]:
+    values = [
+        (r, r.metric if metric is None else trial.others.get(r.reports, {}).get(metric))
+        for r in trial.history
+    ]
+    return [(report.reports, report.at_s, value) for report, value in values if value is not None]
 
 
-def _thinned(
-    values: list[tuple[int, float, float]], most: int, kept: set[int]
-) -> list[tuple[int, float, float]]:
+def _thinned(values: list[Value], most: int, kept: set[int]) -> list[Value]:
     if len(values) <= most:
         return values
     chosen = set(np.linspace(0, len(values) - 1, most).round().astype(int).tolist())
