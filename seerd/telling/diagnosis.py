@@ -7,8 +7,7 @@ report.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from seerd.core.alike import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
 from seerd.core.incumbent import incumbent
@@ -42,8 +41,7 @@ Cause = Literal[  # why there is no model
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """Why a run has no model."""
 
     cause: Cause  # in one word
@@ -53,9 +51,8 @@ class Diagnosis:
 def diagnose(state: State) -> Diagnosis:
     """Return why a run without a model has none."""
     if (why := refused(state)) is not None:
-        return Diagnosis(
-            "no-instance", f"nothing was trained, since no instance could be had: {why}"
-        )
+        why = f"nothing was trained, since no instance could be had: {why}"
+        return Diagnosis("no-instance", why)
     if state.phase is not RunPhase.OVER:
         return Diagnosis("going-on", "there is no model yet")
     trials = tried(state)
@@ -64,10 +61,9 @@ def diagnose(state: State) -> Diagnosis:
     if without_gpu(state):
         waits = complaints_of(state)["waits"]
         return Diagnosis("no-gpu", f"nothing was trained, since no GPU became free: {waits}")
-    found = _of_crashes(state, trials) or (
-        _of_reports(state) if state.signs.reported else _of_silence(state, trials)
-    )
-    return Diagnosis(found.cause, f"there is no model: {found.text}")
+    of_reports = _of_reports if state.signs.reported else _of_silence
+    cause, text = _of_crashes(state, trials) or of_reports(state, trials)
+    return Diagnosis(cause, f"there is no model: {text}")
 
 
 def failure_groups(state: State) -> list[list[Trial]]:
@@ -106,45 +102,39 @@ def _not_tried(state: State) -> str:
     )
 
 
-def _of_crashes(state: State, trials: Sequence[Trial]) -> Diagnosis | None:
+def _of_crashes(state: State, trials: Sequence[Trial]) -> tuple[Cause, str] | None:
     blocked = [trial for trial in trials if trial.fault == "blocked" and not trial.history]
     if not all(trial in blocked or has_failed(trial) for trial in trials):
         return None
     same = state.end.detail if state.end.why == "alike" else ""
     if blocked:
-        return Diagnosis("blocked", same or f"{blocked[0].id}: {failure_text(blocked[0])}")
+        return "blocked", same or f"{blocked[0].id}: {failure_text(blocked[0])}"
     same = same or next(iter(hopeless_jobs(state).values()), "")
     same = same or f"{trials[0].id} failed: {failure_text(trials[0])}"
-    silent = all(trial.crashes == 0 for trial in trials)
-    return Diagnosis("silent" if silent else "crashes", same)
+    return ("crashes" if any(trial.crashes for trial in trials) else "silent"), same
 
 
 # ------------------------------------------------------------ with reports
 
 
-def _of_reports(state: State) -> Diagnosis:
-    if not state.signs.finite:
-        return Diagnosis("not-finite", _not_finite(state))
-    if state.facts.constraints and not any(
-        report.metric is not None for trial in state.trials.values() for report in trial.history
-    ):
-        return Diagnosis("constraint", _violated(state))
-    if not any(trial.checkpoints for trial in state.trials.values()):
-        return Diagnosis("no-checkpoint", _no_checkpoint(state))
-    return Diagnosis("unknown", "no checkpoint with a finite metric could be handed back")
-
-
-def _not_finite(state: State) -> str:
+def _of_reports(state: State, trials: Sequence[Trial]) -> tuple[Cause, str]:
     name = state.facts.metric
-    if not state.signs.named:
-        return (
+    if not (state.signs.named or state.signs.finite):
+        return "not-finite", (
             f"no report had a finite {name}; they had {', '.join(state.signs.names) or 'nothing'}: "
             "what the script reports must have the name that metric.name has in the spec"
         )
-    return (
-        f"no report had a finite {name}; if it diverges, lower the learning rates of [space]; if "
-        f"it is computed now and then, report only when it is ({SIDE})"
-    )
+    if not state.signs.finite:
+        return "not-finite", (
+            f"no report had a finite {name}; if it diverges, lower the learning rates of [space]; "
+            f"if it is computed now and then, report only when it is ({SIDE})"
+        )
+    reports = [report for trial in state.trials.values() for report in trial.history]
+    if state.facts.constraints and all(report.metric is None for report in reports):
+        return "constraint", _violated(state)
+    if not any(trial.checkpoints for trial in state.trials.values()):
+        return "no-checkpoint", f"trials reported, and {_no_checkpoint(state)}"
+    return "unknown", "no checkpoint with a finite metric could be handed back"
 
 
 def _violated(state: State) -> str:
@@ -156,9 +146,9 @@ def _violated(state: State) -> str:
             for report in trial.history
             if (value := value_of(state, trial, report, one.metric)) is not None
         ]
-        near = min(values, default=None) if one.sign in ("<", "<=") else max(values, default=None)
-        came = "nobody reported it" if near is None else f"the nearest had {near:.6g}"
-        parts.append(f"{one} ({came})")
+        nearest = (min if one.sign in ("<", "<=") else max)(values, default=None)
+        had = "nobody reported it" if nearest is None else f"the nearest had {nearest:.6g}"
+        parts.append(f"{one} ({had})")
     return (
         f"no report met {' and '.join(parts)}; loosen metric.constraint, or bound in [space] what "
         "it depends on"
@@ -167,72 +157,63 @@ def _violated(state: State) -> str:
 
 def _no_checkpoint(state: State) -> str:
     if (why := complaints_of(state).get("not-stored")) is not None:
-        return f"trials reported, and {why}"
+        return why
+    if state.facts.patterns and not state.facts.saves_to:
+        return (
+            "nothing that they save is kept, since the spec has no train.checkpoint: the path that "
+            f"the script saves to ({SCRIPTS})"
+        )
     if state.facts.patterns:
-        return _nothing_saved(state)
+        return (
+            f"nothing whole was found at train.checkpoint {state.facts.saves_to!r}, counted from "
+            "the folder of the source in which the script runs: see what it saves, and where; a "
+            f"file is taken once it has not changed for 0.25s, a folder for 5s ({SCRIPTS})"
+        )
     others = f"(programs in other languages write checkpoints as {SIDE} says)"
     if not any(trial.trained for trial in state.trials.values()):
         return (
-            "trials reported, and never called trial.running(), where checkpoints are saved: "
-            f"call it after each report, as in `while trial.running():` {others}"
+            "never called trial.running(), where checkpoints are saved: call it after each report, "
+            f"as in `while trial.running():` {others}"
         )
     return (
-        "trials reported, and saved no checkpoint: that is done in trial.running(), which must be "
-        f"called after a report {others}"
-    )
-
-
-def _nothing_saved(state: State) -> str:
-    if not state.facts.saves_to:
-        return (
-            "trials reported, and nothing that they save is kept, since the spec has no "
-            f"train.checkpoint: the path that the script saves to ({SCRIPTS})"
-        )
-    return (
-        f"trials reported, and nothing whole was found at train.checkpoint "
-        f"{state.facts.saves_to!r}, counted from the folder of the source in which the script "
-        f"runs: see what it saves, and where; a file is taken once it has not changed for 0.25s, a "
-        f"folder for 5s ({SCRIPTS})"
+        "saved no checkpoint: that is done in trial.running(), which must be called after a report "
+        f"{others}"
     )
 
 
 # ------------------------------------------------------------ without a report
 
 
-def _of_silence(state: State, trials: Sequence[Trial]) -> Diagnosis:
-    if (why := complaints_of(state).get("output")) is not None:
-        return Diagnosis("unreadable-output", why)
+def _of_silence(state: State, trials: Sequence[Trial]) -> tuple[Cause, str]:
+    complaints = complaints_of(state)
+    if (why := complaints.get("output")) is not None:
+        return "unreadable-output", why
     if state.end.status == "interrupted":
-        return Diagnosis("interrupted", "the run was interrupted before the first report")
-    found = _not_heard_of(state, trials)
-    signs = [text for what in GOES_ON if (text := complaints_of(state).get(what))]
-    text = found.text[0].upper() + found.text[1:] if signs else found.text
-    return Diagnosis(found.cause, ". ".join([*signs, text]))
+        return "interrupted", "the run was interrupted before the first report"
+    cause, text = _no_report(state, trials)
+    signs = [complaints[what] for what in GOES_ON if complaints.get(what)]
+    return cause, ". ".join([*signs, text[0].upper() + text[1:] if signs else text])
 
 
-def _not_heard_of(state: State, trials: Sequence[Trial]) -> Diagnosis:
-    ran_s = state.now - (state.signs.tried_s or 0.0)
-    ran, name = in_words(ran_s), state.facts.metric
+def _no_report(state: State, trials: Sequence[Trial]) -> tuple[Cause, str]:
+    ran, name = in_words(state.now - (state.signs.tried_s or 0.0)), state.facts.metric
     if pattern := state.facts.patterns.get(name):
-        return Diagnosis(
-            "no-report",
+        return "no-report", (
             f"in {ran} no line that trials printed matched train.report {pattern!r}: `seerd logs "
             f"{state.facts.run}` shows what they print; the first group is the number ({SCRIPTS}). "
-            "Or no epoch was over by then",
+            "Or no epoch was over by then"
         )
     if not any(trial.trained for trial in trials):
-        return Diagnosis(
-            "no-running",
+        return "no-running", (
             f"in {ran} no trial came to trial.running() or reported. If the script calls neither, "
             f"it must: trial = seerd.trial(), and trial.report({name}=...) in `while "
             "trial.running():`; or train.report reads the numbers that it prints. If it does, its "
             "start takes longer than the run: give it a longer --deadline (seerd profile SPEC "
-            "measures the start)",
+            "measures the start)"
         )
-    return Diagnosis(
-        "no-report",
+    return "no-report", (
         f"trials trained, and in {ran} none reported. If the script does not call "
         f"trial.report({name}=...) in its loop, it must; if a unit of work takes longer than that, "
         "report more often, or give the run a longer --deadline (seerd profile SPEC measures how "
-        "long a report takes)",
+        "long a report takes)"
     )
