@@ -7,7 +7,8 @@ report.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from seerd.core.alike import failure_text, has_failed, hopeless_jobs, in_words, signature, tried
 from seerd.core.incumbent import incumbent
@@ -41,7 +42,8 @@ Cause = Literal[  # why there is no model
 ]
 
 
-class Diagnosis(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
     """Why a run has no model."""
 
     cause: Cause  # in one word

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from seerd.backends.base import Leftovers
 from seerd.core.incumbent import averaged, best_report, best_saved, chosen
@@ -140,7 +141,7 @@ def no_model(state: State) -> Json | None:
     """Return why a run that is over has no model; None: it has one, or is not over."""
     if state.phase is not RunPhase.OVER or any(chosen(state, job) for job in state.jobs):
         return None
-    return diagnose(state)._asdict()
+    return asdict(diagnose(state))
 
 
 def leftovers(left: Leftovers | None) -> Json:
