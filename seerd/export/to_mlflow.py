@@ -30,7 +30,7 @@ DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
-"""MLflow's own would let a person wait for minutes, and tell others, and them, too much."""
+"""MLflow's own defaults would let the user wait for minutes, and print and send too much."""
 
 
 class ToMlflow:

@@ -16,7 +16,7 @@ from seerd.telling.explanation.timeline import RunHistory
 
 
 class Tracker(Protocol):
-    """What is told of runs elsewhere."""
+    """A place elsewhere that has runs."""
 
     def bring(self, run: RunHistory) -> None:
         """Add what is not there yet. Raises what its library raises."""

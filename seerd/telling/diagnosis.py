@@ -1,6 +1,6 @@
 """Why a run has no model, and what to do: for people and for scripts.
 
-If two causes are possible both are named. Nobody is told to spend more on a script that cannot
+If two causes are possible both are named. No text advises to spend more on a script that cannot
 report.
 """
 

@@ -34,30 +34,28 @@ def log_files(folder: RunFolder, trial: str | None) -> list[Path]:
             f"On one that is still there it is in ~/.seerd/{folder.run}/trials/TRIAL/ATTEMPT/logs"
         )
     if trial is not None and not trials:
-        known = (
-            ", ".join(sorted({path.name for path in folder.instances.glob("*/trials/*")})) or "none"
+        names = sorted({path.name for path in folder.instances.glob("*/trials/*")}) or ["none"]
+        raise UsageError(
+            f"{folder.run} has no logs of {trial!r}; trials with logs: {', '.join(names)}"
         )
-        raise UsageError(f"{folder.run} has no logs of {trial!r}; trials with logs: {known}")
-    found = (path for root in trials for path in root.rglob("*.log") if _is_ours(path, folder))
-    return sorted(found, key=lambda path: path.relative_to(folder.instances).parts[1:])
+    logs = (path for root in trials for path in root.rglob("*.log") if _is_ours(path, folder))
+    return sorted(logs, key=lambda path: path.relative_to(folder.instances).parts[1:])
 
 
 def newest_attempts(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
     """Return the logs of each trial's newest attempt."""
-    newest: dict[str, int] = {}
-    for trial, attempt in (_origin(path, folder) for path in paths):
+    origins, newest = {path: _origin(path, folder) for path in paths}, dict[str, int]()
+    for trial, attempt in origins.values():
         newest[trial] = max(newest.get(trial, 0), attempt)
-    of = {path: _origin(path, folder) for path in paths}
-    return [path for path in paths if newest[of[path][0]] == of[path][1]]
+    return [path for path, (trial, attempt) in origins.items() if newest[trial] == attempt]
 
 
 def newest_last(paths: Sequence[Path], folder: RunFolder) -> list[Path]:
     """Sort logs by trial, the one last that was written to last."""
-    of = {path: _origin(path, folder)[0] for path in paths}
-    written: dict[str, float] = {}
-    for path, trial in of.items():
+    trials, written = {path: _origin(path, folder)[0] for path in paths}, dict[str, float]()
+    for path, trial in trials.items():
         written[trial] = max(written.get(trial, 0.0), path.stat().st_mtime)
-    return sorted(paths, key=lambda path: (written[of[path]], of[path]))
+    return sorted(paths, key=lambda path: (written[trials[path]], trials[path]))
 
 
 def _origin(path: Path, folder: RunFolder) -> tuple[str, int]:

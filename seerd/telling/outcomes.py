@@ -96,11 +96,8 @@ def _survived(state: State, trial: Trial) -> TrialOutcome:
     if trial.stopped in ("closing", "hard"):
         return TrialOutcome("kept", "end")
     if trial.judged is not None:
-        return (
-            TrialOutcome("kept", "complete")
-            if trial.judged.final
-            else TrialOutcome("stopped", "compared")
-        )
+        final = trial.judged.final
+        return TrialOutcome("kept", "complete") if final else TrialOutcome("stopped", "compared")
     if state.jobs[job_of(trial.id)].over is not None:
         return TrialOutcome("kept", "job")
     return TrialOutcome("stopped", "policy" if trial.stopped in ("paused", "reached") else "gpus")

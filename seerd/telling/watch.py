@@ -30,9 +30,8 @@ def lines_to(folder: RunFolder, out: TextIO) -> Watcher:
 
     def watcher(state: State, now_s: float, entries: list[Entry]) -> None:
         for entry in entries:
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # ValueError: the encoding lacks it, or the stream is closed
+            # ValueError: the encoding lacks a character, or the stream is closed
+            with contextlib.suppress(OSError, ValueError):
                 _write(entry, state, out)
 
     return watcher

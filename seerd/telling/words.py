@@ -79,7 +79,7 @@ def names(many: Sequence[str]) -> str:
 
 def places(on: Sequence[On]) -> str:
     """Write which GPUs: m2.0 GPU 0-3 and m2.1 GPU 2."""
-    return " and ".join(f"{one.instance} GPU {gpus_text(one.gpus)}" for one in on)
+    return " and ".join(f"{some.instance} GPU {gpus_text(some.gpus)}" for some in on)
 
 
 def sizes(groups: Sequence[Group]) -> str:
@@ -90,7 +90,7 @@ def sizes(groups: Sequence[Group]) -> str:
 
 def models(many: Sequence[JobModel]) -> str:
     """Write whose models are where."""
-    return ", ".join(f"{one.job} in {one.path}" for one in many)
+    return ", ".join(f"{model.job} in {model.path}" for model in many)
 
 
 def value(metric: float | None) -> str:
@@ -129,11 +129,9 @@ CHOICE = re.compile(r"\[([^|\]]*)\|?([^\]]*)\]")
 def fill(template: str, facts: dict[str, Any]) -> str:
     """Write a template with facts. Raises `KeyError` if one is not in `facts`."""
 
-    def there(key: str) -> bool:
-        return bool(facts[key]) or isinstance(facts[key], float)
-
-    def choose(found: re.Match[str]) -> str:
-        fields = ((key, spec) for _, key, spec, _ in WORDS.parse(found[1]) if key)
-        return found[1 if all(there(key) for key, spec in fields if spec != "value") else 2]
+    def choose(match: re.Match[str]) -> str:
+        fields = ((key, spec) for _, key, spec, _ in WORDS.parse(match[1]) if key)
+        needed = [facts[key] for key, spec in fields if spec != "value"]
+        return match[1 if all(fact or isinstance(fact, float) for fact in needed) else 2]
 
     return WORDS.vformat(CHOICE.sub(choose, template), (), facts)

@@ -41,7 +41,7 @@ UNDER_WAY = {
     "publish": "the model of {trial} is being fetched",
     "finish": "the end",
 }
-"""Kind of a command -> template of what is said while it is under way."""
+"""Kind of a command -> template of its text while it is under way."""
 
 
 def explanations_json(explanations: Iterable[Explanation], state: State) -> list[Json]:

@@ -17,7 +17,7 @@ Decision = Literal[
     "retired", "job-over", "job-added", "job-weighed",
 ]  # fmt: skip
 """What was decided about the plan (planned, declined, judged), an attempt (started, stopped),
-instances (asked, held-back, given-back, retired), the run (closing, chosen), what the person asks
+instances (asked, held-back, given-back, retired), the run (closing, chosen), what the user asks
 for (extended, added, denied) and the jobs that share the run (job-over, job-added, job-weighed).
 """
 Kind = Literal[

@@ -124,20 +124,20 @@ def _head(state: State) -> Text:
 
 
 def _chapter(chapter: Chapter, state: State) -> Parts:
-    named, told = partial(metric_of, facts=state.facts), chapter.explanations
+    named, explanations = partial(metric_of, facts=state.facts), chapter.explanations
     yield wrapped(_title(chapter, state), "bold")
-    first = next((one for one in told if one.kind == "planned"), None)
+    first = next((one for one in explanations if one.kind == "planned"), None)
     if first is not None:
         yield grid([(at(first.at_s), sentence(first, named(first)))])
     for job in state.jobs:
-        judged = [one for one in told if one.kind == "judged" and job_of(one.trial) == job]
+        judged = [one for one in explanations if one.kind == "judged" and job_of(one.trial) == job]
         if len(judged) > MOST_JUDGED:
             yield grid([("", line) for line in _cuts(judged, state)])
         elif judged:
             yield _judged(judged, metric_of(judged[0], state.facts))
         if _best_get_most(judged, state):
             yield grid([("", "of those that go on, the best have the most GPUs")])
-    rest = [one for one in told if one is not first]
+    rest = [one for one in explanations if one is not first]
     yield grid(list(lines_of(rest, named)))
     yield grid([("", text) for text in [_attempts(rest)] if text])
 
@@ -271,40 +271,40 @@ def _cost(cost: Cost, state: State) -> Parts:
 # ------------------------------------------------------------ a trial
 
 
-def trial_page(told: Json) -> RenderableType:
+def trial_page(life: Json) -> RenderableType:
     """Show what `replay --trial --json` prints."""
-    result = "; its model is the result" if told["handed_back"] else ""
-    became = in_words(told["outcome"], told["outcome_why"])
+    result = "; its model is the result" if life["handed_back"] else ""
+    became = in_words(life["outcome"], life["outcome_why"])
     return Group(
-        wrapped(f"{told['trial']} of {told['run']}: {became}{result}", "bold"),
-        grid([("why", told["why"]), ("config", config_text(told["config"]))]),
+        wrapped(f"{life['trial']} of {life['run']}: {became}{result}", "bold"),
+        grid([("why", life["why"]), ("config", config_text(life["config"]))]),
         Text(),
-        *trial_history(told),
+        *trial_history(life),
     )
 
 
-def trial_history(told: Json) -> list[RenderableType]:
+def trial_history(life: Json) -> list[RenderableType]:
     """Show where a trial was, and what happened to it and why."""
-    name, trial = told["metric"]["name"], told["trial"]
-    attempts = [(at(one["start_s"]), _attempt(one, name)) for one in told["attempts"]]
+    name, trial = life["metric"]["name"], life["trial"]
+    attempts = [(at(one["start_s"]), _attempt(one, name)) for one in life["attempts"]]
     beats = [
         (at(one["at_s"]), one["text"].removeprefix(f"{trial}: "))
-        for one in told["beats"]
+        for one in life["beats"]
         if one["kind"] != "started"
     ]
-    held = f"attempts: {len(attempts)}, which held GPUs for {told['held_gpu_min']:.2f} GPU-min"
+    held = f"attempts: {len(attempts)}, which held GPUs for {life['held_gpu_min']:.2f} GPU-min"
     return [
         *_titled(held, attempts),
-        *_titled("other metrics", _others(told)),
+        *_titled("other metrics", _others(life)),
         *_titled("what happened to it, and why", beats),
     ]
 
 
-def _others(told: Json) -> Rows:
-    said = "{first:value} to {last:value}, from {lowest:value} to {highest:value}"
-    spans = told["other_metrics"].items()
-    rows = [(name, fill(said, span)) for name, span in spans if span is not None]
-    return rows + [("not met", constraint) for constraint in told["violates"]]
+def _others(life: Json) -> Rows:
+    text = "{first:value} to {last:value}, from {lowest:value} to {highest:value}"
+    spans = life["other_metrics"].items()
+    rows = [(name, fill(text, span)) for name, span in spans if span is not None]
+    return rows + [("not met", constraint) for constraint in life["violates"]]
 
 
 def _titled(title: str, rows: Rows) -> list[RenderableType]:
@@ -329,48 +329,48 @@ def _attempt(attempt: Json, name: str) -> str:
 # ------------------------------------------------------------ a moment
 
 
-def moment_page(told: Json, state: State) -> RenderableType:
+def moment_page(moment: Json, state: State) -> RenderableType:
     """Show what `replay --at --json` prints."""
-    parts = [wrapped(fill(MOMENT, told)), Text(), *_money(told, state), Text()]
-    wanted = convert(told["wanted"], tuple[model.Group, ...])
-    parts += [wrapped(fill(WANTED, {**told, "wanted": wanted})), _where(told), Text()]
-    if told["waiting"]:
-        waiting = names([f"{one['trial']} ({one['gpus']})" for one in told["waiting"]])
+    parts = [wrapped(fill(MOMENT, moment)), Text(), *_money(moment, state), Text()]
+    wanted = convert(moment["wanted"], tuple[model.Group, ...])
+    parts += [wrapped(fill(WANTED, {**moment, "wanted": wanted})), _where(moment), Text()]
+    if moment["waiting"]:
+        waiting = names([f"{one['trial']} ({one['gpus']})" for one in moment["waiting"]])
         parts.append(wrapped(f"waiting for GPUs: {waiting}"))
-    under_way = [("", one["text"]) for one in told["under_way"] if one["kind"] != "set-timer"]
+    under_way = [("", one["text"]) for one in moment["under_way"] if one["kind"] != "set-timer"]
     parts += _titled("under way", under_way)
-    if told["decided"]:
-        last = told["decided"][0]
+    if moment["decided"]:
+        last = moment["decided"][0]
         title = f"decided last, at {at(last['at_s'])} (event {last['event']})"
-        parts += _titled(title, [("", one["text"]) for one in told["decided"]])
+        parts += _titled(title, [("", one["text"]) for one in moment["decided"]])
     return Group(*parts)
 
 
-def _money(told: Json, state: State) -> Parts:
-    price = f" ({format_money(told['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
-    yield wrapped(fill(SPENT, {**told, "price": price}))
-    run = {"job": "", "metric": told["metric"]["name"], "best": told["best"]}
-    for job in told.get("jobs", [run]):
+def _money(moment: Json, state: State) -> Parts:
+    price = f" ({format_money(moment['spent_usd'])})" if state.ledger.usd_per_gpu_h else ""
+    yield wrapped(fill(SPENT, {**moment, "price": price}))
+    run = {"job": "", "metric": moment["metric"]["name"], "best": moment["best"]}
+    for job in moment.get("jobs", [run]):
         if job["best"] is not None:
             model = {**job["best"], "job": job["job"], "name": job["metric"]}
             yield wrapped(fill(BEST, model))
-    due = [(at(one["at_s"]), NEXT[one["what"]]) for one in told["next"]]
+    due = [(at(one["at_s"]), NEXT[one["what"]]) for one in moment["next"]]
     if due:
         first = (due[0][0], f"{due[0][1]} (comes first)")
         yield from (Text("next", style="bold"), grid([first, *due[1:]]))
 
 
-def _where(told: Json) -> RenderableType:
+def _where(moment: Json) -> RenderableType:
     table = plain_table("  instance", "state", "GPUs", "what runs there")
     table.columns[-1].no_wrap = False
-    for instance in told["instances"]:
+    for instance in moment["instances"]:
         here = [
             fill("{trial} ({phase}, {reports:report}) on ", one) + str(len(on["gpus"]))
-            for one in told["running"]
+            for one in moment["running"]
             for on in one["on"]
             if on["instance"] == instance["instance"]
         ]
         cells = ("  {instance}", "{phase}[ by {by_s:at}]", "{busy} of {gpus}")
         row = [fill(cell, instance) for cell in cells]
         table.add_row(*row, ", ".join(here) or "nothing")
-    return table if told["instances"] else Text("  no instance")
+    return table if moment["instances"] else Text("  no instance")

@@ -227,14 +227,14 @@ def _ends(step: Step) -> Explanations:
 def _ended(attempt: AttemptHistory, step: Step) -> Explanation:
     trial = step.state.trials[attempt.started.trial]
     how = _end_cause(attempt, trial, step.event)
-    told = how in ("crashed", "blocked", "refused", "lost", "silent")
+    explained = how in ("crashed", "blocked", "refused", "lost", "silent")
     return step.tell(
         "ended",
         attempt.started,
         "trial attempt",
         how=how,
         then=_then(attempt, trial),
-        detail=trial.why if told and trial.phase is not TrialPhase.ELIMINATED else "",
+        detail=trial.why if explained and trial.phase is not TrialPhase.ELIMINATED else "",
         failures=trial.crashes,
         in_vain=trial.in_vain,
         most_failures=step.state.rules.max_crashes,

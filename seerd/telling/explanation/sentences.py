@@ -162,7 +162,7 @@ REASONS: dict[str, dict[str, str]] = {
         "policy": ": again and again the policy gave no plan that can be used",
     },
 }
-"""Kind -> cause -> text. For a cause that is not listed, nothing is said."""
+"""Kind -> cause -> text. Causes that are not listed have no text."""
 STOPS: dict[str, str] = {
     "out": "out",
     "resized": "moves to another number of GPUs",
@@ -184,8 +184,8 @@ REASON = re.compile(r"\{(\w+):reason\}")
 
 def subject(explanation: Explanation) -> str:
     """Return the trial or instance with which the sentence begins; empty if there is none."""
-    found = SUBJECT.match(SAYS[explanation.kind])
-    return str(explanation.facts[found[1]]) if found else ""
+    match = SUBJECT.match(SAYS[explanation.kind])
+    return str(explanation.facts[match[1]]) if match else ""
 
 
 def metric_of(explanation: Explanation, facts: RunFacts) -> str:
@@ -203,9 +203,9 @@ def sentence(explanation: Explanation, name: str) -> str:
 def predicate(explanation: Explanation, name: str) -> str:
     """Write what happened to the subject, without naming it. `name` is the name of the metric."""
     kind, facts = explanation.kind, {**explanation.facts, "name": name}
-    said = REASONS.get(kind, {})
+    reasons = REASONS.get(kind, {})
     template = SUBJECT.sub("", SAYS[kind])
-    template = REASON.sub(lambda found: said.get(str(facts[found[1]]), ""), template)
+    template = REASON.sub(lambda match: reasons.get(str(facts[match[1]]), ""), template)
     for key, text in PARTS[kind](explanation).items() if kind in PARTS else ():
         template = template.replace(f"{{{key}}}", text)
     return printable(fill(template, facts))
@@ -247,12 +247,6 @@ def _judged(explanation: Explanation) -> dict[str, str]:
     }
 
 
-def _over(explanation: Explanation) -> dict[str, str]:
-    if "models" in explanation.facts:
-        return {"model": "[the models: {models:models}|without a model]"}
-    return {"model": "[the model is in {path}|without a model]"}
-
-
 def _ended(explanation: Explanation) -> dict[str, str]:
     newest = "the beginning" if explanation.kept is None else "its checkpoint of report {kept}"
     after = f"; it goes on from {newest}" if explanation.then == "restarts" else ""
@@ -272,7 +266,11 @@ PARTS: dict[Kind, Callable[[Explanation], dict[str, str]]] = {
         "mean": f" (mean of the last {one.mean_of} reports)" * (one.mean_of > 1)
     },
     "ended": _ended,
-    "over": _over,
+    "over": lambda one: {
+        "model": "[the models: {models:models}|without a model]"
+        if "models" in one.facts
+        else "[the model is in {path}|without a model]"
+    },
     "lost": lambda one: {"since": " (since {ended_s:at})" * (one.at_s - one.ended_s > 1)},
 }
 """Kind -> function that chooses parts of its sentences, where a template cannot."""

@@ -51,44 +51,43 @@ class Lives:
     def close(self) -> None:
         """End the reading that is under way."""
         if self._reading is not None:
-            _, process, out, said = self._reading
+            _, process, out, err = self._reading
             process.kill()
             process.wait()
             out.close()
-            said.close()
+            err.close()
             self._reading = None
 
     def _read(self, trial: str) -> None:
-        out, said = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+        out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+        command = reader(self._folder, trial)
         try:
-            process = subprocess.Popen(
-                reader(self._folder, trial), stdin=subprocess.DEVNULL, stdout=out, stderr=said
-            )
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         except OSError as error:
             out.close()
-            said.close()
+            err.close()
             self._failed[trial] = str(error)
-            return
-        self._reading = (trial, process, out, said)
+        else:
+            self._reading = (trial, process, out, err)
 
     def _look(self) -> None:
         if self._reading is None or self._reading[1].poll() is None:
             return
-        trial, process, out, said = self._reading
+        trial, process, out, err = self._reading
         self._reading, self._read_at[trial] = None, time.monotonic()
-        with out, said:
+        with out, err:
             out.seek(0)
-            said.seek(0)
+            err.seek(0)
             if process.returncode == 0:
                 self._histories[trial] = json.loads(out.read())
             else:
-                lines = said.read().decode(errors="replace").split("\n")
+                lines = err.read().decode(errors="replace").split("\n")
                 why = next((line for line in reversed(lines) if line.strip()), "")
                 self._failed[trial] = why or f"exit status {process.returncode}"
 
 
 def reader(folder: RunFolder, trial: str) -> list[str]:
-    """Return the command that prints what is told of a trial."""
+    """Return the command that prints the history of a trial."""
     # -P: a numbers.py where the run was started must not take the place of Python's own.
     return [sys.executable, "-P", "-m", "seerd.telling.live.life", str(folder.path), trial]
 
@@ -104,7 +103,7 @@ def log_tail(folder: RunFolder, trial: str) -> tuple[str, ...]:
 
 
 def main(path: str, trial: str) -> None:
-    """Print what is told of a trial, as JSON."""
+    """Print the history of a trial, as JSON."""
     from seerd.telling.explanation.as_json import trial_json
     from seerd.telling.explanation.timeline import read_history
 

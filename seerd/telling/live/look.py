@@ -35,7 +35,7 @@ class LiveLook:
     typing: bool = False  # True: the filter is being written
     metric: int = 0  # number of the metric, modulo how many there are
     paused: bool = False  # True: what is shown does not change by itself
-    asking: bool = False  # True: the person has been asked whether to stop the run
+    asking: bool = False  # True: the user has been asked whether to stop the run
     at_s: float | None = None  # moment that is shown, seconds since the run began; None: now
 
     def metric_of(self, board: Board) -> str:

@@ -95,7 +95,7 @@ class Recent:
         return is_best
 
 
-FEWEST = 8  # with fewer trials that have reported nothing can be said of what matters
+FEWEST = 8  # fewer trials with reports do not show what matters
 GROUPS = 4  # into so many groups of equal size the values of a number are divided
 CHANCE = 5.0  # A share of less than this over the number of trials is chance in 19 of 20 cases
 STEP = 0.2  # differences smaller than this are not worth another order

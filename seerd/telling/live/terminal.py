@@ -34,7 +34,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self._out = _number(sys.stdout)
-        self._in: int | None = _number(sys.stdin)
+        self.input: int | None = _number(sys.stdin)  # where keys come from; None: nowhere
         self._before: list[Any] | None = None
         self._open = False
         self._pending = ""
@@ -44,8 +44,8 @@ class Terminal:
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        if self._in is not None and not os.isatty(self._in):
-            self._in = None
+        if self.input is not None and not os.isatty(self.input):
+            self.input = None
         wanted = {signal.SIGTSTP: self._stopped, signal.SIGCONT: self._continued}
         for number, handler in {**dict.fromkeys(ENDING, self._ended), **wanted}.items():
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -58,16 +58,6 @@ class Terminal:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers.clear()
-
-    @property
-    def keyed(self) -> bool:
-        """Whether there are keys: standard input is a terminal."""
-        return self._in is not None
-
-    @property
-    def input(self) -> int | None:
-        """The descriptor from which keys come; None: there are none."""
-        return self._in
 
     @property
     def pending(self) -> bool:
@@ -116,14 +106,14 @@ class Terminal:
 
     def pressed(self) -> list[str]:
         """Return the keys that were pressed since the last time; never wait for one."""
-        if self._in is None or not self._open:
+        if self.input is None or not self._open:
             return []
         text = self._pending
         with contextlib.suppress(OSError, ValueError):
-            while _in_front(self._in) and select.select([self._in], [], [], 0)[0]:
-                read = os.read(self._in, MOST)
+            while _in_front(self.input) and select.select([self.input], [], [], 0)[0]:
+                read = os.read(self.input, MOST)
                 if not read:  # the terminal is gone
-                    self._in = None
+                    self.input = None
                     break
                 text += read.decode(errors="replace")
         keys, pending = decode(text)
@@ -136,7 +126,7 @@ class Terminal:
         """Wait for a key, at most so long."""
         seconds = WAIT_S if self._pending else timeout_s
         with contextlib.suppress(OSError, ValueError):
-            select.select([] if self._in is None else [self._in], [], [], seconds)
+            select.select([] if self.input is None else [self.input], [], [], seconds)
 
     def close(self) -> None:
         """Restore the terminal. May be called from a signal handler."""
@@ -144,18 +134,18 @@ class Terminal:
             return
         self._open = False
         self._turns += 1
-        if self._in is not None and self._before is not None:
+        if self.input is not None and self._before is not None:
             with contextlib.suppress(OSError, termios.error):
-                termios.tcsetattr(self._in, termios.TCSANOW, self._before)
+                termios.tcsetattr(self.input, termios.TCSANOW, self._before)
         self._write(CLOSE)  # last: who sees it may have the view open the screen again at once
 
     def _open_it(self) -> None:
-        if self._in is not None:
+        if self.input is not None:
             with contextlib.suppress(OSError, termios.error):
-                modes = termios.tcgetattr(self._in)
+                modes = termios.tcgetattr(self.input)
                 if modes[3] & termios.ICANON:  # else it is as this process has left it
                     self._before = modes
-                tty.setcbreak(self._in, termios.TCSANOW)
+                tty.setcbreak(self.input, termios.TCSANOW)
         self._open, self._lines = True, []
         self._turns += 1
         self._write(OPEN)

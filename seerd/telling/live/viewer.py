@@ -63,16 +63,16 @@ class Viewer:
 
     def acts(self) -> list[Act]:
         """Change the look by the keys pressed, and draw it; return what else they ask for."""
-        found: list[Act] = []
+        acts: list[Act] = []
         keys = self.terminal.pressed()
         if self.board is None:
             return ["leave"] if "q" in keys and not self.look.owner else []
         for key in keys:
             self.look, act = press(self.look, key, self.board, self._height)
-            found += [act] if act else []
+            acts += [act] if act else []
         if keys:
             self._draw(self.board, self._note)
-        return found
+        return acts
 
     def show(self, take: Callable[[], Board], note: str = "") -> None:
         """Take a board and draw it; `note` replaces the line of keys."""
@@ -89,11 +89,11 @@ class Viewer:
             self._size = size
             self._console.size = size
             self.terminal.clear()
-        made = frame(board, self.look, size, self._life, note)
-        self._height = made.height
-        self.look = replace(self.look, down=made.down)
+        screen = frame(board, self.look, size, self._life, note)
+        self._height = screen.height
+        self.look = replace(self.look, down=screen.down)
         with self._console.capture() as captured:
-            self._console.print(Harmless(Group(*made.lines)), no_wrap=True, crop=True, end="")
+            self._console.print(Harmless(Group(*screen.lines)), no_wrap=True, crop=True, end="")
         self.terminal.draw(captured.get().split("\n")[: size[1]])
 
 
@@ -133,7 +133,7 @@ class RunView:
         self._listening = True
         import asyncio
 
-        with contextlib.suppress(RuntimeError, OSError):  # without it, keys are heard once a second
+        with contextlib.suppress(RuntimeError, OSError):  # without it, keys are read once a second
             loop = asyncio.get_running_loop()
 
             def pressed() -> None:

@@ -49,7 +49,7 @@ class JournalView:
         self._clock = RunClock(journal.origin)
         self._player = Player(journal)
         self._at_s: float | None = None
-        self.arrived = False  # True: what is shown is the moment that the person wants to see
+        self.arrived = False  # True: what is shown is the moment that the user wants to see
         self._alive = False
 
     def turn(self, viewer: Viewer) -> bool:
@@ -58,18 +58,18 @@ class JournalView:
         at_s = known(viewer.look.at_s, self._end_s())
         viewer.look = replace(viewer.look, at_s=at_s)
         still = viewer.look.paused and at_s is None and self.arrived
-        there = still or self._player.advance(at_s)
-        came = there and not (self.arrived and at_s == self._at_s)
-        self._at_s, self.arrived = at_s, there
-        if came or (viewer.due and not still):
-            viewer.show(lambda: self._board(at_s), "" if there else self._reading())
+        arrived = still or self._player.advance(at_s)
+        is_new = arrived and not (self.arrived and at_s == self._at_s)
+        self._at_s, self.arrived = at_s, arrived
+        if is_new or (viewer.due and not still):
+            viewer.show(lambda: self._board(at_s), "" if arrived else self._reading())
         acts = viewer.acts()
         for act in acts:
             viewer.look = replace(viewer.look, at_s=moved(viewer.look.at_s, act, self._end_s()))
-        done = there and at_s is None and (self._player.state.finished or not self._alive)
-        if "leave" in acts or (done and not viewer.terminal.keyed):
+        done = arrived and at_s is None and (self._player.state.finished or not self._alive)
+        if "leave" in acts or (done and viewer.terminal.input is None):
             return False
-        if there and not acts:
+        if arrived and not acts:
             viewer.terminal.wait(POLL_S)
         return True
 
@@ -151,8 +151,10 @@ class Player:
 
     def life(self, trial: str) -> Json | None:
         """Return what `replay --trial --json` prints at this moment; None: no such trial yet."""
-        found = next((one for one in self.state.trials.values() if same_trial(one.id, trial)), None)
-        return None if found is None else trial_json(found, self.timeline, self.state)
+        for one in self.state.trials.values():
+            if same_trial(one.id, trial):
+                return trial_json(one, self.timeline, self.state)
+        return None
 
     def _begin(self) -> None:
         self.state, self._entries = begin(self._journal)

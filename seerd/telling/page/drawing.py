@@ -36,14 +36,14 @@ def write(spec: dict[str, Any], path: Path) -> None:
         raise UsageError(f"{path}: a picture ends in {', '.join(ENDINGS)}")
     convert, black = _converter(), _each_text(on_paper(spec), _drawable)
     if path.suffix == ".svg":
-        told = svg(black).encode()
+        data = svg(black).encode()
     elif path.suffix == ".pdf":
-        told = convert.vegalite_to_pdf(black, vl_version=VERSION, allowed_base_urls=[])
+        data = convert.vegalite_to_pdf(black, vl_version=VERSION, allowed_base_urls=[])
     else:
-        told = convert.vegalite_to_png(
+        data = convert.vegalite_to_png(
             black, vl_version=VERSION, scale=DETAIL, allowed_base_urls=[]
         )
-    path.write_bytes(told)
+    path.write_bytes(data)
 
 
 def on_paper(spec: dict[str, Any]) -> dict[str, Any]:

@@ -70,20 +70,20 @@ class Picture:
 class JobReport:
     """The part of a report about the trials of one job, whose id is empty if the run is one job."""
 
-    def __init__(self, told: ReadRun, job: str) -> None:
+    def __init__(self, run: ReadRun, job: str) -> None:
         self.job = job
-        self._told = told
-        self._state = told.state
-        self._goal = told.state.facts.goals[job]
-        self._order = tables.ranked(told.state, job)
+        self._run = run
+        self._state = run.state
+        self._goal = run.state.facts.goals[job]
+        self._order = tables.ranked(run.state, job)
         self._others = self._reported()
-        varied = tables.varied(told.state, job)
+        varied = tables.varied(run.state, job)
         self._importances = importances(self._order, varied)
         places = {each.name: place for place, each in enumerate(self._importances)}
         varied.sort(key=lambda parameter: places.get(parameter.name, len(places)))
         self._parameters = varied[:MOST_PARAMETERS]
         self._frames = [
-            Frame(told.timeline, told.state, self._order, width) for width in (WIDE, NARROW)
+            Frame(run.timeline, run.state, self._order, width) for width in (WIDE, NARROW)
         ]
 
     def verdict(self) -> str:
@@ -97,7 +97,7 @@ class JobReport:
         kind = "won" if self._is_handed_back else "is the best so far"
         why = [
             one
-            for one in self._told.timeline.explanations
+            for one in self._run.timeline.explanations
             if one.kind == "chosen" and job_of(one.trial) == self.job
         ]
         text = ""
@@ -123,7 +123,7 @@ class JobReport:
         names = list(pictures)
         labels = [label for _, label in AXES]
         labels += [printable(name) for name in self._others][: len(names) - len(AXES)]
-        group = self._named("curves")
+        group = self._name("curves")
         heads = "".join(
             f'<input type="radio" name="{group}" id="{name}"{" checked" if not place else ""}>'
             f'<label for="{name}">{escape(label)}</label>'
@@ -156,7 +156,7 @@ class JobReport:
         """Learning curves, of each metric."""
         shown, pictures = tables.shown(self._order), []
         for place, metric in enumerate([None, *self._others][:MOST_METRICS]):
-            points = tables.curves(shown, self._told.timeline, metric)
+            points = tables.curves(shown, self._run.timeline, metric)
             for by, _ in AXES if metric is None else AXES[1:2]:
                 name = printable(self._goal.metric if metric is None else metric)
                 specs = [run_charts.curves(one, points, by, name) for one in self._frames]
@@ -166,7 +166,7 @@ class JobReport:
                     "was stopped that might have gone on."
                     f"{beyond([point.value for point in points])}"
                 )
-                pictures.append(Picture(self._named(f"curves-{place}-{by}"), caption, *specs))
+                pictures.append(Picture(self._name(f"curves-{place}-{by}"), caption, *specs))
         return pictures
 
     @cached_property
@@ -185,7 +185,7 @@ class JobReport:
             f"{beyond([one.metric for one in self._order if one.metric is not None])}"
         )
         drawn.append(("slices", slices, [space_charts.slices(f, parameters) for f in frames]))
-        return [Picture(self._named(name), caption, *specs) for name, caption, specs in drawn]
+        return [Picture(self._name(name), caption, *specs) for name, caption, specs in drawn]
 
     def _row(self, one: Ranked, outcome: TrialOutcome, names: Sequence[str]) -> str:
         trial = one.trial
@@ -217,7 +217,7 @@ class JobReport:
         reported = set(chain.from_iterable(reports))
         return [name for name in self._state.signs.names if name in reported]
 
-    def _named(self, name: str) -> str:
+    def _name(self, name: str) -> str:
         return f"{self.job}-{name}" if self.job else name
 
     def _title(self, title: str) -> str:
@@ -227,13 +227,13 @@ class JobReport:
 class RunReport:
     """The report of one run."""
 
-    def __init__(self, told: ReadRun) -> None:
-        self._told = told
-        self._state = told.state
-        self._parts = [JobReport(told, job) for job in told.state.jobs]
-        order = tables.ranked(told.state)
-        self._shares = tables.shares(told.timeline, told.state)
-        self._frames = [Frame(told.timeline, told.state, order, width) for width in (WIDE, NARROW)]
+    def __init__(self, run: ReadRun) -> None:
+        self._run = run
+        self._state = run.state
+        self._parts = [JobReport(run, job) for job in run.state.jobs]
+        order = tables.ranked(run.state)
+        self._shares = tables.shares(run.timeline, run.state)
+        self._frames = [Frame(run.timeline, run.state, order, width) for width in (WIDE, NARROW)]
 
     def page(self) -> str:
         """Return the whole page."""
@@ -241,7 +241,7 @@ class RunReport:
         pictures = {picture.name: picture for picture in self._of_the_run}
         body = [
             f"<h1>{escape(self._state.facts.name)}</h1>",
-            f'<p class="soft">{run}: {escape(self._told.status)}</p>',
+            f'<p class="soft">{run}: {escape(self._run.status)}</p>',
             _jobs(self._state),
             *(part.verdict() for part in self._parts),
             self._facts(),
@@ -256,8 +256,8 @@ class RunReport:
             *(part.table() for part in self._parts),
             self._decisions(),
             _list("Notes", notes_of(self._state)),
-            f"<h2>Where it comes from</h2><pre>{escape(harmless(self._told.command))}</pre>",
-            f"<pre>{escape(harmless(self._told.spec))}</pre>",
+            f"<h2>Where it comes from</h2><pre>{escape(harmless(self._run.command))}</pre>",
+            f"<pre>{escape(harmless(self._run.spec))}</pre>",
         ]
         return page(self._state.facts.name, body)
 
@@ -276,7 +276,7 @@ class RunReport:
 
     @cached_property
     def _of_the_run(self) -> list[Picture]:
-        bars, frames = tables.bars(self._told.timeline, self._state), self._frames
+        bars, frames = tables.bars(self._run.timeline, self._state), self._frames
         return [
             Picture("gpus", GPUS, *(run_charts.gpus(f, bars) for f in frames)),
             Picture("money", MONEY, *map(run_charts.money, frames)),
@@ -314,7 +314,7 @@ class RunReport:
     def _decisions(self) -> str:
         parts, room = ["<h2>Why it went this way</h2>"], MOST_SENTENCES
         facts = self._state.facts
-        for chapter in self._told.timeline.chapters:
+        for chapter in self._run.timeline.chapters:
             name = "The end" if chapter.end else f"Stage {(chapter.stage or 0) + 1}"
             shown = chapter.explanations[: max(0, room)]
             room -= len(shown)
