@@ -56,7 +56,7 @@ ANSWERING = (
     Mutant(
         "who has trained without a report is said not to have begun",
         TOLD,
-        "_not_heard_of",
+        "diagnosis._no_report",
         "not any(trial.trained for trial in trials)",
         "True",
         (ALIKE,),

@@ -126,8 +126,8 @@ COUNTING = (
         "the ledger bills seconds without the minimum",
         "the budget is kept, with the minimum of 60 s",
         "Charge.gpu_s",
-        "max(self.minimum_s, until_s - self.since_s)",
-        "until_s - self.since_s",
+        "max(self.minimum_s, self.end_s(now_s) - self.since_s)",
+        "self.end_s(now_s) - self.since_s",
         (f"{LEDGER}::test_a_rented_instance_costs_at_least_a_minute",),
     ),
     Mutant(
