@@ -376,7 +376,6 @@ class LocalAttempt:
             self._store_beside()
 
     async def _clear(self, process: FirstProcess) -> None:
-        """End an attempt of which a rank has failed, after torchrun has logged which one it was."""
         await asyncio.sleep(CLOSING_S)
         spared = self._launched()
         await in_thread_or_here(self._family.end, spared, spared)
@@ -386,7 +385,6 @@ class LocalAttempt:
         await in_thread_or_here(self._family.end, self._observer.pids, spared)
 
     async def _kill_hung(self, stall: Stall) -> None:
-        """Kill an attempt that hangs, once the hung rank has written its stack to its log."""
         await in_thread_or_here(self._request_stack, stall)
         await self._kill()
 

@@ -42,7 +42,6 @@ def copy_file(source: Path, to: Path, copied: Callable[[int], bool] = lambda siz
 
 
 def _with_data(file: int, size: int) -> Iterator[Tuple[int, int]]:
-    """Yield begin and end of the parts of a file that are no holes."""
     at = 0
     while at < size:
         try:

@@ -82,7 +82,6 @@ def _cgroups() -> Iterator[Path]:
 
 
 def _text(path: Path) -> str:
-    """Return a file's text; nothing if it cannot be read, as when the table of files is full."""
     try:
         return path.read_text()
     except OSError:

@@ -115,7 +115,6 @@ class Family:
         yield from _below([*orphans, *self._launched()])
 
     def _known(self) -> Set[int]:
-        """Return the process ids of all launchers."""
         return {self._ancestor().pid, *self._others().launchers}
 
     def _launched(self) -> List[int]:
@@ -133,7 +132,6 @@ class Family:
             time.sleep(POLL_S)
 
     def _orphans(self) -> Tuple[List[int], List[int]]:
-        """Return the orphans of this attempt, and those of unknown origin."""
         launchers = self._known()
         mine: List[int] = []
         unsettled: List[int] = []
@@ -147,7 +145,6 @@ class Family:
         return mine, unsettled
 
     def _is_mine(self, orphan: int) -> Optional[bool]:
-        """Return whether an orphan is of this attempt; None: unknown yet."""
         process = host.seen(orphan)
         if process is None or process.zombie:
             return False
@@ -175,7 +172,6 @@ class Family:
 
 
 def _below(roots: List[int]) -> List[int]:
-    """Return these processes and all their living descendants, the newest first."""
     return list(filter(host.is_there, sorted(set(host.below(roots)), reverse=True)))
 
 

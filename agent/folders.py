@@ -143,7 +143,6 @@ def _unpack_all(tar: tarfile.TarFile, part: Path) -> None:
 def _listed(
     tar: tarfile.TarFile, first: tarfile.TarInfo
 ) -> Tuple[Dict[str, Tuple[int, str]], Dict[str, str]]:
-    """Return the files of the list with their sizes and checksums, and the links."""
     source = tar.extractfile(first)
     if first.name != LISTING or source is None or first.size > LONGEST_LISTING:
         raise CheckpointError("it has no list of its files")

@@ -62,7 +62,6 @@ class Keeper:
         return all(self._say({"hold": attempt, "leases": len(part)}, part) for part in parts)
 
     def _say(self, message: Dict[str, Any], leases: List[int]) -> bool:
-        """Send a message; return whether a keeper can receive it."""
         if self._wire is None:
             return False
         line = json.dumps(message).encode() + b"\n"
@@ -101,7 +100,6 @@ def main(descriptor: int, run: str) -> None:
 
 
 def _kept(wire: socket.socket) -> Dict[str, List[int]]:
-    """Hold what the agent says until it ends; return what is still held, by attempt."""
     held: Dict[str, List[int]] = {}
     for message, leases in _messages(wire):
         if "hold" in message:
@@ -112,7 +110,6 @@ def _kept(wire: socket.socket) -> Dict[str, List[int]]:
 
 
 def _messages(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]:
-    """Yield messages with their leases until the agent has ended."""
     text: bytes = b""
     received: List[int] = []
     while True:
@@ -132,7 +129,6 @@ def _messages(wire: socket.socket) -> Iterator[Tuple[Dict[str, Any], List[int]]]
 
 
 def _outlive(run: str, held: Dict[str, List[int]]) -> None:
-    """Hold each lease until nothing of its attempt runs."""
     empty = dict.fromkeys(held, 0)
     while held:
         for attempt in list(held):

@@ -301,7 +301,6 @@ def in_order(leases: Sequence[str]) -> List[str]:
 
 
 def _place(name: str, uuids: Sequence[str]) -> str:
-    """Return the number of a device; a name without one stands for itself."""
     for number, uuid in enumerate(uuids):
         if name.startswith("GPU-") and uuid.startswith(name):
             return str(number)
@@ -309,7 +308,6 @@ def _place(name: str, uuids: Sequence[str]) -> str:
 
 
 def _uuids() -> List[str]:
-    """List the UUIDs of this machine's devices in the order of the bus; empty if unknown."""
     try:
         places = sorted(os.listdir(DEVICES))
     except OSError:
@@ -360,7 +358,6 @@ def _open(name: str, folder: int) -> int:
 
 
 def _could_lock(descriptor: int) -> bool:
-    """Return whether nobody holds the lock on this file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -378,7 +375,6 @@ def _is_at(descriptor: int, name: str, folder: int) -> bool:
 
 
 def _has_open(pid: str, file: os.stat_result) -> bool:
-    """Return whether a process has a file open. Raises `OSError` if that is not visible."""
     for name in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
             if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), file):
@@ -402,7 +398,6 @@ def _lease(name: Any) -> str:
 
 
 def _plain(text: Any) -> str:
-    """Return a text without control characters."""
     if not isinstance(text, str):
         raise TypeError(f"{text!r:.80} is no text")
     return SHOWN.sub("?", text)[:100]

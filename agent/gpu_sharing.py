@@ -220,7 +220,6 @@ class SharedGpus:
             self._devices = cpu_slots(max([self._run.most, *theirs]))
 
     def _serve(self) -> None:
-        """Give GPUs to those that wait, in their order."""
         for request in list(self._waiting):
             room = self._share - sum(len(held.devices) for held in self._held.values())
             leased = self._leased(request.gpus) if len(request.gpus) <= room else None
@@ -241,7 +240,6 @@ class SharedGpus:
             self._held[request.attempt] = _Holding(assigned, leases)
 
     def _leased(self, gpus: Sequence[int]) -> Optional[Tuple[List[Device], List[int]]]:
-        """Lease as many devices as there are numbers; None if too few are free."""
         for some in self._candidates(gpus):
             got: Dict[Device, int] = {}
             for at, device in enumerate(some):
@@ -264,7 +262,6 @@ class SharedGpus:
         yield every
 
     def _say(self) -> None:
-        """Inform the others what we have and want, if that has changed."""
         uses = {
             device.lease: Use(attempt, held.since)
             for attempt, held in self._held.items()

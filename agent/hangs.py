@@ -118,7 +118,6 @@ class HangDetector:
         return Stall(mark.position, hung, last, among, alone, since, quiet_s)
 
     def _has_moved(self, stall: Stall) -> bool:
-        """Return whether ranks that were found hung show signs of life."""
         if stall.hung is None:
             return False
         stand = self._standing()
@@ -130,7 +129,6 @@ class HangDetector:
         return {local: life for local, life in lives.items() if life is not None}
 
     def _works(self, stand: Stand, seconds: float) -> bool:
-        """Return whether a late rank has done something since, or cannot be looked at."""
         after = self._lives(stand)
         return any(
             local not in self._life

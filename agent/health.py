@@ -196,7 +196,6 @@ class Look:
         return (process.returncode or 0, *texts)
 
     async def _patience(self, ends: "asyncio.Future[Tuple[bytes, bytes]]", pid: int) -> float:
-        """Wait until the program has ended, or has had its time; return how long that took."""
         began = time.monotonic()
         until, moved = began + self.limit_s, 0
         while not ends.done():

@@ -360,7 +360,6 @@ def _has_empty_environment(pid: int) -> bool:
 
 
 def _has_ended(kind: int, child: int) -> bool:
-    """Return whether such a child of ours has ended and not been waited for (Linux, waitid(2))."""
     if sys.platform == "linux":
         with contextlib.suppress(ChildProcessError):
             return os.waitid(kind, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -425,7 +424,6 @@ def _descendants(root: int) -> Set[int]:
 
 
 def _processes() -> Dict[int, Tuple[int, int, bool]]:
-    """Return each process's parent, its group, and whether it is a zombie."""
     if sys.platform == "linux":
         stats = {pid: stat for pid in _all_pids() if (stat := _stat(pid)) is not None}
         return {pid: (int(s[1]), int(s[2]), s[0] in "ZX") for pid, s in stats.items()}

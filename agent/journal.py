@@ -138,7 +138,6 @@ class AgentJournal:
         self._file.close()
 
     def _load(self) -> int:
-        """Read the file; return how many bytes of it are good."""
         messages, good, damage = _read(self._path)
         if damage:
             raise _DamagedError(damage)
@@ -215,7 +214,6 @@ def _kept(line: bytes) -> bytes:
 
 
 def _message(kept: bytes) -> Message:
-    """Read a line as it is kept. Raises `ProtocolError` if it is damaged."""
     line, tab, check = kept.partition(b"\t")
     if tab and check != b"%08x" % zlib.crc32(line):
         raise ProtocolError("the line does not fit its checksum")
@@ -223,7 +221,6 @@ def _message(kept: bytes) -> Message:
 
 
 def _free(path: Path) -> Path:
-    """Return the path of a damaged journal that is set aside."""
     number = 1
     while os.path.lexists(aside := path.with_name(f"{path.name}.damaged{number}")):
         number += 1

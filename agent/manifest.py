@@ -143,7 +143,6 @@ def versions_of(value: Any) -> Dict[str, str]:
 
 
 def _text(name: str) -> str:
-    """Return the first 64 characters of a text, with `?` for lone surrogates."""
     return name[:64].encode("utf-8", "replace").decode()
 
 

@@ -248,7 +248,6 @@ class Orders:
                 self._beside(self._warm[name].learn(written))
 
     async def _end_crowd(self) -> None:
-        """End the attempt that fills a table of processes, if there is one."""
         members = {key: attempt.members for key, attempt in self._attempts.items()}
         culprit = None
         with contextlib.suppress(OSError):  # of a full table of files
@@ -301,7 +300,6 @@ class Orders:
             raise RuntimeError(f"processes {sorted(left)} cannot be killed")
 
     async def _prepare(self, order: Prepare) -> None:
-        """Make the instance ready for the job, and report the outcome; one order at a time."""
         unhealthy = False
         async with self._preparing:
             try:
@@ -340,7 +338,6 @@ class Orders:
         self._beside(self._warm_of(job).ready(plan))
 
     def _warm_of(self, job: Job) -> WarmStarts:
-        """Return the warm process of a job: each job imports what it needs."""
         if job.id not in self._warm:
             mark = f"{self._here.run}//warm-" + (f"{job.id}-" if job.id else "")
             self._warm[job.id] = WarmStarts(mark, self._here.folder, self._note_cold)
@@ -396,7 +393,6 @@ class Orders:
         job: Job,
         checkpoint_store: CheckpointStore,
     ) -> None:
-        """Bring an attempt from its start to its end."""
         order = attempt.start
         places = self._here.places(order.trial, order.attempt)
         laid: Optional[workplace.Laid] = None
@@ -434,7 +430,6 @@ class Orders:
                 self._report([Complained(0, at, order.trial, order.attempt, "shared", why)])
 
     def _stop(self, order: Stop) -> None:
-        """End an attempt, if it is not over: its end has been reported then."""
         attempt = self._attempts.get(f"{order.trial}/{order.attempt}")
         if attempt is not None:
             attempt.stop("asked", order.kill_at(clock.now()))
@@ -494,7 +489,6 @@ class Orders:
 
 
 def _tail(path: Path, begins: int) -> List[str]:
-    """Return the last lines of what was written after the offset `begins`."""
     with open(path, "rb") as file:
         file.seek(max(begins, file.seek(0, os.SEEK_END) - LONGEST_WHY))
         return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]

@@ -88,7 +88,6 @@ def _wider(pattern: str) -> Optional[Tuple[re.Pattern[str], re.Pattern[str]]]:
 
 
 def _groups(pattern: str) -> List[Tuple[int, int]]:
-    """Return where the insides of groups begin and end, without those that begin with `(?`."""
     opened: List[Optional[int]] = []
     groups = []
     for part in PARTS.finditer(pattern):

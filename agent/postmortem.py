@@ -114,18 +114,15 @@ def ranks(logs: Path) -> Set[int]:
 
 
 def _last_words(logs: Path, local: int) -> List[str]:
-    """Return the last lines of this local rank, or else of the launcher."""
     return next(filter(None, map(_tail, _logs(logs, local))), _tail(logs / "launcher.log"))
 
 
 def _logs(logs: Path, local: int) -> List[Path]:
-    """Find this local rank's logs, errors first (in torchrun's `--log-dir`)."""
     names = ("stderr.log", "stdout.log")
     return [path for name in names for path in logs.glob(f"*/attempt_*/{local}/{name}")]
 
 
 def _changed(path: Path) -> int:
-    """Return when a file was last written, in nanoseconds since 1970; 0 if it is gone."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -137,7 +134,6 @@ def _tail(path: Path) -> List[str]:
 
 
 def _end(path: Path, most: int) -> str:
-    """Return the last bytes of a file, at most `most`, as text."""
     try:
         return plainfile.read(path, -most, most).decode(errors="replace")
     except FileNotFoundError:

@@ -176,7 +176,6 @@ class Received:
 
 
 def _copied(source: BinaryIO, target: Optional[BinaryIO], size: int) -> str:
-    """Copy `size` bytes, or as many as there are; return their checksum."""
     digest = hashlib.sha256()
     while size > 0 and (chunk := source.read(min(CHUNK, size))):
         if target is not None:

@@ -129,7 +129,6 @@ class RemoteStore:
         return manifest.name
 
     def _manifest(self, name: str, until: float) -> Tuple[Slot, bytes]:
-        """Get a checkpoint's manifest, by a grant that the store accepts. Raises `WebError`."""
         while True:
             slot = self._urls.source(name, until)
             if slot is None:

@@ -4,6 +4,7 @@ all of its run, and report what is left and what trials have printed.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import json
@@ -14,15 +15,15 @@ import socket
 import sys
 import time
 import traceback
+import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Set
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, NoReturn, Set, Tuple
 
 import seerd.agent
-from seerd.agent import host
+from seerd.agent import host, plainfile
 from seerd.agent.gpu_leases import LeaseFolderError
 from seerd.agent.gpu_report import report
 from seerd.agent.launch import LIBRARY, unpack_library
-from seerd.agent.printed import printed
 from seerd.agent.protocol import VERSION, Hello, Shutdown
 from seerd.agent.receive import Cache, FileEntry, PushError, Received, checked
 from seerd.agent.wire import encode
@@ -35,6 +36,10 @@ INHERITED = 256
 """An agent closes inherited file descriptors below this."""
 LONGEST_SOCKET = 100
 """Bytes of a socket's path, which can have 107 (unix(7))."""
+MOST_OF_ONE = 1 << 18
+MOST = 8 << 20
+SETTLED_S = 1.0
+"""A log written fewer seconds ago is read again the next time: file times are coarse."""
 KEPT = {"agent.log", "agent.out", "setup.log"}
 Say = Callable[[Dict[str, Any]], None]
 
@@ -181,7 +186,6 @@ def _shape(task: Dict[str, Any]) -> List[str]:
 
 
 def _locked() -> bool:
-    """Return whether an agent lives here."""
     try:
         descriptor = os.open("agent.lock", os.O_RDONLY)
     except FileNotFoundError:
@@ -196,7 +200,6 @@ def _locked() -> bool:
 
 
 def _answers() -> bool:
-    """Return whether the agent that lives here takes connections."""
     if not _locked():
         return False
     with socket.socket(socket.AF_UNIX) as probe:
@@ -261,7 +264,6 @@ def _end_agent(run: str, patience_s: float) -> None:
 
 
 def _kill_agent(run: str) -> None:
-    """Kill the agent with all that it had started. Raises `EndError` if it does not end."""
     agents = _agent()
     members: Set[int] = set().union(*(host.members(f"{run}/", pid) for pid in agents))
     host.kill(lambda: {pid for pid in agents | members if _exists(pid)}, set())
@@ -295,7 +297,6 @@ def _comes_true(condition: Callable[[], bool], for_s: float = END_S) -> bool:
 
 
 def _keep_logs(folder: Path) -> None:
-    """Remove all but the logs from the folder, so that the next agent here begins anew."""
     for top, folders, files in os.walk(folder, topdown=False):
         here = Path(top)
         in_logs = "logs" in here.relative_to(folder).parts
@@ -311,7 +312,6 @@ def _keep_logs(folder: Path) -> None:
 
 
 def _left(run: str, folder: Path) -> List[str]:
-    """List what of the run still runs here, one line each."""
     lines = [
         f"process {pid} of {run}: {_command(pid)}" for pid in sorted(host.marked_with(f"{run}/"))
     ]
@@ -328,3 +328,49 @@ def _command(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
         return words.decode(errors="replace").strip()[:80]
     return "(ended)"
+
+
+# ---------------------------------------------------------------- printed
+
+
+def printed(folder: Path, after: float) -> Dict[str, Any]:
+    """Return the ends of the logs below `folder` that were written to later than `after`.
+
+    logs   by path below `folder`, oldest first: the end of the log, zlib in base64
+    more   whether there are others, for which no room was left
+    until  what to give as `after` the next time
+
+    All times are file times, in seconds since 1970.
+    """
+    changed = sorted((at, path) for path, at in _logs(folder) if at > after)
+    logs: Dict[str, str] = {}
+    until, left = after, MOST
+    for at, path in changed:
+        if left < MOST_OF_ONE:
+            return {"logs": logs, "until": until, "more": True}
+        with contextlib.suppress(OSError):
+            end = plainfile.read(path, -MOST_OF_ONE, MOST_OF_ONE)
+            left -= len(end)
+            logs[str(path.relative_to(folder))] = base64.b64encode(zlib.compress(end)).decode()
+        until = max(after, min(at, time.time() - SETTLED_S))
+    return {"logs": logs, "until": until, "more": False}
+
+
+def _logs(folder: Path) -> Iterator[Tuple[Path, float]]:
+    for trial in _folders(folder / "trials"):
+        for attempt in _folders(trial):
+            logs = attempt / "logs"
+            for top, _, names in () if logs.is_symlink() else os.walk(logs):
+                for name in names:
+                    path = Path(top, name)
+                    with contextlib.suppress(OSError):
+                        about = path.lstat()
+                        if name.endswith(".log") and about.st_size and not path.is_symlink():
+                            yield path, about.st_mtime
+
+
+def _folders(top: Path) -> List[Path]:
+    try:
+        return [path for path in top.iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError:
+        return []

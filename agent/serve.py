@@ -13,12 +13,14 @@ import socket
 import time
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Coroutine, Deque, List, Optional, Set
 
-from seerd.agent import clock
-from seerd.agent.crash_recovery import PULSE_S, recover
+from seerd.agent import clock, host
 from seerd.agent.journal import AgentJournal, AgentJournalError
+from seerd.agent.kept_reports import ReportLimit
 from seerd.agent.orders import Here, Orders
+from seerd.agent.presigned_urls import PresignedUrls
 from seerd.agent.protocol import (
     MAX_LINE,
     Ack,
@@ -26,6 +28,7 @@ from seerd.agent.protocol import (
     Ask,
     Computed,
     Downloads,
+    Exited,
     Fact,
     Grant,
     Message,
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
 
 SOCKET = "agent.sock"
 LOOK_S = 0.1
+PULSE_S = 1.0
+"""Seconds between signs of life: an agent sets the file time of its lock."""
 NEAR_S = 0.1
 """Ends of training that are nearer than so many seconds are the same."""
 MANY = 30
@@ -155,7 +160,6 @@ class Agent:
         return self._forsaken
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection; the newest one is the daemon's."""
         talk = Talk(reader, writer, self._here, self._journal)
         try:
             hello = await talk.hello()
@@ -216,7 +220,6 @@ class Agent:
             self._keeping = self._loop.call_later(wait_s, self._keep_soon)
 
     def _has_many(self) -> bool:
-        """Count a batch of reports; return whether there are many now."""
         now = time.monotonic()
         self._reported_at.append(now)
         return len(self._reported_at) == MANY and now - self._reported_at[0] < 1.0
@@ -271,7 +274,6 @@ class Agent:
         self._report([fact])
 
     def _report_use(self, shares: List[Optional[float]]) -> None:
-        """Report how busy this run's GPUs are, unless that has not changed."""
         ours = self._orders.by_number(shares)
         if not self._ended.is_set() and ours != self._computed:
             self._computed = ours
@@ -294,7 +296,6 @@ class Agent:
             await asyncio.sleep(LOOK_S)
 
     def _why_let_go(self) -> str:
-        """Return why nobody is left who would say what to do; empty if somebody is."""
         if self._lease.ended(clock.now()):
             return "nobody has renewed the lease"
         alone_s = time.monotonic() - self._alone_since
@@ -332,6 +333,43 @@ class Agent:
     def _fail(self, error: BaseException) -> None:
         self._failure = error
         self._ended.set()
+
+
+def recover(here: Here, journal: AgentJournal) -> None:
+    """Kill what the dead agent left running, report what its trials had written, and report its
+    attempts as "lost". Raises `RuntimeError` if a process cannot be killed.
+    """
+    ran = {key: host.marked_with(f"{here.run}/{key[0]}/{key[1]}") for key in journal.open}
+    ended = {key: clock.now() if ran[key] else _last_sign(here, *key) for key in ran}
+    left = host.kill(lambda: host.each_of_run(here.run), set())
+    if left:
+        raise RuntimeError(f"processes {sorted(left)} of an agent before cannot be killed")
+    limit = ReportLimit()
+    for (trial, attempt), facts in list(journal.open.items()):
+        job = None if journal.prepared is None else journal.prepared.job_of(trial)
+        output = here.output(job, PresignedUrls(trial, attempt, lambda _: False), limit)
+        output.note_reported(facts)
+        for written in output.drain_all():
+            journal.add(written)
+        while output.can_store():
+            journal.add(output.store())
+        journal.add([Exited(0, ended[trial, attempt], trial, attempt, "lost", None)])
+        del journal.open[trial, attempt]
+
+
+def _last_sign(here: Here, trial: str, attempt: int) -> float:
+    """Return when an attempt that is gone ended at the latest: `PULSE_S` after a sign of life."""
+    folder = here.places(trial, attempt).attempt
+    written = (_written_at(Path(top, name)) for top, _, names in os.walk(folder) for name in names)
+    last = max(_written_at(here.folder / "agent.lock"), *map(clock.of_wall, written), 0.0)
+    return min(clock.now(), PULSE_S + last)
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def private_socket() -> socket.socket:

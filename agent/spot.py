@@ -52,7 +52,6 @@ class Metadata:
         return [*notices, *([Notice("rebalance")] if "noticeTime" in advice else [])]
 
     def _object(self, path: str) -> Dict[str, Any]:
-        """Get the JSON object at this path; empty for anything else."""
         try:
             answer = json.loads(self._get(path) or b"{}")
         except (OSError, http.client.HTTPException, ValueError, RecursionError):
@@ -60,7 +59,6 @@ class Metadata:
         return answer if isinstance(answer, dict) else {}
 
     def _get(self, path: str) -> Optional[bytes]:
-        """Get the body at this path; None if there is none."""
         if time.monotonic() >= self._token_ends:
             life = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)}
             status, body = self._ask("PUT", TOKENS, life)

@@ -163,7 +163,6 @@ def keep_only(folder: Path, *names: str) -> None:
 
 
 def _names(folder: Path) -> List[str]:
-    """Return the names of the folder's checkpoints, oldest first, without unfinished ones."""
     names = (path.stem for path in folder.glob("*.json") if is_safe(path.stem))
     return sorted(names, key=by_number)
 

@@ -214,7 +214,6 @@ class TrialOutput:
         yield from data[:whole].splitlines()
 
     def _skip(self) -> None:
-        """Go on with the last half of `MOST_BEHIND` if there is more than that to be read."""
         behind = plainfile.size(self._path) - self._offset
         if behind > MOST_BEHIND:
             self._offset += behind - MOST_BEHIND // 2
@@ -285,7 +284,6 @@ class TrialOutput:
         raise ValueError(f"no line is of kind {kind!r:.40}")
 
     def _report(self, line: Dict[str, Any], epoch: int) -> List[Fact]:
-        """Take a report, unless it or a later one was taken; return what may be sent now."""
         at, unit_s = _moment(line), _seconds(line.get("unit_s", 0.0))
         metrics = metrics_of(line["metrics"])
         if epoch <= self._epoch:

@@ -180,7 +180,6 @@ class WarmStarts:
         return [name for name in names if preload.package(name) not in self._memory.odd]
 
     def _safe(self, plan: WarmPlan) -> List[str]:
-        """List what starts wait for: what the plan names, and what has gone well before."""
         return [
             name
             for name in self._wanted(plan)
@@ -212,7 +211,6 @@ class WarmStarts:
         return False
 
     def _grow(self) -> None:
-        """Import what else trials import in a fork of the process, in the background."""
         if self._growing is None or self._growing.done():
             self._growing = asyncio.ensure_future(self._grown())
 
@@ -341,7 +339,6 @@ class _Process:
 
     @classmethod
     async def begin(cls, plan: WarmPlan, mark: str, log: Path) -> "_Process":
-        """Start it. Raises `OSError` or `ColdError`."""
         here, theirs = socket.socketpair()
         here.setblocking(False)
         with contextlib.ExitStack() as unless_begun:
@@ -384,15 +381,12 @@ class _Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def lives(self) -> bool:
-        """Return whether it has not ended."""
         return self._process.returncode is None
 
     def has(self, names: List[str]) -> bool:
-        """Return whether it has been asked to import all of these."""
         return self._imported.issuperset(names)
 
     async def preload(self, names: List[str], odd: Set[str]) -> None:
@@ -427,7 +421,6 @@ class _Process:
         return f"the script sets {late[0]}, which is read by what it imports" if late else ""
 
     def end(self) -> None:
-        """End it; its forks stay."""
         self._wire.close()
         if self.lives():
             with contextlib.suppress(ProcessLookupError):
@@ -464,7 +457,6 @@ class _Process:
 
 
 async def _came_before(work: Awaitable[object], stopped: asyncio.Event) -> bool:
-    """Await this work, and return whether it was done before the event; else it is cancelled."""
     task, other = asyncio.ensure_future(work), asyncio.ensure_future(stopped.wait())
     await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
     other.cancel()

@@ -193,7 +193,6 @@ class Wires:
     def _exchange(
         self, method: str, url: str, headers: Dict[str, str], body: Optional[Body]
     ) -> Iterator[http.client.HTTPResponse]:
-        """Make one request; yield its answer. Raises `WebError` if it is not one of success."""
         connection = _connection(url)
         try:
             with _as_web_error(method, url):

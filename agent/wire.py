@@ -105,7 +105,6 @@ def _made(cls: Any, body: Any) -> Any:
 
 
 def _checked(where: str, hint: Any, value: Any) -> Any:
-    """Return the value, if it is of this type. Raises `ProtocolError` if not."""
     if hint in _SCALARS:
         return _scalar(where, hint, value)
     origin, inner = get_origin(hint), get_args(hint)
@@ -140,7 +139,6 @@ def _text(value: str) -> str:
 
 
 def _not_finite(value: Any) -> bool:
-    """Return whether this is a number that is not finite, or an integer too large for a float."""
     if type(value) not in (int, float):
         return False
     try:
@@ -150,7 +148,6 @@ def _not_finite(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether this is JSON with finite numbers all the way down."""
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
     if isinstance(value, list):

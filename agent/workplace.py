@@ -147,7 +147,6 @@ class _Layout:
     def make(
         self, folder: str, saved: Sequence[str], is_stopped: Callable[[], bool]
     ) -> List[Folder]:
-        """Make a folder with the files in it; return the folders that are still to be made."""
         (self._work / folder).mkdir(parents=True, exist_ok=True)
         with os.scandir(self._source / folder) as scanned:
             entries = list(scanned)

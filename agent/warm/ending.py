@@ -35,7 +35,6 @@ def flush_open_files() -> None:
 
 
 def _flush_c() -> None:
-    """Write out files of libraries in C."""
     import ctypes
 
     ctypes.CDLL(None).fflush(None)

@@ -125,7 +125,6 @@ def _import(name: str) -> None:
 
 
 def _names_in(folder: str) -> Set[str]:
-    """List the modules that can be imported from a folder."""
     ends = importlib.machinery.all_suffixes()
     try:
         entries = list(os.scandir(folder))
@@ -228,7 +227,6 @@ class _Spy:
 
 
 def _being_imported() -> List[str]:
-    """List the modules whose import has led here, the innermost first."""
     frame: Any = sys._getframe(1)  # noqa: SLF001
     names = []
     while frame is not None:
@@ -239,7 +237,6 @@ def _being_imported() -> List[str]:
 
 
 def _caller() -> str:
-    """Return the package that asks for a variable."""
     frame: Any = sys._getframe(2)  # noqa: SLF001
     while frame is not None and frame.f_globals.get("__name__") in {"os", "collections.abc"}:
         frame = frame.f_back

@@ -66,7 +66,6 @@ def _received(control: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
 
 
 def _warmed(control: socket.socket, imports: preload.Imports, request: Dict[str, Any]) -> bool:
-    """Import; return whether forks may be made of this process."""
     try:
         imports.load(request["preload"], request["odd"], request["beside"])
     except preload.OddModuleError as error:
@@ -109,7 +108,6 @@ def _is_fork(control: socket.socket, request: Dict[str, Any]) -> bool:
 
 
 def _fork_in_the_middle(reads: int, writes: int, request: Dict[str, Any]) -> None:
-    """Fork again, and end; the second fork writes its id and returns."""
     os.close(reads)
     try:
         if os.fork():

@@ -80,7 +80,6 @@ class Launcher:
 
 
 def _awaited(wire: socket.socket) -> Script:
-    """Wait until torchrun wants this rank, and return its script."""
     os.setsid()
     for number in ENDING:
         usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
@@ -109,7 +108,6 @@ class _WaitingRank:
         self._wire = wire
 
     def want(self, argv: Sequence[str], env: Dict[str, str], out: List[int]) -> None:
-        """Send it its arguments, environment and output."""
         line = json.dumps({"argv": list(argv), "env": env}).encode() + b"\n"
         rest = line[socket.send_fds(self._wire, [line], out) :]
         if rest:
@@ -117,7 +115,6 @@ class _WaitingRank:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
         self._wire.close()
 
 

@@ -10,7 +10,7 @@ import time
 import zlib
 from pathlib import Path
 
-from seerd.agent.printed import MOST, MOST_OF_ONE, printed
+from seerd.agent.remote_tasks import MOST, MOST_OF_ONE, printed
 
 
 def write(folder: Path, name: str, content: bytes, at: float) -> Path:

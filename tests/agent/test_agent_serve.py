@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from bench.testbed.agents import RUN
-from seerd.agent.crash_recovery import PULSE_S
 from seerd.agent.gpu_leases import LeaseFolder, folder_path
 from seerd.agent.protocol import (
     MAX_LINE,
@@ -32,6 +31,7 @@ from seerd.agent.protocol import (
     Training,
     Welcome,
 )
+from seerd.agent.serve import PULSE_S
 
 TELLS = """
 import json, os, time

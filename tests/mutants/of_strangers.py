@@ -64,7 +64,7 @@ STRANGERS = (
     Mutant(
         "all of a log comes here",
         "of each log the last 256 KiB come here",
-        "agent.printed.printed",
+        "agent.remote_tasks.printed",
         "plainfile.read(path, -MOST_OF_ONE, MOST_OF_ONE)",
         "plainfile.read(path, 0, MOST)",
         (PRINTED,),
@@ -72,7 +72,7 @@ STRANGERS = (
     Mutant(
         "an answer with logs has no end",
         "logs come 8 MiB at a time",
-        "agent.printed.printed",
+        "agent.remote_tasks.printed",
         "left < MOST_OF_ONE",
         "False",
         (PRINTED,),

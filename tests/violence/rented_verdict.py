@@ -221,7 +221,7 @@ def _hopeless(evidence: RentedEvidence) -> bool:
 
 def _confirmed(evidence: RentedEvidence) -> list[Saved]:
     """What is in the store and surely told: an agent that is killed may take to its grave what it
-    has just put there (agent/crash_recovery.py).
+    has just put there (agent/serve.py).
     """
     killed = [t.since for t in evidence.troubles if t.what == "kill the agent on an instance"]
     return [

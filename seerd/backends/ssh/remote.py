@@ -40,7 +40,7 @@ RECONNECT_S = 10.0
 LEAST_END_S, MOST_END_S = 0.3, 10.0
 """Seconds that an agent has to end by itself before it is killed."""
 MOST_LOGS, MOST_OF_ALL = 4000, 8 << 20
-"""Most logs, and most bytes of them, taken from one answer; `agent/printed.py` sends no more."""
+"""Most logs, and most bytes of them, taken from one answer; the agent sends no more."""
 FREE_S = 7.0
 """Penalties, in seconds, that need no pause. sshd acts on them from 15 s on (sshd_config(5),
 PerSourcePenalties), so the first few attempts may follow each other quickly.
