@@ -1,5 +1,5 @@
-"""Deciding again what was decided, to compare. It starts from the recorded state, one event at a
-time; the policy is asked again too.
+"""Deciding again what was decided, to compare: from the recorded state, one event at a time. The
+policy is asked again too.
 
 The one rule: the state goes on as it was recorded, whatever would be decided now.
 """
@@ -31,9 +31,8 @@ class Difference:
 
 
 def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Difference | None:
-    """Read one event and decide again what follows.
-
-    Return the first difference, None if there is none. The state is then as it was recorded.
+    """Read one event and decide again what follows. Return the first difference, or None; the state
+    is then as it was recorded.
     """
     take(state, event)
     deciding = decisions(state, event)
@@ -55,10 +54,8 @@ def _go_on(state: State, recorded: Sequence[AnyDecision], difference: Difference
 
 
 class AskingAgain:
-    """Asks the policy again what it was asked, beside a run that is read.
-
-    The policy's memory and order are kept from one question to the next as long as its answers were
-    adopted; otherwise they are made anew from what was recorded.
+    """Asks the policy again what it was asked, beside a run that is read. Memory and order are made
+    anew from the record when an answer was not adopted.
     """
 
     def __init__(self) -> None:
@@ -68,10 +65,8 @@ class AskingAgain:
         self._answer: Answer | str | None = None
 
     def compare(self, event: AnyEvent) -> Difference | None:
-        """Compare a recorded answer with what the policy answered now.
-
-        To be called before the event is read. Return the difference, None if there is none or the
-        event is no answer.
+        """Compare a recorded answer with what the policy answered now, before the event is read.
+        Return the difference, None if there is none or the event is no answer.
         """
         if not isinstance(event, PolicyAnswered) or event.question != self._question:
             return None
@@ -80,10 +75,7 @@ class AskingAgain:
         return None if answer is None or was == answer else Difference(self._seq, was, answer)
 
     def ask(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
-        """Ask the policy the question that an event has led to, if any.
-
-        To be called after the event was read.
-        """
+        """Ask the policy the question that an event has led to, after the event was read."""
         if any(isinstance(one, Declined | Closing | Granted | JobOver) for one in decided):
             self._asking = None
         asked = any(isinstance(one, AskPolicy) for one in decided) or isinstance(event, RunResumed)
@@ -103,10 +95,7 @@ class AskingAgain:
 
 
 class DecidingAgain:
-    """Reads a run, and decides and asks again up to the first difference.
-
-    What comes after that could only follow from it.
-    """
+    """Reads a run, and decides and asks again up to the first difference."""
 
     def __init__(self) -> None:
         self._policy = AskingAgain()

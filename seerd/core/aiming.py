@@ -1,8 +1,7 @@
-"""Where wanted trials should run. When the plan has changed all of them are placed anew; else only
-those on the few instances where something has changed.
+"""Where wanted trials should run. A changed plan places all of them anew; else only those on the
+few instances where something has changed.
 
-The one rule: only targets and claims are written here, and how many instances are needed. Asking
-for anything is the work of `reconcile`.
+The one rule: only targets, claims and the number of needed instances are written here.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ from seerd.planner.model import ClusterFacts
 
 
 def aim_all(state: State) -> None:
-    """Give every wanted trial its GPUs, moving as few as possible.
-
-    Trials whose target is not where they are go on the agenda.
-    """
+    """Give every wanted trial its GPUs, moving as few as possible."""
     state.agenda.replace = False
     state.agenda.refit = True
     state.agenda.roomy = {}
@@ -48,9 +44,8 @@ def aim_all(state: State) -> None:
 
 
 def derive(state: State) -> None:
-    """Compute anew what is not recorded, for a daemon that takes up a run.
-
-    Trials that run where they should stay there; the others wait for room.
+    """Compute anew what is not recorded, for a daemon that takes up a run: trials that run where
+    they should stay there, and the others wait for room.
     """
     agenda, aims = state.agenda, Aims()
     state.aims, state.agenda = (
@@ -90,7 +85,6 @@ def derive(state: State) -> None:
 
 
 def _stays(trial: Trial, gpus: int, state: State) -> bool:
-    """Return whether the trial runs, or is about to run, as the plan wants it to."""
     if trial.held is None or trial.out or trial.phase is TrialPhase.STOPPING:
         return False
     instances = state.fleet.instances
@@ -109,9 +103,8 @@ def _demands(state: State) -> list[Demand]:
 
 
 def _most(state: State) -> int | None:
-    """Return how many GPUs a trial can have where the run may use only a part of its instances: the
-    largest number that trials of this run may get, so that a larger one does not wait for others'
-    ends. None if all of some instance may be used.
+    """Return the most GPUs that a trial can get on instances that are shared with other runs, so
+    that a larger trial does not wait for others' ends. None if all of some instance may be used.
     """
     ready = [i for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
     largest = max((i.usable for i in ready), default=0)
@@ -122,9 +115,8 @@ def _most(state: State) -> int | None:
 
 
 def drop(state: State, trial: Trial, gpus: int) -> None:
-    """Free for others what a trial that has ended had, or was to have.
-
-    gpus  how many GPUs were wanted for it
+    """Free for others what an ended trial had, or was to have (`gpus`: how many were wanted for
+    it).
     """
     if not gpus:
         return
@@ -177,7 +169,7 @@ def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> Non
 def _present(
     state: State, demands: list[Demand], nodes: list[PackingNode]
 ) -> dict[str, Assignment]:
-    """Return where trials are or already go, if all these instances are there."""
+    """Return where trials are or already go, if all these instances are present."""
     there = {node.id for node in nodes}
     trials = (state.trials[demand.trial] for demand in demands)
     where = {trial.id: trial.target or trial.held for trial in trials if not trial.out}
@@ -199,8 +191,8 @@ def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
 
 
 def _needed(state: State) -> int:
-    """Return how many instances the wanted trials need: one more for each that is not the run's
-    alone.
+    """Return how many instances the wanted trials need, plus one per instance shared with other
+    runs.
     """
     cluster = state.facts.cluster
     needed = instances_needed(state.aims.sizes, cluster)
@@ -213,11 +205,10 @@ def _needed(state: State) -> int:
 
 
 def instances_needed(sizes: Mapping[int, int], cluster: ClusterFacts) -> int:
-    """Return how many instances the trials need if none that fits an instance is split.
+    """Return how many instances trials need if none that fits an instance is split. They are placed
+    largest first, each where the least room is left.
 
     sizes  number of GPUs -> how many trials want so many
-
-    Trials are placed largest first, each where the least room is left.
     """
     size = cluster.gpus_per_instance
     needed, rooms = 0, Counter[int]()

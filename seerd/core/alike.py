@@ -1,9 +1,9 @@
-"""Whether every trial fails in the same way, so that to go on would only cost time and money; and
-what is said while no trial has reported.
+"""Whether every trial fails in the same way, so that going on only costs; and warnings while no
+trial has reported.
 
 The one rule: nothing is concluded from one configuration. A job ends for this only if several
-trials, and all that were tried, have failed alike, and if one of them has failed again when it was
-started anew, or by an error that no configuration can avoid.
+trials, and all that were tried, have failed alike, and one of them has failed again when it was
+restarted, or by an error that no configuration can avoid.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ DIFFERS = re.compile(r"0x[0-9a-f]+|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?", re.IGNOREC
 
 
 def tried(state: State, job: str | None = None) -> list[Trial]:
-    """Return the trials that were started at least once; `job`: of this job, None: of all."""
+    """Return the trials that were started at least once, of this job or (None) of all."""
     trials = (trial for trial in state.trials.values() if trial.attempt)
     return [trial for trial in trials if job is None or job_of(trial.id) == job]
 
 
 def alike(state: State, job: str) -> str | None:
-    """Say in which way all trials of a job fail, for people; None if they do not."""
+    """Describe the way in which all trials of a job fail; None if they do not."""
     trials = tried(state, job)
     if always_blocked(state, job):
         return f"something was always in the way of the trials: {failure_text(trials[0])}"
@@ -66,17 +66,13 @@ def _all_crash(state: State, job: str, trials: list[Trial], *, same: bool) -> bo
 
 
 def _is_one_way(trials: list[Trial]) -> bool:
-    """Return whether trials have crashed by the same error, or by the same kind in the same line of
-    code.
-    """
+    """Return whether trials crashed by the same error, or the same kind in the same line."""
     places = {error_place(trial.tail) for trial in trials}
     return len(set(map(signature, trials))) == 1 or (len(places) == 1 and "" not in places)
 
 
 def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
-    """Return whether no choice of a hyperparameter that has several is common to all trials: such a
-    choice may be why they fail.
-    """
+    """Return whether the trials share no value of a choice, which might be why they fail."""
     for parameter in state.facts.problem_of(job).space.parameters:
         values = [trial.config.get(parameter.name) for trial in trials]
         if (
@@ -89,8 +85,8 @@ def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
 
 
 def _differ(state: State, job: str, trials: list[Trial]) -> bool:
-    """Return whether trials have little in common but that they fail: of each hyperparameter they
-    have values in both halves, so a half of the space that works would probably have been met.
+    """Return whether trials have values in both halves of each hyperparameter's range: a half of
+    the space that works would probably have been met.
     """
     for parameter in state.facts.problem_of(job).space.parameters:
         values = [one.config[parameter.name] for one in trials if parameter.name in one.config]
@@ -101,9 +97,8 @@ def _differ(state: State, job: str, trials: list[Trial]) -> bool:
 
 
 def _never_finite(state: State, job: str, trials: list[Trial]) -> str | None:
-    """Judge trials none of which has reported a finite metric.
-
-    A trial counts when it has reported twice, or was eliminated after its first report.
+    """Describe trials none of which has reported a finite metric. A trial counts when it has
+    reported twice, or was eliminated after its first report.
     """
     if not all(trial.reports > 1 or (trial.out and trial.reports) for trial in trials):
         return None
@@ -114,7 +109,7 @@ def _never_finite(state: State, job: str, trials: list[Trial]) -> str | None:
 
 def again_is_useless(state: State, trial: Trial) -> bool:
     """Return whether a trial that has crashed would crash again: by an error that no attempt can
-    avoid, while no report says that the script works and nothing else runs that may tell more.
+    avoid, while no other trial of the job has reported or runs.
     """
     own = tried(state, job_of(trial.id))
     return (
@@ -130,7 +125,7 @@ def has_failed(trial: Trial) -> bool:
 
 
 def signature(trial: Trial) -> tuple[str, str]:
-    """Return what two trials have in common that fail alike: how they ended, and by which error."""
+    """Return what trials that fail alike have in common: how they ended, and by which error."""
     return DIFFERS.sub("#", trial.why), DIFFERS.sub("#", error_line(trial.tail))
 
 

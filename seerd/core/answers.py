@@ -1,8 +1,8 @@
-"""Whether an answer of the policy can be the plan. It is checked like any input, since a policy is
+"""Whether an answer of the policy can be the plan. It is checked like any input: a policy is
 anybody's code.
 
-The one rule: what has become untrue since the question was asked is left out, and the policy is
-asked again. What never was true is a mistake, and then nothing of the answer is used.
+The one rule: an entry that has become untrue since the question is left out, and the policy is
+asked again. An entry that was never valid rejects the whole answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seerd.units import count
 
 
 def judge(state: State) -> AnyVerdict:
-    """Return the verdict on the answer that has come."""
+    """Return the verdict on the policy's answer."""
     answer = state.plan.answer
     question = state.plan.asked
     if isinstance(answer, tuple):
@@ -50,7 +50,7 @@ def _may_run(state: State, trial: str) -> bool:
 
 
 def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
-    """Yield what is wrong with the answer, for people."""
+    """Yield what is wrong with the answer."""
     new = Counter(trial.trial for trial in change.new)
     for name, times in new.items():
         if name in state.trials or times > 1:
@@ -69,7 +69,7 @@ def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_job(state: State, change: PlanChange) -> Iterator[str]:
-    """Find new trials of a job that there is not, or that gets nothing any more."""
+    """Find new trials of a job that does not exist, or is over."""
     for new in change.new:
         job = state.jobs.get(job_of(new.trial))
         if job is None or job.over is not None:
@@ -77,7 +77,7 @@ def _wrong_job(state: State, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_values(change: PlanChange) -> Iterator[str]:
-    """Find values that are not finite: JSON, and so the journal, cannot hold them."""
+    """Find values that are not finite, which JSON and so the journal cannot hold."""
     for new in change.new:
         for name, value in new.config.items():
             if isinstance(value, float) and not isfinite(value):
@@ -85,7 +85,7 @@ def _wrong_values(change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
-    """Find changes that do not fit the present plan, so that nobody could say what is wanted."""
+    """Find changes that do not fit the present plan."""
     placed = [put for put in change.put if put.place != STAYS]
     named = [*change.gone, *(put.trial for put in change.put)]
     moved = sum(put.trial in order for put in placed)
@@ -100,10 +100,7 @@ def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_size(state: State, put: Put) -> Iterator[str]:
-    """Find numbers of GPUs or reports that a trial cannot have.
-
-    A trial that is larger than an instance takes whole ones.
-    """
+    """Find impossible numbers; a trial that is larger than an instance takes whole ones."""
     size = state.facts.cluster.gpus_per_instance
     if put.gpus < 1:
         yield f"it gives {put.trial} {count(put.gpus, 'GPU')}"
@@ -117,7 +114,7 @@ def _wrong_size(state: State, put: Put) -> Iterator[str]:
 
 
 def _too_many(state: State, change: PlanChange) -> Iterator[str]:
-    """Find more GPUs than there may be at one moment. The change must fit the present plan."""
+    """Find more GPUs than are allowed at one moment. The change must fit the present plan."""
     most = state.facts.problem.limits.max_gpus
     if most is None:
         return

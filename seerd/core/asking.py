@@ -1,4 +1,4 @@
-"""Asking a policy, and keeping its memory until it is asked again.
+"""Asking a policy, and keeping its memory and order until it is asked again.
 
 The one rule: plan and memory are kept here as the run's state has them. If an answer is not
 adopted, `Asking` is made anew from the state.
@@ -22,17 +22,14 @@ LONGEST = 2000
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the policy wants and what it will remember, both as changes."""
+    """The policy's plan and memory, both as changes."""
 
     plan: PlanChange  # how the plan differs from the one before
     memory: dict[str, Any]  # JSON: see `seerd.planner.memory.Memory.changes`
 
 
 class ImpossibleRunError(Exception):
-    """Raised when no plan fits the limits.
-
-    Whoever starts a run asks the policy for its outline first, and so learns of it then.
-    """
+    """No plan fits the limits. Raised before a run begins, when its outline is asked for."""
 
     def __init__(self, impossible: Impossible) -> None:
         super().__init__(impossible.reason)
@@ -40,7 +37,7 @@ class ImpossibleRunError(Exception):
 
 
 def outlined(facts: RunFacts) -> RunFacts:
-    """Return the facts with the outline of the run's policy, if they have none.
+    """Return the facts with the policy's outline, if they have none.
 
     Raises `ImpossibleRunError` if no plan fits the limits, and whatever the policy raises.
     """
@@ -55,7 +52,7 @@ def outlined(facts: RunFacts) -> RunFacts:
 
 
 class Asking:
-    """The policy of one problem, what it remembers, and the order of its plan.
+    """The policy of one problem, its memory and the order of its plan.
 
     problem        names the policy
     memory_values  what the policy remembers at first
@@ -77,10 +74,8 @@ class Asking:
         self._plan = plan or default_plan()
 
     def ask(self, view: View) -> Answer:
-        """Return the next plan, and what the policy will remember.
-
-        Raises what the policy raises, or an error if its answer is no plan. This object is then
-        unchanged.
+        """Return the next plan and memory. Raises what the policy raises, or an error if its answer
+        is no plan; this object is then unchanged.
         """
         plan, memory = self._plan(self._problem, self._memory, view)
         changes = {} if memory is self._memory else dict(memory.changes)
@@ -91,10 +86,7 @@ class Asking:
 
 
 def default_plan() -> PlanFunction:
-    """Return the function that asks the policy which a problem names.
-
-    It is imported only here, since all policies are imported with it.
-    """
+    """Return the function that asks the policy of a problem. Importing it imports all policies."""
     from seerd.planner.policy import plan_of
 
     asked: PlanFunction = plan_of
@@ -102,7 +94,7 @@ def default_plan() -> PlanFunction:
 
 
 def why(error: Exception) -> str:
-    """Say what a policy has raised, and where. The text may have several lines."""
+    """Describe what a policy has raised, and where. The text may have several lines."""
     where = error.__traceback__
     while where is not None and where.tb_next is not None:
         where = where.tb_next

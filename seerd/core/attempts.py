@@ -1,8 +1,8 @@
 """How attempts begin and end, on one instance or on several.
 
 The one rule: an attempt has started when node 0 has started, and has ended when every node has
-ended. The GPUs of a node are free as soon as that node has ended. What becomes of the trial is
-decided from all ends together, when the last is known.
+ended. The GPUs of a node are free as soon as that node has ended. All ends together decide the
+future of the trial.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ from seerd.core.state import AttemptEnd, Complaint, State, Trial
 from seerd.planner.trial_ids import job_of
 
 OFTEN = {9: ["usually out of memory"]}
-"""Signal -> its usual cause, where that is not plain. When memory runs out, the Linux kernel kills
-with signal 9.
-"""
+"""Signal -> its usual cause, where that is not plain: out of memory, Linux kills with signal 9."""
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """Return the trial of a fact, if the fact is about its present attempt on this node.
-
-    Otherwise, or if no process of the attempt is left there, return None: the fact came too late,
-    or is false.
+    """Return the trial whose present attempt a fact is about, if it has processes on this node.
+    None: the fact came too late, or is false.
     """
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
@@ -66,9 +62,7 @@ def node_waits(state: State, trial: Trial, event: TrialComplained) -> None:
 
 
 def _begins(state: State, trial: Trial, key: str, at: float) -> None:
-    """Correct when an attempt's GPUs on a node begin to cost, for the run and for the limits of its
-    job: what has been waited for costs neither.
-    """
+    """Correct when an attempt's GPUs on a node begin to cost, also for its job's limits."""
     charge = state.ledger.open[key]
     state.jobs[job_of(trial.id)].gpu_s -= charge.gpus * (at - charge.since_s)
     state.ledger.begin_at(key, at)
@@ -96,9 +90,8 @@ def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> Non
 
 
 def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float) -> None:
-    """Free the attempt's GPUs on a node; with its last node the attempt is over.
-
-    Trials that are to get these GPUs are put on the agenda.
+    """Free the attempt's GPUs on a node, and put trials that get them on the agenda; with its last
+    node the attempt is over.
     """
     trial.ends[node] = end
     _settle_start(state, trial)
@@ -112,15 +105,14 @@ def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float
 
 
 def _alone(trial: Trial) -> bool:
-    """Return whether an end that comes now was asked for by nobody.
-
-    An attempt that was stopped because another of its nodes had ended was not asked in this sense.
+    """Return whether an end that comes now is unasked. An attempt that is stopped because another
+    of its nodes has ended counts as unasked.
     """
     return trial.phase is not TrialPhase.STOPPING or trial.broken
 
 
 def crash_text(event: TrialExited) -> str:
-    """Say how an attempt crashed, with its rank and instance if they are known."""
+    """Describe how an attempt crashed, with its rank and instance if they are known."""
     rank = [] if event.rank is None else [f"rank {event.rank} on {event.instance}"]
     if event.waited_s is not None:
         waited = f"the others waited {event.waited_s:.0f} s for it, and it did nothing"
@@ -134,7 +126,7 @@ def crash_text(event: TrialExited) -> str:
 
 
 def _settle_start(state: State, trial: Trial) -> None:
-    """Note that the outcome of the order to start is known, once every node has reported."""
+    """Close the order to start once every node has reported."""
     if trial.start_command is None or len(trial.told | trial.ends) < len(trial.held or ()):
         return
     state.under_way.pop(trial.start_command, None)
@@ -159,9 +151,8 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
 
 
 def _conclude(state: State, trial: Trial) -> None:
-    """Decide what the end of an attempt means for its trial, now that every node has ended.
-
-    Whether the trial has failed for good is judged afterwards, in `settle`.
+    """Set the phase and fault of a trial all of whose nodes have ended. `settle` judges whether it
+    has failed for good.
     """
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
@@ -214,10 +205,9 @@ def unwant(state: State, trial: Trial) -> None:
 
 
 def _guilty(ends: Sequence[AttemptEnd]) -> AttemptEnd | None:
-    """Return the end that explains why the attempt ended, None if no fault ended it. `ends` are in
-    the order in which they were reported. A node that is lost takes the others with it, whatever
-    they say. Of nodes that crashed, it is the one whose log fell silent first, since the others
-    waited for it.
+    """Return the end that explains why the attempt ended (`ends`: in the order of their reports),
+    None if no fault ended it. A lost node takes the others with it. Of crashed nodes it is the one
+    whose log fell silent first: the others waited for it.
     """
     for cause in ("lost", "refused"):
         for end in ends:

@@ -1,6 +1,4 @@
-"""How long the end of a run takes. It is known before the run begins, so that plans can set that
-time aside.
-"""
+"""How long the end of a run takes, known before the run begins, so that plans can set it aside."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ from seerd.planner.model import ClusterFacts
 
 
 def shortened(seconds: float, deadline_s: float, rules: Rules = RULES) -> float:
-    """Return how much of the seconds that a run sets aside for its end a run with this deadline
-    does. A slow machine is no danger to a short run: it does not begin in time there.
+    """Return how many of these seconds at the end a run with this deadline sets aside. A slow
+    machine is no danger to a short run: it does not begin in time there.
     """
     return seconds if deadline_s >= rules.short_s else seconds * deadline_s / rules.short_s
 
@@ -29,13 +27,9 @@ def shortest_s(deadline_s: float, first_s: float = math.inf, rules: Rules = RULE
 def grace_within(
     deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES
 ) -> float:
-    """Return how long trials may take to save and exit, in seconds; 0 if giving back takes no time.
-
-    deadline_s  the run's deadline, in seconds
-    slowest_s   seconds of the slowest unit of work or save
-
-    That is twice `slowest_s` plus two seconds, at most a tenth of the deadline and
-    `rules.grace_max_s`, and at least `rules.grace_min_s`; both less in a short run.
+    """Return how many seconds trials have to save and exit: twice `slowest_s` (the slowest unit of
+    work or save) plus two, at most a tenth of the deadline and `rules.grace_max_s`, at least
+    `rules.grace_min_s`, both less in a short run; 0 if giving back takes no time.
     """
     if cluster.instant:
         return 0.0
@@ -47,10 +41,7 @@ def grace_within(
 def closing_s(
     deadline_s: float, slowest_s: float, cluster: ClusterFacts, rules: Rules = RULES
 ) -> float:
-    """Return the seconds to set aside at the end of a run.
-
-    slowest_s  seconds of its slowest unit of work or save
-    """
+    """Return the seconds to set aside at the end of a run, by its slowest unit of work or save."""
     grace_s = grace_within(deadline_s, slowest_s, cluster, rules)
     rest_s = shortened(rules.kill_s + rules.publish_s, deadline_s, rules)
     return grace_s + rest_s + cluster.terminate_s

@@ -15,8 +15,8 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 
 FORMAT = 2
-"""2: plans are events, and verdicts are recorded, both with their reasons. There was a 1, before
-the first release.
+"""Plans are events, and verdicts are recorded, both with their reasons. (1 was before the first
+release.)
 """
 
 _encoder = msgspec.json.Encoder()
@@ -30,14 +30,13 @@ def encode_event(event: AnyEvent) -> bytes:
 
 
 def decode_event(data: bytes) -> AnyEvent:
-    """Read the event that `encode_event` wrote. Raises `msgspec.DecodeError` if it is damaged."""
+    """Read an event. Raises `msgspec.DecodeError` if it is damaged."""
     return _events.decode(data)
 
 
 def is_kept(event: AnyEvent) -> bool:
-    """Return whether a journal gives the event back as it is.
-
-    The plan and memory of a policy, which is anybody's code, need not be JSON.
+    """Return whether a journal gives the event back as it is: a policy's plan and memory need not
+    be JSON.
     """
     try:
         return decode_event(encode_event(event)) == event
@@ -46,10 +45,10 @@ def is_kept(event: AnyEvent) -> bool:
 
 
 def encode_decisions(decided: Sequence[AnyDecision]) -> bytes:
-    """Write decisions as a JSON list of objects; `kind` names the type of each."""
+    """Write decisions as a JSON list of objects."""
     return _encoder.encode(decided)
 
 
 def decode_decisions(data: bytes) -> list[AnyDecision]:
-    """Read what `encode_decisions` wrote. Raises `msgspec.DecodeError` if it is damaged."""
+    """Read decisions. Raises `msgspec.DecodeError` if they are damaged."""
     return _decisions.decode(data)

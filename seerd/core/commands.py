@@ -1,11 +1,9 @@
-"""What the core can ask for. Each command names the events that can be its outcome; the shell
-answers with one of them, never with an error.
+"""What the core can ask for. Each command names its possible outcomes; the shell answers with one
+of these events, never with an error. `why` is the reason, set where the command was decided.
 
-`why` is the reason, set where the command was decided.
-
-The one rule: a command's id is the sequence number of the event that caused it and its own index
-among that event's commands. The id is the same after every crash and in every replay, so agents and
-clouds can tell a repetition from a second order.
+The one rule: a command's id is the number of the event that caused it and its index among that
+event's commands. It is the same after every crash and in every replay, so agents and clouds
+recognise a repetition.
 """
 
 from __future__ import annotations
@@ -106,16 +104,13 @@ class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class SetTimer(Command, frozen=True, kw_only=True, tag="set-timer"):
-    """Wake the core at `due`. Replaces the timer that was set before. Outcome: `TimerFired`."""
+    """Wake the core at `due`, replacing the timer set before. Outcome: `TimerFired`."""
 
     due: float  # seconds since the run began
 
 
 class AskPolicy(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ask-policy"):
-    """Ask the policy for a plan of the run as it is now.
-
-    Outcomes: `PolicyAnswered`, `PolicyFailed`.
-    """
+    """Ask the policy for a plan. Outcomes: `PolicyAnswered`, `PolicyFailed`."""
 
     why: AskCause
     trial: str | None = None
@@ -203,7 +198,7 @@ class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publi
 
 
 class Finish(Command, frozen=True, kw_only=True, tag="finish"):
-    """Say that the run is over and that nothing is left to ask for. It has no outcome."""
+    """The run is over and nothing is left to ask for. It has no outcome."""
 
     status: Status  # how the run ended
 

@@ -26,7 +26,7 @@ Ending = tuple[Status, CloseCause]
 
 
 def decide(state: State) -> Iterator[AnyVerdict]:
-    """Bring what is wanted up to date with what was just learned."""
+    """Decide what is wanted after the last event."""
     woken, state.agenda.woken = state.agenda.woken, False
     state.agenda.hold = False
     if state.phase is RunPhase.RUNNING:
@@ -61,7 +61,6 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
 
 
 def _plan_is_coming(state: State, *, answered: bool) -> bool:
-    """Return whether a new plan is awaited, which might undo what is begun or given back now."""
     return state.plan.question is not None or (wants_to_ask(state) and not answered)
 
 
@@ -103,9 +102,8 @@ def promises(state: State) -> Iterator[Promised]:
 
 
 def _drop_ended(state: State) -> None:
-    """Stop wanting trials that have finished or failed.
-
-    The policy is then asked if it wants to be asked at such ends, or if no wanted trial is left.
+    """Stop wanting trials that have ended. The policy is asked if it wants that, or if none is
+    left.
     """
     ended, state.agenda.ended = state.agenda.ended, {}
     for name, gpus in ended.items():
@@ -132,13 +130,12 @@ def _ending(state: State, woken: bool, failing: Collection[str]) -> Ending | Non
 
 
 def _failing(state: State) -> dict[str, str]:
-    """Return the jobs all trials of which fail alike, with the way, if something speaks for it."""
     doubt, state.agenda.doubt = state.agenda.doubt, False
     return hopeless_jobs(state) if doubt else {}
 
 
 def _targets_reached(state: State) -> bool:
-    """Return whether the run's one job has what it was to have, or every job that shares it."""
+    """Return whether the run's one job has reached its target, or every job that shares the run."""
     if state.facts.jobs:
         return all(job.over == "target" for job in state.jobs.values())
     return target_reached(state, "") is not None
@@ -185,9 +182,8 @@ def _wanted_end(state: State) -> Ending | None:
 
 
 def _look_ahead(state: State, verdict: AnyVerdict) -> None:
-    """Note what the plan that is about to be adopted requires.
-
-    Trials may have to be placed anew, and the policy may have to be asked again.
+    """Note whether the plan that is about to be adopted places trials anew or must be followed by a
+    question.
     """
     answer = state.plan.answer
     if not isinstance(verdict, Adopted) or not isinstance(answer, tuple):
@@ -233,8 +229,7 @@ def _detail(state: State, why: CloseCause) -> str:
 
 
 def _too_late(state: State) -> bool:
-    """Return whether attempts should have ended by now.
-
-    The instances of those that are left are given back as they are.
+    """Return whether attempts should have ended; the instances of the others are given back as they
+    are.
     """
     return state.end.close_by is not None and state.now >= state.end.close_by

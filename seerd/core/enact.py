@@ -1,8 +1,7 @@
-"""How each decision changes the state: one small function for each verdict and command, found by
-its type.
+"""How each decision changes the state: one small function for each verdict and command.
 
-The one rule: a run that goes on and a recorded run are treated alike. Nothing is decided here, and
-no rule is read.
+The one rule: a live run and a recorded run are treated alike. Nothing is decided here, and no rule
+is read.
 """
 
 from __future__ import annotations
@@ -263,7 +262,6 @@ def _grant(asked: Event, state: State) -> None:
 
 @_grant.register
 def _(asked: AddAsked, state: State) -> None:
-    """Draw this configuration next; those that wait come before."""
     problem = state.facts.problem
     number = max([len(state.trials), *(at + 1 for at, _ in problem.added)])
     problem = replace(problem, added=(*problem.added, (number, asked.config)))
@@ -284,7 +282,7 @@ def _(asked: ExtendAsked, state: State) -> None:
 
 
 def _with_limits(job: PlannedJob, before: Limits, after: Limits) -> PlannedJob:
-    """Give a job the run's new limits, but for those that are its own."""
+    """Give a job the run's new limits, except for those that are its own."""
     own = job.problem.limits
     limits = replace(
         own,
@@ -354,7 +352,6 @@ def _(verdict: verdicts.Promised, state: State) -> None:
 
 @_enact.register
 def _(verdict: verdicts.Closing, state: State) -> None:
-    """Ask every trial to save and exit, and start nothing new."""
     end = state.end
     end.close_by, end.status, end.why = verdict.by_s, verdict.status, verdict.why
     end.detail = verdict.detail

@@ -1,8 +1,8 @@
-"""What can happen to a run. Every fact that the core ever learns is one of these values.
+"""What can happen to a run: every fact that the core ever learns is one of these values.
 
 The one rule: an event is the past. It is committed to the journal before it is handled, and is
-never refused. An event that cannot be true any more (a report of an attempt that has ended, a fact
-reported twice) changes nothing.
+never refused. One that cannot be true any more (a report of an attempt that has ended, a repeated
+fact) changes nothing.
 
 All times are seconds since the run began. `at` is when the daemon learned of the event; it never
 decreases. `happened` is when it took place on the instance, by the daemon's clock; the ledger uses
@@ -30,18 +30,17 @@ lock     a lock that another process holds
 network  a server that could not be reached, or asks for fewer requests
 """
 Notice = Literal["interruption", "rebalance", "unhealthy", "cold"]
-"""Why an instance cannot be used much longer, or what there is to know about it.
+"""Why an instance cannot be used much longer, or what else is to be known about it.
 
 interruption  the cloud takes it back
-rebalance     the cloud will probably take it back; trials stay, unless the person wants them to
-              move (both: Amazon EC2 User Guide, Spot Instance
-              interruption notices)
+rebalance     the cloud will probably take it back; trials stay unless the user wants them to move
+              (both: Amazon EC2 User Guide, Spot Instance interruption notices)
 unhealthy     its agent has found that it cannot be used any more
-cold          it is used; it or its trials start more slowly than they could
+cold          it, or its trials, start more slowly than they could
 """
 
 IN_JOURNALS = {"reports": "epoch"}
-"""Name of a field -> its name in journals, where it keeps the name that older versions wrote."""
+"""Name of a field -> its name in journals, which older versions wrote."""
 NO_OUTLINE = Outline((), (), 0.0)
 """Stands for the outline of a run that is not planned yet."""
 
@@ -75,8 +74,8 @@ class JobFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that is decided about a run before it begins. Where jobs share it, what it has of
-    a goal is that of the first, and each job has its own.
+    """Everything that is decided about a run before it begins. Where jobs share it, its own goal is
+    that of the first job.
     """
 
     run: str  # id of the run
@@ -91,7 +90,7 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     ideal: bool = False  # the run was planned as published, whatever is billed
 
     def goal_of(self, trial: str) -> Objective:
-        """Return what a trial is compared by; the run itself is the goal of its one job."""
+        """Return what a trial is compared by."""
         return self if not self.jobs else self.job(job_of(trial))
 
     def job(self, name: str) -> JobFacts:
@@ -109,10 +108,7 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
-    """A checkpoint that is whole in the store.
-
-    It was confirmed by the agent of its attempt, or was found there after that agent was gone.
-    """
+    """A checkpoint that is whole in the store: confirmed by its agent, or found there later."""
 
     trial: str  # trial that saved it
     attempt: int  # number of the attempt that saved it
@@ -157,22 +153,20 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
 
 
 class EventsMissing(Event, frozen=True, kw_only=True, tag="events-missing"):
-    """An agent that had not answered when the run was resumed has been acknowledged more than the
-    journal may have: its end may have been lost.
-    """
+    """An agent that answered late after a restart knows more than the journal may have."""
 
     instance: str  # whose agent it is
     acked: int  # number of the last fact that was acknowledged to it
 
 
 class StopAsked(Event, frozen=True, kw_only=True, tag="stop-asked"):
-    """The person wants the run to end."""
+    """The user asks the run to end."""
 
     hard: bool = False  # True: at once, without checkpoints; False: trials may save
 
 
 class ExtendAsked(Event, frozen=True, kw_only=True, tag="extend-asked"):
-    """The person wants the limits to be extended."""
+    """The user asks for later or larger limits."""
 
     request: str
     problem: Problem  # what the policy is to plan with from now on, with the new limits
@@ -184,14 +178,14 @@ class ExtendAsked(Event, frozen=True, kw_only=True, tag="extend-asked"):
 
 
 class AddAsked(Event, frozen=True, kw_only=True, tag="add-asked"):
-    """The person wants a configuration to be tried next."""
+    """The user asks for a configuration to be tried next."""
 
     request: str
     config: dict[str, Value]  # value of each hyperparameter
 
 
 class JobAdded(Event, frozen=True, kw_only=True, tag="job-added"):
-    """The person wants one more job to share the run."""
+    """The user adds a job to the run."""
 
     request: str
     job: PlannedJob  # the job as the policy sees it
@@ -199,14 +193,14 @@ class JobAdded(Event, frozen=True, kw_only=True, tag="job-added"):
 
 
 class JobStopAsked(Event, frozen=True, kw_only=True, tag="job-stop-asked"):
-    """The person wants one of the jobs to end; the others get what is left."""
+    """The user asks one of the jobs to end; the others get what is left."""
 
     request: str
     job: str
 
 
 class JobWeighed(Event, frozen=True, kw_only=True, tag="job-weighed"):
-    """The person wants one of the jobs to have another weight."""
+    """The user gives one of the jobs another weight."""
 
     request: str
     job: str
@@ -235,7 +229,7 @@ class PolicyFailed(Event, frozen=True, kw_only=True, tag="policy-failed"):
 
 
 class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
-    """An instance runs, and its agent answers and has prepared it (outcome of `Launch`)."""
+    """An instance is prepared and its agent answers (outcome of `Launch`)."""
 
     command: str  # id of the `Launch`
     instance: str
@@ -245,7 +239,7 @@ class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
 
 
 class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
-    """There is no instance, and none will come of this `Launch` (outcome of `Launch`)."""
+    """No instance comes of this `Launch` (its outcome)."""
 
     command: str  # id of the `Launch`
     why: str  # text for people
@@ -305,7 +299,7 @@ class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-notice
 
 
 class InstanceComputed(AgentFact, frozen=True, kw_only=True, tag="instance-computed"):
-    """How busy the GPUs of an instance were of late, for people; it changes no decision."""
+    """Recent utilisation of an instance's GPUs, for display; it changes no decision."""
 
     shares: tuple[float | None, ...]  # share of time each GPU computed (0 to 1); None: not known
 
@@ -375,9 +369,8 @@ class TrialComplained(AttemptFact, frozen=True, kw_only=True, tag="trial-complai
 
 
 class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
-    """No process of an attempt is left on this instance, and its GPUs there are free. It is the
-    outcome of `StopTrial`, or the attempt has ended by itself. An attempt on several instances has
-    ended when each of them has reported it.
+    """No process of an attempt is left on this instance (outcome of `StopTrial`, or by itself). An
+    attempt on several instances has ended when each of them has reported it.
     """
 
     cause: ExitCause  # what ended it
@@ -404,7 +397,7 @@ class TrialStalled(AttemptFact, frozen=True, kw_only=True, tag="trial-stalled"):
 
 
 class TrialWaited(AttemptFact, frozen=True, kw_only=True, tag="trial-waited"):
-    """For how much of their time the ranks of an attempt on this instance wait for others."""
+    """How much of their time the ranks of an attempt on this instance wait for others."""
 
     over_s: float  # seconds that were looked at, up to now
     ranks: tuple[int, ...]  # ranks on this instance
@@ -428,13 +421,13 @@ class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
 
 
 class Remarked(Event, frozen=True, kw_only=True, tag="remarked"):
-    """Something that takes its time, for people; it changes no decision."""
+    """A note on something that takes long; it changes no decision."""
 
     text: str  # what it is
 
 
 AnyRequest = ExtendAsked | AddAsked | JobAdded | JobStopAsked | JobWeighed
-"""What a person asks of a run that goes on. Each has a `request`."""
+"""What a user asks of a run that goes on. Each has a `request`, its id."""
 
 AnyEvent = (
     RunStarted | RunResumed | EventsMissing | StopAsked | AnyRequest | TimerFired

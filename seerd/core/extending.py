@@ -1,8 +1,7 @@
-"""Whether what a person asks for while a run goes on can be: later and larger limits, and a
-configuration to be tried next.
+"""Whether a user's request can be granted while a run goes on.
 
-The one rule: limits are never lowered here: that would end what is under way, and there is a
-command for that.
+The one rule: limits are never lowered here. That would end what is under way; there is a command
+for that.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _ASKED: dict[type, AskCause] = {
 
 
 def requested(state: State) -> Iterator[AnyVerdict]:
-    """Judge what the person has asked for. The policy is then asked again."""
+    """Judge the user's requests. The policy is then asked again."""
     for request, event in list(state.requests.open.items()):
         why = _why_not(state, event)
         if why is not None:
@@ -49,7 +48,6 @@ def requested(state: State) -> Iterator[AnyVerdict]:
 
 
 def _why_not(state: State, event: AnyRequest) -> DenyCause | None:
-    """Return why this cannot be; None if it can."""
     if state.phase is not RunPhase.RUNNING or state.end.status is not None:
         return "ending"
     if isinstance(event, AddAsked):
@@ -81,7 +79,7 @@ def _why_not_added(state: State, event: AddAsked) -> DenyCause | None:
 
 
 def why_not_raised(now: Limits, wanted: Limits) -> DenyCause | None:
-    """Return why these limits cannot take the place of those that hold; None if they can."""
+    """Return why these limits cannot replace those that hold; None if they can."""
     pairs = [
         (wanted.deadline_s, now.deadline_s),
         (wanted.budget_gpu_s, now.budget_gpu_s),

@@ -1,8 +1,7 @@
-"""What a journal lacks by what agents and the store know: its end was lost, or an older copy was
-put back.
+"""What a journal lacks: its end was lost, or an older copy was put back.
 
-The one rule: an agent's fact is acknowledged, and an order given, only once it is committed. So a
-journal that has less has lost events, however whole it looks.
+The one rule: an agent's fact is acknowledged, and an order given, only once it is committed. A
+journal that has less than agents and store has lost events, however whole it looks.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from seerd.core.state import Instance, State
 
 
 def lacks(state: State, instance: str, launch: str) -> bool:
-    """Return whether the journal lacks an instance and its launch, given by their ids.
-
-    An older copy that was put back may have another event with the launch's number.
+    """Return whether the journal lacks an instance and its launch, given by their ids. An older
+    copy may have another event with the launch's number.
     """
     instances = state.fleet.instances
     if instance in instances or not launch.partition(".")[0].isdecimal():
@@ -37,14 +35,10 @@ def gap(
 ) -> tuple[float, float] | None:
     """Return from when until when events are missing, in seconds since the run began; None: none.
 
-    Args:
-        state: as the journal has it.
-        acked: instance -> number of the last fact that was acknowledged to its agent.
-        strays: what the journal has never started or launched -> when it was last at work, in
-            seconds since the run began.
-        facts: what agents have reported since.
-        missing_until_s: until when events are missing for another reason.
-
+    acked            instance -> number of the last fact that was acknowledged to its agent
+    strays           what the journal has never started or launched -> when it was last at work
+    facts            what agents have reported since
+    missing_until_s  until when events are missing for another reason
     """
     ahead = any(acked.get(i.id, 0) > i.seen for i in state.fleet.instances.values())
     if not ahead and not strays:
@@ -65,8 +59,8 @@ def events_missing(event: EventsMissing, state: State) -> None:
 
 
 def note_unknown_attempt(state: State, event: AttemptFact) -> None:
-    """Note that events are missing, if an agent tells of an attempt that was never begun: one from
-    before the last resume, since from then on it can only be invented.
+    """Charge for missing events if an agent reports an attempt from before the last resume that was
+    never begun.
     """
     trial = state.trials.get(event.trial)
     is_unknown = trial is None or event.attempt > trial.attempt
@@ -82,8 +76,8 @@ def add_lost(
     lost: tuple[float, float],
     strays: Mapping[str, tuple[float | None, float | None]],
 ) -> None:
-    """Charge for what a damaged journal has lost, and add the instances that have ended of which it
-    has lost all. Both are as in `RunResumed`.
+    """Charge for what a damaged journal has lost, and add the ended instances of which it has lost
+    all. Both are as in `RunResumed`.
     """
     gpus, minimum_s = state.facts.cluster.gpus_per_instance, state.facts.cluster.minimum_s
     for name, (since_s, until_s) in strays.items():
@@ -96,9 +90,8 @@ def add_lost(
 
 
 def _charge_lost(state: State, since_s: float, until_s: float) -> None:
-    """Charge what nobody knows any more for as much as there can have been: all GPUs that the run
-    may have, but for those that are charged in any case, which are until then at least: others may
-    have followed on the same GPUs. From now on no name is given that the lost events may have.
+    """Charge for lost events as much as there can have been: all GPUs that the run may have, less
+    those that are charged anyway. From now on no id is given that the lost events may have.
     """
     state.clock.gap_s = state.now
     until_s = state.ledger.least_s = min(until_s, state.now)

@@ -1,9 +1,8 @@
-"""Hang and straggler detection: ranks that others wait for, either because they do nothing or
-because they are slow. It covers attempts on one instance and on several.
+"""Hang and straggler detection: ranks that others wait for, on one instance or on several.
 
-The one rule: a rank is known to hang only if every instance of its attempt says that nothing moves
-there, the ranks that wait have come at least as far as those that do not, and the latter do
-nothing. A slow rank is only reported; nothing follows from it.
+The one rule: a rank hangs only if every instance of its attempt reports that nothing moves there,
+the ranks that wait have come at least as far as those that do not, and the latter do nothing. A
+slow rank is only reported.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ def node_waited(state: State, trial: Trial, event: TrialWaited) -> None:
 
 
 def newly_slow(trial: Trial, share: float) -> Slow | None:
-    """Return the rank that is now known to keep the others waiting, None if there is no new one.
-
-    share  see `Rules.slow_share`
-    """
+    """Return the rank that keeps the others waiting (`Rules.slow_share`), if it is a new one."""
     if len(trial.waits) < len(trial.held or ()):
         return None
     found = slow_rank(
@@ -65,10 +61,8 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
 def slow_rank(
     shares: Mapping[int, float], least: float = RULES.slow_share
 ) -> tuple[int, float] | None:
-    """Return the rank that keeps all others waiting, and how much more than it they wait.
-
-    That is a mean share of their time (0 to 1). None if not every other rank waits for at least
-    `least` more of its time than this rank.
+    """Return the rank for which every other rank waits at least `least` more of its time (0 to 1),
+    and how much more they wait on average; None if there is none.
     """
     if len(shares) < 2:
         return None

@@ -2,10 +2,8 @@
 
 The one rule: only a confirmed checkpoint with a finite metric, all constraints of which hold, can
 win, whatever became of its trial. Of equal ones, that of a trial that has not failed wins, then the
-one with more reports, then the trial that is older.
-
-The metric of a checkpoint is what its attempt says, so all that compare checkpoints compare the
-same: the last report's, or with `Objective.smooth` the mean of the last ones.
+one with more reports, then the older trial. A checkpoint's metric is that of its last report, or
+with `Objective.smooth` the mean of the last ones.
 """
 
 from __future__ import annotations
@@ -20,10 +18,7 @@ from seerd.planner.trial_ids import job_of
 
 
 def incumbent(state: State, job: str | None = None) -> Incumbent | None:
-    """Return the best confirmed model that is not known to be unreadable, or None.
-
-    job  the job whose model it is; None: the run's one job, or the first that has come
-    """
+    """Return the best readable confirmed model of a job (None: the first job), or None."""
     name = next(iter(state.jobs)) if job is None else job
     sign = sign_of(state.facts.goals[name])
     best: tuple[tuple[float, bool, int], Incumbent] | None = None
@@ -40,8 +35,8 @@ def incumbent(state: State, job: str | None = None) -> Incumbent | None:
 
 
 def chosen(state: State, job: str | None = None) -> Incumbent | None:
-    """Return the model of a job that is in its place or, before that, the one that would be handed
-    back now; None: there is none. `job`: as for `incumbent`.
+    """Return the model of a job that is in its place, or else would be now. `job`: as for
+    `incumbent`.
     """
     name = next(iter(state.jobs)) if job is None else job
     published = state.result.of_jobs.get(name)
@@ -66,11 +61,8 @@ def best_saved(state: State, trial: Trial) -> float | None:
 
 
 def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
-    """Return the trial and metric of the best report of this model's job, if it is better than that
-    of the model; else None.
-
-    No checkpoint that was kept is of that report. With `Objective.smooth` it is None: its metric is
-    a mean, and some report is better than every mean.
+    """Return trial and metric of the best report of this model's job, if better than the model;
+    else None. With `Objective.smooth` always None: some report is better than every mean.
     """
     goal, job = state.facts.goal_of(best.trial), job_of(best.trial)
     if goal.smooth > 1:
@@ -88,8 +80,8 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
 
 
 def best_report(state: State, job: str) -> tuple[Trial, Report] | None:
-    """Return the best report of a job with its trial, whether or not a model of it was kept; of
-    equal ones the first. None: no report counts.
+    """Return the best report of a job with its trial, whether or not its model was kept; of equal
+    ones the first. None: no report counts.
     """
     sign = sign_of(state.facts.goals[job])
     return max(
@@ -110,12 +102,12 @@ def averaged(state: State, checkpoint: Checkpoint) -> int:
 
 
 def metric_name(state: State, best: Incumbent) -> str:
-    """Name what the metric of this model is, for people: a report's, or the mean of several."""
+    """Name the metric of this model for display: a report's, or the mean of several."""
     return mean_name(state.facts.goal_of(best.trial), averaged(state, best.checkpoint))
 
 
 def mean_name(goal: Objective, reports: int) -> str:
-    """Name the metric of so many reports, for people."""
+    """Name the metric of so many reports for display."""
     return goal.metric + f" (mean of the last {reports} reports)" * (reports > 1)
 
 

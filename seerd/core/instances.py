@@ -1,4 +1,4 @@
-"""How events and decisions change the instances of a run, see `record` and `enact`.
+"""How events and decisions change the instances of a run (called by `record` and `enact`).
 
 The one rule: an instance costs from the moment at which it may run until its cloud says, or must be
 believed, that it has ended. What runs there ends with it.
@@ -19,7 +19,7 @@ from seerd.core.state import PRESENT, Instance, Refusal, State
 
 
 def keep_early(state: State, fact: events.AgentFact) -> None:
-    """Keep what the agent of an instance says before the instance is known to be ready."""
+    """Keep what an agent reports before its instance is known to be ready."""
     fleet, name = state.fleet, fact.instance
     fleet.early[name] = fact.fact
     if isinstance(fact, events.InstanceNoticed) and not _is_hint(state, fact):
@@ -31,7 +31,7 @@ def keep_early(state: State, fact: events.AgentFact) -> None:
 
 
 def ready(event: events.InstanceReady, state: State) -> None:
-    """Record that an instance takes orders, with what its agent has said before."""
+    """Record that an instance takes orders, with what its agent reported before."""
     if state.under_way.pop(event.command, None) is None:
         return
     fleet = state.fleet
@@ -80,11 +80,7 @@ def lost(event: events.InstanceLost, state: State) -> None:
 
 
 def lose(state: State, instance: Instance, at: float, why: str) -> None:
-    """Record that an instance is gone that nobody had given back.
-
-    at   when it stopped costing, in seconds since the run began
-    why  text for people
-    """
+    """Record that an instance is gone, unasked, and has cost nothing since `at`."""
     instance.why = why
     text = f"{instance.id} was lost: {why}"
     _end(state, instance, at, text)
@@ -116,14 +112,14 @@ def noticed(event: events.InstanceNoticed, state: State) -> None:
 
 
 def _sooner(first: float | None, second: float | None) -> float | None:
-    """Return the sooner of two moments, of which either may not be known."""
+    """Return the sooner of two moments, of which either may be unknown."""
     return min((by for by in (first, second) if by is not None), default=None)
 
 
 def _is_hint(state: State, event: events.InstanceNoticed) -> bool:
-    """Return whether this changes nothing here: starts are cold, or an interruption is expected.
-    Then trials have saved, which their agent sees to, and stay until it is announced.
-    Recommendations come far more often than interruptions (github.com/kubernetes/kops/issues/14761,
+    """Return whether a notice changes nothing here: a cold start, or an interruption that is only
+    expected. Trials stay until it is announced, since recommendations come far more often than
+    interruptions (github.com/kubernetes/kops/issues/14761,
     github.com/aws/karpenter-provider-aws/pull/4903), and each move costs an instance's boot.
     """
     expected = event.what == "rebalance" and not state.facts.cluster.hints_move
@@ -131,9 +127,6 @@ def _is_hint(state: State, event: events.InstanceNoticed) -> bool:
 
 
 def _share(state: State, instance: Instance, event: events.InstanceShared) -> None:
-    """Record how many GPUs of an instance may be used; trials are placed anew if it is another
-    number than before.
-    """
     before, is_first = instance.usable, instance.share is None
     instance.share = event.gpus
     if instance.usable != before:
@@ -151,10 +144,8 @@ def shared(event: events.InstanceShared, state: State) -> None:
 
 
 def leave(state: State, instance: Instance, by: float | None) -> None:
-    """Stop using an instance that will be taken away.
-
-    Nothing new is placed there, what runs there moves, and another instance is wanted in its place.
-    `by` is when it is taken away, in seconds since the run began; None if unknown.
+    """Stop using an instance that will be taken away at `by` (None: unknown): what runs there
+    moves, and another instance is wanted in its place.
     """
     state.fleet.go(instance, InstancePhase.LEAVING)
     instance.by = by
@@ -177,9 +168,7 @@ def terminated(event: events.InstanceTerminated, state: State) -> None:
 
 
 def _end(state: State, instance: Instance, at: float, why: str) -> None:
-    """Record that an instance and all that ran there are gone since `at` (seconds since the run
-    began). Commands that were under way on it have no outcome any more.
-    """
+    """Record that an instance, all that ran there and commands to it are gone since `at`."""
     state.fleet.go(instance, InstancePhase.TERMINATED)
     instance.ended_at = at
     instance.claims.clear()
@@ -214,9 +203,7 @@ def _settle_unready(
 def _ended_at(
     event: events.LaunchRefused | events.InstanceTerminated | events.InstanceLost,
 ) -> float:
-    """Return when the instance ended, in seconds since the run began: by the cloud's account if
-    there is one, but never later than the event.
-    """
+    """Return when the instance ended by its cloud's account, but never later than the event."""
     return event.at if event.ended is None else min(event.ended, event.at)
 
 
@@ -224,8 +211,8 @@ def _ended_at(
 
 
 def launch(command: commands.Launch, state: State) -> None:
-    """Add an instance that is asked for. When it begins to run is known only once it is ready; it
-    is charged from now on until then, since it may run at any moment.
+    """Add an instance that is asked for. It is charged from now on until its true start is known,
+    since it may run at any moment.
     """
     state.fleet.add(Instance(command.id, command.gpus, launch=command.id))
     if state.facts.cluster.per_instance:

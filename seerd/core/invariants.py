@@ -1,8 +1,8 @@
-"""The safety properties that hold after every step, each written once. They are checked in tests,
-in simulation and after every replay.
+"""The safety properties that hold after every step, checked in tests, in simulation and after every
+replay.
 
-The one rule: a property is a sentence that a person can check against docs/rules.md, and code that
-yields where it is broken. Each belongs to one part of a state, see `CHECKS_OF`.
+The one rule: a property is a sentence that can be checked against docs/rules.md, and code that
+yields where it is broken. Each belongs to one part of a state (`CHECKS_OF`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,11 @@ def violations(state: State) -> list[str]:
 
 
 def _holding(state: State) -> list[Trial]:
-    """Return the trials that hold GPUs: few of all that there were."""
     return [trial for trial in state.trials.values() if trial.held is not None]
 
 
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
-    """Check that every GPU belongs to at most one attempt.
-
-    Instances and trials must agree on which attempt that is.
-    """
+    """Every GPU belongs to at most one attempt, and instances and trials agree on which."""
     held = [
         (slots.node, gpu, t.id) for t in _holding(state) for slots in t.left for gpu in slots.gpus
     ]
@@ -49,8 +45,8 @@ def no_gpu_is_held_twice(state: State) -> Iterator[str]:
 
 
 def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
-    """Check that a trial spans instances only if no instance has GPUs enough for it. What other
-    runs use too does not count: its room comes and goes.
+    """A trial spans instances only if no instance has GPUs enough for it. Instances shared with
+    other runs do not count: their room comes and goes.
     """
     for trial in _holding(state):
         if trial.held is None or len(trial.held) == 1:
@@ -62,14 +58,14 @@ def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
 
 
 def phases_and_gpus_agree(state: State) -> Iterator[str]:
-    """Check that a trial holds GPUs exactly while an attempt of it may have processes."""
+    """A trial holds GPUs exactly while an attempt of it may have processes."""
     for trial in state.trials.values():
         if (trial.phase in HOLDING) != (trial.held is not None):
             yield f"{trial.id} is {trial.phase} and holds {trial.held}"
 
 
 def what_is_held_is_paid(state: State) -> Iterator[str]:
-    """Check that the open charges are exactly what costs now."""
+    """The open charges are exactly what costs now."""
     if not state.facts.cluster.per_instance:
         costs = {trial.key_on(slots.node) for trial in _holding(state) for slots in trial.left}
     else:
@@ -83,7 +79,7 @@ def what_is_held_is_paid(state: State) -> Iterator[str]:
 
 
 def what_is_counted_is_there(state: State) -> Iterator[str]:
-    """Check that every number that the fleet keeps is what a recount gives."""
+    """Every number that the fleet keeps is what a recount gives."""
     fleet, phases = state.fleet, [instance.phase for instance in state.fleet.instances.values()]
     recount = {
         "live": sum(phase in LIVE for phase in phases),
@@ -97,13 +93,13 @@ def what_is_counted_is_there(state: State) -> Iterator[str]:
 
 
 def launches_rest_only_until_a_change_that_can_come(state: State) -> Iterator[str]:
-    """Check that launches rest until an instance has come or gone only while one can."""
+    """Launches wait for an instance to come or go only while one can."""
     if state.fleet.until_change and not state.fleet.present:
         yield "launches rest until an instance comes or goes, and there is none"
 
 
 def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
-    """Check that nothing new goes to a leaving instance and that attempts there are stopping."""
+    """Nothing new goes to a leaving instance, and attempts there are stopping."""
     leaving = {i.id for i in state.fleet.instances.values() if i.phase is InstancePhase.LEAVING}
     if not leaving:
         return
@@ -121,7 +117,7 @@ def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
 
 
 def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
-    """Check that an attempt that ended unasked on one instance is being ended on the others."""
+    """An attempt that ended unasked on one instance is being ended on the others."""
     for trial in state.trials.values():
         if not trial.ends and not trial.hung:
             continue
@@ -135,14 +131,14 @@ def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
 
 
 def the_budget_is_kept(state: State) -> Iterator[str]:
-    """Check that what has been spent does not exceed the budget."""
+    """What has been spent does not exceed the budget."""
     spent = state.ledger.spent_gpu_s(state.now)
     if spent > budget_gpu_s(state) + EPSILON_S:
         yield f"{spent:.3f} GPU-seconds spent of {budget_gpu_s(state):.3f}"
 
 
 def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
-    """Check that no instance costs and no trial runs when the run is over."""
+    """No instance costs and no trial runs when the run is over."""
     if state.phase is not RunPhase.OVER:
         return
     for instance in state.fleet.instances.values():
@@ -153,10 +149,7 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
 
 
 def the_result_is_confirmed(state: State) -> Iterator[str]:
-    """Check that what was handed back is a confirmed checkpoint.
-
-    Newer ones of its trial may have taken its place in the store since.
-    """
+    """A published model is a confirmed checkpoint, which newer ones may have replaced since."""
     for job, published in state.result.of_jobs.items():
         best = published.incumbent
         kept = state.trials[best.trial].checkpoints
@@ -169,7 +162,7 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
 
 
 def nothing_better_is_kept(state: State) -> Iterator[str]:
-    """Check that no better model than the one that is handed back is kept when a run is over."""
+    """No better model than the published one is kept when a run is over."""
     for job, published in state.result.of_jobs.items() if state.finished else ():
         sign = 1 if state.facts.goals[job].mode == "max" else -1
         best = sign * published.incumbent.metric
@@ -182,7 +175,7 @@ def nothing_better_is_kept(state: State) -> Iterator[str]:
 
 
 def what_jobs_hold_is_counted(state: State) -> Iterator[str]:
-    """Check that each job's GPUs are those that its trials hold, and that nobody else has any."""
+    """Each job's GPUs are those that its trials hold, and none are held outside of jobs."""
     held = Counter[str]()
     for trial in _holding(state):
         held[job_of(trial.id)] += sum(len(slots.gpus) for slots in trial.left)
@@ -193,7 +186,7 @@ def what_jobs_hold_is_counted(state: State) -> Iterator[str]:
 
 
 def a_job_that_is_over_is_over_for_all(state: State) -> Iterator[str]:
-    """Check that the policy knows which jobs are over, and that nothing is wanted of them."""
+    """The policy knows which jobs are over, and nothing is wanted of them."""
     over = {name for name, job in state.jobs.items() if job.over is not None}
     told = {job.id for job in state.facts.problem.jobs if job.over}
     if over != told:
@@ -204,7 +197,7 @@ def a_job_that_is_over_is_over_for_all(state: State) -> Iterator[str]:
 
 
 def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
-    """Check that a model is being published exactly while a command to publish it is under way."""
+    """A model is being published exactly while a command to publish it is under way."""
     result = state.result
     under_way = [
         command.trial for command in state.under_way.values() if isinstance(command, Publish)
@@ -217,7 +210,7 @@ def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
 
 
 def what_is_wanted_may_run(state: State) -> Iterator[str]:
-    """Check that the plan wants only trials that are not out, and nothing once the run closes."""
+    """The plan wants only trials that are not out, and nothing once the run closes."""
     plan = state.plan
     for name in plan.wanted:
         if state.trials[name].status != "live" or name not in plan.order:
@@ -231,17 +224,14 @@ def what_is_wanted_may_run(state: State) -> Iterator[str]:
 
 
 def time_does_not_go_back(state: State) -> Iterator[str]:
-    """Check that the present event did not come before the one before it."""
+    """The present event did not come before the one before it."""
     clock = state.clock
     if not 0 <= clock.heard_at <= clock.now or min(clock.seq, clock.given) < 0:
         yield f"event {clock.seq} is of {clock.now}, the one before it of {clock.heard_at}"
 
 
 def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
-    """Check that nothing ends a run that goes on.
-
-    Of a run that closes, it must be known how it ends, why and by when.
-    """
+    """Status, cause and moment of the end are known exactly while a run closes."""
     end = state.end
     known = [one is not None for one in (end.status, end.why, end.close_by)]
     if end.phase is RunPhase.RUNNING and (any(known) or end.hard):
@@ -251,7 +241,7 @@ def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
 
 
 def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
-    """Check that exactly those commands are under way whose outcome changes something."""
+    """Exactly those commands are under way whose outcome changes something."""
     awaited = {state.plan.question, None if state.clock.timer is None else state.clock.timer.id}
     for trial in state.trials.values():
         if trial.start_command or trial.stop_command:
@@ -272,10 +262,7 @@ def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
 
 
 def targets_and_claims_agree(state: State) -> Iterator[str]:
-    """Check that, while the run goes on, claims on GPUs are exactly those of trials with a target.
-
-    `Aims.aimed` must name these trials.
-    """
+    """While the run goes on, claims on GPUs are exactly those of trials with a target."""
     if state.phase is not RunPhase.RUNNING:
         return
     targets = {

@@ -1,4 +1,4 @@
-"""Jobs that share a run: when one of them is over, and what it has.
+"""Jobs that share a run: when one of them is over.
 
 The one rule: a job that is over gets nothing any more, and what is left goes to the others. The run
 itself ends by its own limits, or when all its jobs are over.
@@ -20,8 +20,8 @@ from seerd.units import count
 
 
 def ending_jobs(state: State, failing: Mapping[str, str]) -> Iterator[JobOver]:
-    """Yield the jobs that are over now: by their target, by limits of their own, or since they are
-    `failing`: job -> in which way all its trials fail.
+    """Yield the jobs that are over now: by their target, their own limits, or since they are
+    `failing` (job -> in which way all its trials fail).
     """
     for job in state.facts.problem.jobs:
         if job.over:
@@ -35,8 +35,8 @@ def ending_jobs(state: State, failing: Mapping[str, str]) -> Iterator[JobOver]:
 
 
 def target_reached(state: State, job: str) -> str | None:
-    """Say which model is as good as the job's target, or which trial where none is saved; None:
-    nothing is, or it has no target.
+    """Describe the model that is as good as the job's target, or the trial where none is saved;
+    None if there is none.
     """
     goal = state.facts.goals[job]
     if goal.target is None:
@@ -68,8 +68,8 @@ def _own_limit(state: State, job: PlannedJob) -> OverCause | None:
 
 
 def _can_begin_nothing(state: State, job: PlannedJob) -> bool:
-    """Return whether a job has no GPUs, and too little of its own limits for any trial to get some:
-    what it was to have is better used by the others.
+    """Return whether a job has no GPUs, and too little left of its limits for any trial to get
+    some.
     """
     if state.jobs[job.id].gpus:
         return False
@@ -79,7 +79,7 @@ def _can_begin_nothing(state: State, job: PlannedJob) -> bool:
 
 
 def open_jobs(state: State) -> list[str]:
-    """List the jobs that share the run and still get something."""
+    """List the jobs that share the run and are not over."""
     return [job.id for job in state.facts.problem.jobs if not job.over]
 
 
@@ -89,8 +89,6 @@ def holding(state: State, job: str) -> bool:
 
 
 def to_publish(state: State) -> list[str]:
-    """List the jobs whose model may be handed back now: all once the run releases what it has,
-    before that those that are over.
-    """
+    """List the jobs whose model may be published before the run releases what it has."""
     over = [job.id for job in state.facts.problem.jobs if job.over]
     return [name for name in over if not holding(state, name)]

@@ -1,8 +1,8 @@
-"""What the last lines of a script that has crashed say: its error, and whether something outside of
-the trial was in its way.
+"""What the last lines of a crashed script say: its error, and whether something outside was in its
+way.
 
-The one rule: only the line of the error counts. What was logged before it, or after it, may be
-about something that was overcome.
+The one rule: only the line of the error counts. What was logged before or after it may have been
+overcome.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PREFIX = re.compile(r"^\[rank[0-9]+\]: ?")
 """What torch writes before each line of a rank's traceback."""
 FRAME = re.compile(r'^\s+(?:\| +)*File ".*", line ([0-9]+(?:, in .*)?)')
 OURS = "seerd: "
-"""What a line begins with that seerd itself has added to a script's."""
+"""Beginning of a line that seerd itself has added to a script's."""
 CERTAIN = re.compile(
     r"^(?:\w+\.)*(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b"
     r"|can't open file|error: unrecognized arguments|error: the following arguments are required"
@@ -51,8 +51,8 @@ OBSTACLES: dict[Obstacle, str] = {
 
 
 def error_line(tail: Sequence[str]) -> str:
-    """Return the line of the error that ended a script: the one below the last traceback, or else
-    the last one; empty if there is none.
+    """Return the line of the error that ended a script: below the last traceback, or else the last;
+    empty if there is none.
     """
     lines = [PREFIX.sub("", line).rstrip() for line in tail]
     frames = [number for number, line in enumerate(lines) if FRAME.match(line)]
@@ -63,9 +63,7 @@ def error_line(tail: Sequence[str]) -> str:
 
 
 def error_place(tail: Sequence[str]) -> str:
-    """Return the kind of error that ended a script and the line of code that raised it; empty if
-    there is no traceback.
-    """
+    """Return the error's kind and the line of code that raised it; empty without a traceback."""
     frames = [found for line in tail if (found := FRAME.match(PREFIX.sub("", line)))]
     return f"{error_line(tail).partition(':')[0]} in line {frames[-1][1]}" if frames else ""
 
@@ -76,9 +74,7 @@ def is_certain(tail: Sequence[str]) -> bool:
 
 
 def obstacle_of(tail: Sequence[str]) -> Obstacle | None:
-    """Return what was in the way of a script that has crashed, by the last lines that it wrote;
-    None: its error may be that of its configuration.
-    """
+    """Return what was in the way of a crashed script; None: its configuration may be at fault."""
     line = error_line(tail)
     found = (why for why, pattern in OBSTACLES.items() if re.search(pattern, line, re.IGNORECASE))
     why = next(found, None)

@@ -1,19 +1,16 @@
 """What the run has cost, what it is committed to, and when the budget will be used up.
 
-The one rule: a charge is opened when something begins to cost and closed when that has ended. Both
-times are those at the place where it happened. Everything else is arithmetic on charges.
+The one rule: a charge is opened when something begins to cost and closed when that has ended, both
+by the times at the place where it happened.
 
 Two ways of billing share one table of charges:
 
-per trial     (local, hosts) a charge is one attempt of a trial: its GPUs from its start until its
-              processes are gone; as long as that is not known, from the order to start, or from
-              when it last waited for GPUs
+per trial     (local, hosts) a charge is one attempt: its GPUs from its start until its processes
+              are gone; while its start is unknown, from the order, or from its last wait for GPUs
 per instance  (ec2) a charge is one instance: all its GPUs from running until terminated, at least
-              `minimum_s` (Amazon EC2 bills Linux instances by the second with a minimum of 60
-              seconds: aws.amazon.com/ec2/pricing/on-demand)
+              `minimum_s` (60 seconds: aws.amazon.com/ec2/pricing/on-demand)
 
-Sums over the open charges are kept up to date, so that asking costs the same with one trial as with
-ten thousand.
+Sums over the open charges are kept up to date, so that asking is as fast with ten thousand trials.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 LOST = "lost"
-"""What a charge is for where a damaged journal has lost the record: the word before its moment."""
+"""First word of the key of a charge whose record a damaged journal has lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +72,8 @@ class Ledger:
             self._grown_by = max(self._grown_by, charge.since_s + charge.minimum_s)
 
     def end(self, what: str, at_s: float, now_s: float) -> None:
-        """Close the charge for `what`. An end before its beginning says nothing, so it has cost
-        until `now_s`, when the end became known. Raises `KeyError` if none is open.
+        """Close the charge for `what`; an end before its beginning counts as `now_s`. Raises
+        `KeyError` if none is open.
         """
         charge = self._take(what)
         ended_s = at_s if at_s >= charge.since_s else max(now_s, charge.since_s)
@@ -86,9 +83,8 @@ class Ledger:
         self._closed_gpu_s += ended.gpu_s(until_s)
 
     def void(self, what: str) -> None:
-        """Remove the open charge for `what`, which never cost anything.
-
-        Raises `KeyError` if none is open.
+        """Remove the open charge for `what`, which never cost anything. Raises `KeyError` if none
+        is open.
         """
         self._take(what)
 
@@ -97,7 +93,7 @@ class Ledger:
         self.start(replace(self._take(what), since_s=since_s))
 
     def copy(self) -> Ledger:
-        """Return a copy to look ahead with; charging there leaves this ledger exactly as it is."""
+        """Return a copy to look ahead with."""
         return replace(
             self, closed=list(self.closed), open=dict(self.open), _young=dict(self._young)
         )
@@ -127,27 +123,23 @@ class Ledger:
         return self._linear_gpu_s(now_s) + self._shortfall(now_s)
 
     def committed_gpu_s(self, now_s: float, release_s: float) -> float:
-        """Return the GPU-seconds billed in the end if everything is given back from now on.
-
-        Giving back takes `release_s` seconds, and costs until then.
+        """Return the GPU-seconds billed in the end if everything is given back from now on, which
+        takes and costs `release_s` seconds.
         """
         return self.spent_gpu_s(now_s + release_s)
 
     def within(self, budget_gpu_s: float, at_s: float) -> bool:
-        """Return whether what is billed up to `at_s` stays within the budget.
-
-        This is as exact as `spent_gpu_s`, and fast where the answer is clear.
+        """Return whether what is billed up to `at_s` stays within the budget: `spent_gpu_s`, but
+        fast.
         """
         linear = self._linear_gpu_s(at_s)
         surely = linear + self._floor_gpu_s <= budget_gpu_s
         return surely or linear + self._shortfall(at_s) <= budget_gpu_s
 
     def exhausted_at(self, budget_gpu_s: float, release_s: float) -> float:
-        """Return the last moment at which giving everything back still keeps the budget.
-
-        It is in seconds since the run began, infinite if nothing costs. It is exact once every open
-        charge is past its minimum. Before that it is never too late, since a charge under its
-        minimum already counts in full.
+        """Return the last moment, in seconds since the run began, at which giving everything back
+        still keeps the budget; infinite if nothing costs. Never too late, and exact once every open
+        charge is past its minimum: before that a charge already counts in full.
         """
         if self._open_gpus == 0:
             return math.inf
@@ -177,10 +169,8 @@ class Ledger:
         )
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float, past_minimum: float) -> float:
-        """Compute `exhausted_at` where minimums matter; behind all of them it is `past_minimum`.
-
-        Cost over time is piecewise linear: it bends where a charge passes its minimum. These
-        corners are walked through in order.
+        """Compute `exhausted_at` where minimums matter: cost over time is piecewise linear, with a
+        corner where a charge passes its minimum.
         """
         corners = sorted(c.since_s + c.minimum_s - release_s for c in self.open.values())
         affordable = -math.inf
@@ -194,9 +184,8 @@ class Ledger:
     def _interpolate(
         self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float
     ) -> float:
-        """Return where the linear piece between two corners crosses the budget.
-
-        That is `low_s` itself if the piece begins past the budget or is flat.
+        """Return where the linear piece between two corners crosses the budget, or `low_s` if it
+        begins past the budget or is flat.
         """
         if low_s == -math.inf:
             return low_s

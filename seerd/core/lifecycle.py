@@ -1,8 +1,8 @@
 """The phases of a run, a trial and an instance: one table of legal moves for each. The diagrams in
 the docs are drawn from these tables.
 
-The one rule: a phase changes only through `move`, and only along its table. An illegal move is a
-bug of the core and raises at once.
+The one rule: a phase changes only through `move` and along its table. An illegal move is a bug and
+raises.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 
 class RunPhase(StrEnum):
-    """Where a run is in its life.
+    """Phase of a run.
 
     running    trials train
     closing    trials save and exit
@@ -27,9 +27,7 @@ class RunPhase(StrEnum):
 
 
 class TrialPhase(StrEnum):
-    """Where a trial is in its life.
-
-    An attempt holds GPUs while the trial is starting, running or stopping.
+    """Phase of a trial. An attempt holds GPUs in starting, running and stopping.
 
     waiting     it has no process, and may run later
     starting    an attempt has been ordered
@@ -50,7 +48,7 @@ class TrialPhase(StrEnum):
 
 
 class InstancePhase(StrEnum):
-    """Where an instance is in its life.
+    """Phase of an instance.
 
     requested   it has been asked for
     ready       its agent takes orders
@@ -105,7 +103,7 @@ Phase = TypeVar("Phase", RunPhase, TrialPhase, InstancePhase)
 
 
 class IllegalMoveError(Exception):
-    """Raised when the core moves something along a way that its table does not have."""
+    """The core moves something along a way that its table does not have: a bug."""
 
 
 def move(moves: dict[Phase, frozenset[Phase]], who: str, old: Phase, new: Phase) -> Phase:

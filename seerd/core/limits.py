@@ -1,8 +1,7 @@
-"""The deadline and the budget as moments in time: until when the present work may go on. Moments
-are in seconds since the run began.
+"""The deadline and the budget as moments in time, in seconds since the run began.
 
-The one rule: every limit is counted with the time that giving back takes. So it is kept even if the
-daemon dies right now.
+The one rule: every limit includes the time that giving back takes, so it is kept even if the daemon
+dies right now.
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ from seerd.planner.model import PlannedJob
 
 
 def grace_s(state: State) -> float:
-    """Return how long a trial may take to save and exit, in seconds, see `closing`.
-
-    It depends on the slowest unit of work or save seen so far, and on the deadline, so that a short
-    run is not all waiting. Where no trial saves anything it is 0.
-    """
+    """Return how many seconds a trial has to save and exit (`closing`); 0 where no trial saves."""
     if not any(state.facts.problem_of(job).saves for job in state.jobs):
         return 0.0
     return closing.grace_within(
@@ -31,9 +26,8 @@ def grace_s(state: State) -> float:
 
 
 def terminate_s(state: State) -> float:
-    """Return the seconds from asking to give an instance back until it costs no more.
-
-    An instance that has not confirmed the end of its trials is given back all the same.
+    """Return the seconds from asking to give an instance back until it costs no more. An instance
+    that has not confirmed the end of its trials is given back all the same.
     """
     return 0.0 if state.facts.cluster.instant else state.facts.cluster.terminate_s
 
@@ -44,8 +38,8 @@ def end_s(state: State) -> float:
 
 
 def publish_s(state: State) -> float:
-    """Return the seconds from the last checkpoint until the best model is in its place: it takes as
-    long to come from the cloud as to get there, and at most a tenth of the deadline is set aside.
+    """Return the seconds from the last checkpoint until the best model is in its place. Fetching it
+    from the cloud takes as long as storing it; at most a tenth of the deadline is set aside.
     """
     if not state.facts.cluster.per_instance:
         return _set_aside_s(state, state.rules.publish_s)
@@ -73,15 +67,14 @@ def release_s(state: State) -> float:
 
 
 def close_at(state: State) -> float:
-    """Return when everything must be asked to stop to keep the deadline.
-
-    The best model must be in its place by the deadline.
+    """Return when all trials must be asked to stop, for the best model to be published by the
+    deadline.
     """
     return state.facts.problem.limits.deadline_s - release_s(state) - publish_s(state)
 
 
 def exhausted_at(state: State) -> float:
-    """Return when everything must be asked to stop to keep the budget."""
+    """Return when all trials must be asked to stop to keep the budget."""
     return state.ledger.exhausted_at(budget_gpu_s(state), release_s(state))
 
 
@@ -91,9 +84,8 @@ def budget_gpu_s(state: State) -> float:
 
 
 def quiet_by(state: State) -> float:
-    """Return when no attempt may be left if everything is asked to stop now.
-
-    If the daemon is late, trials have less time to save, but the limits are kept.
+    """Return when no attempt may be left if all are asked to stop now. A late daemon leaves trials
+    less time to save, but the limits are kept.
     """
     last = limit_at(state) + release_s(state)
     return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(
@@ -102,10 +94,7 @@ def quiet_by(state: State) -> float:
 
 
 def grace_left_s(state: State) -> float:
-    """Return the seconds that are left of the grace period.
-
-    All of it is left until everything must be stopped.
-    """
+    """Return the seconds that are left of the grace period; it begins when all trials must stop."""
     if state.phase is RunPhase.RUNNING:
         late_s = state.now - limit_at(state)
         return max(0.0, grace_s(state) - max(0.0, late_s))
@@ -119,18 +108,13 @@ def grace_left_s(state: State) -> float:
 
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
-    """Return whether an attempt that begins in `first_s` seconds could do something before the end.
-
-    If not, a new instance is of no use either.
-    """
+    """Return whether an attempt that begins in `first_s` seconds can do something by the end."""
     return state.now + first_s < close_at(state) - shortest_s(state)
 
 
 def affordable(state: State, gpus: int) -> bool:
-    """Return whether the budget allows a trial to hold `gpus` more GPUs.
-
-    It must allow that at least until they can be given back. With per-instance billing the GPUs are
-    paid already.
+    """Return whether the budget allows a trial to hold `gpus` more GPUs until they can be given
+    back. With per-instance billing the GPUs are paid already.
     """
     wait_s = release_s(state)
     more = gpus * wait_s if not state.facts.cluster.per_instance else 0.0
@@ -139,8 +123,8 @@ def affordable(state: State, gpus: int) -> bool:
 
 def affordable_launch(state: State, gpus: int) -> bool:
     """Return whether the budget allows one more rented instance with `gpus` GPUs. It costs its
-    minimum at least, and its boot before it is of any use. Launches that are under way know nothing
-    of it: without a daemon they would go on for as long as their order says.
+    minimum and its boot at least. Launches under way are counted up to where they would end
+    themselves without a daemon.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance:
@@ -151,8 +135,8 @@ def affordable_launch(state: State, gpus: int) -> bool:
 
 
 def alone_until(state: State) -> float:
-    """Return by when the launches that are under way end by themselves if nobody hears of them, in
-    seconds since the run began; minus infinity if there are none.
+    """Return when the last launch under way would end by itself without a daemon, in seconds since
+    the run began; minus infinity if there is none.
     """
     launches = (
         (name, command) for name, command in state.under_way.items() if isinstance(command, Launch)
@@ -166,11 +150,9 @@ def alone_until(state: State) -> float:
 
 
 def lease_s(state: State, now: float) -> float:
-    """Return for how many seconds from `now` on agents may go on without hearing from the daemon.
-
-    The lease never lasts past the moment at which the run must close, so that an agent alone stops
-    in time for deadline and budget. Limits of single jobs do not shorten it: that would end the
-    others' trials too.
+    """Return how many seconds from `now` on agents may go on without hearing from the daemon. The
+    lease ends before the run must close, so that an agent alone keeps deadline and budget. Limits
+    of single jobs do not shorten it: that would end the others' trials too.
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.end.close_by or 0.0) - now)
@@ -178,26 +160,24 @@ def lease_s(state: State, now: float) -> float:
 
 
 def off_in_s(state: State, now: float) -> float:
-    """Return for how many seconds from `now` on everything may go on costing before it must be
-    given back to keep the limits; less than 0 if that moment is past.
+    """Return how many seconds from `now` on instances may still cost; less than 0 if a limit is
+    past.
     """
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
     return off_by - terminate_s(state) - now
 
 
 def spare_s(state: State, now: float) -> float:
-    """Return for how many seconds from `now` on the end of the run may still wait for a machine:
-    the best model is then published by the deadline, and what still costs is within the budget.
+    """Return how many seconds from `now` on the end of the run may still wait for a machine, with
+    the best model published by the deadline and all costs within the budget.
     """
     deadline_s = state.facts.problem.limits.deadline_s - publish_s(state)
     return max(0.0, min(deadline_s, exhausted_at(state) + release_s(state)) - now)
 
 
 def lease_grace_s(state: State, now: float) -> float:
-    """Return how long trials may take to save and exit when an agent's lease has ended, in seconds,
-    if it is told at `now`: less where the lease should have ended before.
-
-    None of it is left while the run closes: the lease then lasts until no attempt may be left.
+    """Return how many seconds trials have to save when an agent's lease, renewed at `now`, has
+    ended. It is 0 while the run closes: the lease then lasts until no attempt may be left.
     """
     if state.phase is not RunPhase.RUNNING:
         return 0.0
@@ -209,21 +189,17 @@ def _lease_by(state: State) -> float:
 
 
 def last_s(state: State, now: float) -> float:
-    """Return how many seconds beyond the grace period the last checkpoints may take to be stored.
-
-    This is for agents that are alone, with a lease from `now`; when the lease ends, `lease_grace_s`
-    begins. Neither the deadline nor the budget may be passed: both count more than a
-    checkpoint that is not stored by then.
+    """Return how many seconds beyond lease and grace period agents may take to store the last
+    checkpoints. Deadline and budget count more than a checkpoint that is not stored by then.
     """
     alone_s = lease_s(state, now) + lease_grace_s(state, now)
     return max(0.0, min(state.rules.last_s, off_in_s(state, now) - alone_s))
 
 
 def orphan_timeout_s(state: State) -> float | None:
-    """Return how many seconds an instance that is asked for now may run without an agent.
-
-    Then it ends itself. That is before a limit is reached if all goes on as it does now, so the
-    limits are kept even without a daemon. None if instances cost nothing by themselves.
+    """Return how many seconds an instance that is launched now may run without an agent before it
+    ends itself, so that limits are kept even without a daemon. None if instances cost nothing by
+    themselves.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance or cluster.instant:
@@ -234,7 +210,7 @@ def orphan_timeout_s(state: State) -> float | None:
 
 def job_ends(state: State, job: PlannedJob) -> tuple[float, float]:
     """Return by when nothing of a job may be left, for its own deadline and for its own budget;
-    infinite where those are the run's. Its model is in its place by the deadline.
+    infinite where those are the run's.
     """
     own, whole, used = job.problem.limits, state.facts.problem.limits, state.jobs[job.id]
     by_s = exhausted_s = math.inf
@@ -250,13 +226,12 @@ def job_ends(state: State, job: PlannedJob) -> tuple[float, float]:
 
 
 def _planned(state: State, name: str) -> PlannedJob | None:
-    """Return one of the jobs that share the run; None: the run is one job."""
     return next((job for job in state.facts.problem.jobs if job.id == name), None)
 
 
 def own_limit_at(state: State) -> float:
-    """Return when the trials of the next job must be asked to stop for limits of its own; infinite
-    if none must.
+    """Return when the trials of the next job must stop for limits of its own; infinite if none
+    must.
     """
     if state.phase is not RunPhase.RUNNING:
         return math.inf
@@ -291,22 +266,18 @@ def affordable_for_job(state: State, name: str, gpus: int) -> bool:
 
 
 def least_s(state: State) -> float:
-    """Return the seconds that an attempt takes at least, if it is to do something before it is
-    asked to stop.
-    """
+    """Return the fewest seconds in which an attempt can do something and be stopped."""
     return shortest_s(state) + release_s(state)
 
 
 def limit_at(state: State) -> float:
-    """Return when everything must be asked to stop, for whichever limit comes first."""
+    """Return when all trials must be asked to stop, for whichever limit comes first."""
     return min(close_at(state), exhausted_at(state))
 
 
 def training_ends_at(state: State) -> float:
-    """Return when trials that go on until the end must expect to be asked to stop.
-
-    Before the last stage that is the plan's own end, since the GPUs of the present stage tell
-    nothing of when the budget will be used up.
+    """Return when trials that go on until the end must expect to be asked to stop. Before the last
+    stage that is the plan's own end: the GPUs of the present stage do not predict the budget's end.
     """
     stages = state.outline.stages
     if stages and state.now < stages[-1].end_s and state.plan.stage < len(stages) - 1:
@@ -326,11 +297,9 @@ def promise(state: State) -> Promised:
 
 
 def gone_by(state: State) -> float:
-    """Return by when everything that a dead daemon left behind has let go.
-
-    That is when the lease that it promised last has ended and trials have had their time to save
-    and exit. Where a limit cuts the lease short, agents have only part of that time: they are gone
-    when the limit is reached.
+    """Return by when everything that a dead daemon left behind has let go: the last lease has ended
+    and trials have had their time to save. A limit that cuts the lease short also cuts this time
+    short.
     """
     if state.end.close_by is not None:
         return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
@@ -359,13 +328,12 @@ def wake_at(state: State) -> float:
 
 
 def _unblocks_at(state: State) -> float:
-    """Return when one more attempt of some job is tried in whose way something was."""
     blocks = (job.block for job in state.jobs.values() if job.block is not None)
     return min((one.again_s for one in blocks if one.again_s > state.now), default=math.inf)
 
 
 def retire_at(state: State) -> float:
-    """Return when the next instance must be replaced that was rented for earlier limits; infinite
+    """Return when the next instance that was rented for earlier limits must be replaced; infinite
     if none must, or if the run ends before.
     """
     lead_s = state.rules.retire_s + release_s(state)
@@ -379,11 +347,7 @@ def retire_at(state: State) -> float:
 
 
 def _ask_at(state: State) -> float:
-    """Return when the policy must be asked next: infinite while a question is open.
-
-    The moment is in the past if the last answer came later than the policy wanted to be asked
-    again.
-    """
+    """Return when to ask the policy next; in the past if its last answer came too late."""
     plan = state.plan
     if plan.question is not None:
         return math.inf

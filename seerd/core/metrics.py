@@ -1,8 +1,7 @@
-"""Every metric that trials report: what is kept of those beside the run's own, and what must hold
-of them for a model to be the best.
+"""Every metric that trials report, and what must hold of them for a model to be the best.
 
-The one rule: a report that violates a constraint counts in decisions as one that is not
-finite. What was reported is shown as it was.
+The one rule: a report that violates a constraint counts in decisions as one that is not finite.
+What was reported is shown as it was.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from seerd.planner.model import MetricConstraint, Report
 
 
 def violated_by(metrics: Mapping[str, float | None], goal: Objective) -> list[MetricConstraint]:
-    """Return the constraints that do not hold for these metrics; one of which the metric is not
-    finite does not, nor one of which it is missing. But where a script's output is read, a metric
-    that has not been printed yet violates nothing.
+    """Return the constraints that do not hold for these metrics, or whose metric is missing or not
+    finite. In a script's output a metric that is not printed yet violates nothing.
     """
     return [
         one
@@ -27,9 +25,8 @@ def violated_by(metrics: Mapping[str, float | None], goal: Objective) -> list[Me
 
 
 def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
-    """Keep what a report had beside the metric; return the metric as it counts for decisions.
-
-    If the report violates a constraint that is None, and the metric is kept beside the others.
+    """Keep what a report had beside the metric; return the metric as it counts for decisions. If
+    the report violates a constraint that is None, and the metric is kept beside the others.
     """
     state.signs.names.update(dict.fromkeys(event.others))
     goal = state.facts.goal_of(trial.id)
@@ -43,8 +40,8 @@ def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
 
 
 def as_it_counts(state: State, checkpoint: Checkpoint) -> float | None:
-    """Return the metric of a checkpoint as it counts: None if a report that it is the mean of is
-    known to violate a constraint.
+    """Return the metric of a checkpoint; None if one of its reports is known to violate a
+    constraint.
     """
     trial, goal = state.trials[checkpoint.trial], state.facts.goal_of(checkpoint.trial)
     first = checkpoint.reports - goal.smooth + 1 if goal.constraints else checkpoint.reports + 1
@@ -75,13 +72,13 @@ def last_value(state: State, trial: Trial, name: str) -> float | None:
 
 
 def best_value(state: State, trial: Trial) -> float | None:
-    """Return the best that the trial has reported, as it counts; None: nothing was finite."""
+    """Return the best finite metric that the trial has reported, or None."""
     finite = (report.metric for report in trial.history if report.metric is not None)
     return (max if state.facts.goal_of(trial.id).mode == "max" else min)(finite, default=None)
 
 
 def names_of(state: State) -> list[str]:
-    """Return the names of all metrics that were reported; those that decide come first."""
+    """Return the names of all reported metrics; those that decide come first."""
     own = (goal.metric for goal in state.facts.goals.values())
     return list(dict.fromkeys((*own, *state.signs.names)))
 

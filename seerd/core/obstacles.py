@@ -1,10 +1,10 @@
 """Crashes that say nothing of a configuration: something outside was in the way, such as a port, a
 lock or a server.
 
-The one rule: they use up no configuration. The trial waits. As many attempts of its job as were
-not in each other's way may go on side by side; now and then one more is tried, ever more rarely,
-and once that has reported all are. Only what is in the way of one trial time and again, while
-others report or none is tried, counts as a crash of that trial.
+The one rule: they use up no configuration. The trial waits. As many attempts of its job as were not
+in each other's way may go on side by side; ever more rarely one more is tried, and once that has
+reported all are. Only what is in the way of one trial time and again, while others report or none
+is tried, counts as a crash of that trial.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def has_to_wait(state: State, trial: Trial) -> bool:
 
 
 def always_blocked(state: State, job: str) -> bool:
-    """Return whether something is always in the way of a job that has never reported, whatever the
-    configuration.
+    """Return whether something is in the way of every configuration of a job that has never
+    reported.
     """
     block, rules, trials = state.jobs[job].block, state.rules, _of_job(state, job)
     if block is None or block.times < rules.blocked_times or running(state, job):

@@ -4,11 +4,11 @@ The one rule is a list of aims, the most important first: place the most valuabl
 use the fewest instances; move the fewest trials; put the fewest resized trials away from the
 instance that has their files.
 
-The method is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3). Trials that
-can stay do so. The others are placed largest first, each where the least room is left over. Smaller
-trials are displaced where nothing else helps. If sizes divide each other, as 1, 2, 4 and 8 do, this
-finds room whenever there is any, with the fewest moves (`bench/packing.py` measures what is left to
-win).
+The method is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3): trials that
+can stay do so, the others are placed largest first, each where the least room is left over, and
+smaller trials are displaced where nothing else helps. If sizes divide each other, as 1, 2, 4 and 8
+do, this finds room whenever there is any, with the fewest moves (`bench/packing.py` measures the
+rest).
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ Home = tuple[str, ...]
 """Where a trial is: one instance, or several whole ones."""
 
 Cost = tuple[int, int, int]
-"""Instances used (0 if that does not count), trials moved, and resized trials away from their
-files. Less is better; the first counts most.
-"""
+"""Instances used (0 if that does not count), trials moved, resized trials away from their files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,8 @@ class Before:
 def choose(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool
 ) -> dict[str, Home]:
-    """Find instances for as many trials as fit.
-
-    demands  most valuable first; these are placed before others
-    pack     whether to use as few instances as possible
+    """Find instances for as many trials as fit, the most valuable first; `pack`: for the fewest
+    instances.
     """
     chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
     if not pack or before.cost(known, pack=True) <= _least(chosen, nodes):
@@ -84,7 +80,7 @@ def choose(
 
 
 def _least(demands: Sequence[Demand], nodes: Sequence[PackingNode]) -> Cost:
-    """Return a cost that no homes can be below: full instances, and nobody moves."""
+    """Return a cost that no homes can be below: full instances, and no moves."""
     largest = max((node.gpus for node in nodes), default=1)
     return -(-sum(demand.gpus for demand in demands) // largest), 0, 0
 
@@ -99,10 +95,8 @@ Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
 def _most_valuable(
     demands: Sequence[Demand], nodes: Sequence[PackingNode], fit: Fit
 ) -> tuple[list[Demand], dict[str, Home]]:
-    """Return the trials that are placed, and homes for them.
-
-    These are the first of the list, as many as fit. Behind the first one that does not, the same is
-    done again with those that could still find room.
+    """Return the trials that are placed, and their homes: the first of the list, as many as fit;
+    then again of those behind the first one that does not.
     """
     largest = max((node.gpus for node in nodes), default=0)
     capacity = sum(node.gpus for node in nodes)
@@ -123,10 +117,8 @@ def _most_valuable(
 def _longest(
     rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fit: Fit
 ) -> tuple[int, dict[str, Home] | None]:
-    """Return how many of the first of `rest` fit beside `chosen`, and homes for all of them.
-
-    `room` is how many GPUs `chosen` leaves free. Most often as many fit as there are GPUs for, so
-    that is tried first.
+    """Return how many of the first of `rest` fit beside `chosen`, which leaves `room` GPUs free,
+    and homes for all of them. Most often as many fit as there are GPUs for, so that is tried first.
     """
     high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
     low, middle, homes = 0, high, None
@@ -143,9 +135,8 @@ def _longest(
 def _greedy(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """Return the better of two tries, None if both fail.
-
-    One puts resized trials near their files, the other where the least room is left over.
+    """Return the better of two tries: resized trials near their files, or where the least room is
+    left.
     """
     best = _best_fit(demands, before, nodes, near_first=True)
     if not before.near or (best is not None and not before.cost(best, pack=False)[1]):
@@ -214,20 +205,14 @@ class _Rooms:
             self._change(node, -min(demand.gpus, self._size[node]))
 
     def tightest(self, gpus: int, near: str | None) -> Home | None:
-        """Return the instance with the least room that is enough, None if there is none.
-
-        Of several with equal room it is `near`, if that is one of them.
-        """
+        """Return the instance with the least room that is enough, if possible `near`."""
         for free in sorted(self._by_free):
             if free >= gpus and self._by_free[free]:
                 return (near,) if near in self._by_free[free] else (min(self._by_free[free]),)
         return None
 
     def cheapest(self, gpus: int) -> Home | None:
-        """Return the instance where the fewest and smallest trials must leave to free so many GPUs.
-
-        None if there is no such instance. At most `CANDIDATES` instances are compared.
-        """
+        """Return the instance where the fewest and smallest trials must leave for `gpus` GPUs."""
         costs: list[tuple[int, int, str]] = []
         for node in self._roomiest_first():
             leaving = _leaving(self._inside[node], gpus - self.free[node], gpus)
@@ -238,10 +223,7 @@ class _Rooms:
         return (min(costs)[2],) if costs else None
 
     def emptiest(self, gpus: int) -> Home | None:
-        """Return whole instances of one size that have `gpus` GPUs together.
-
-        Those are chosen where the fewest trials must leave. None if there are not enough of them.
-        """
+        """Return whole instances of one size with `gpus` GPUs where the fewest must leave."""
         for size in sorted(set(self._size.values()), reverse=True):
             empty = [node for node in self._by_free.get(size, ()) if self._size[node] == size]
             if gpus % size:
@@ -285,10 +267,8 @@ class _Rooms:
 
 
 def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Demand] | None:
-    """Return the fewest trials that must leave to free `need` GPUs.
-
-    All of them are smaller than the newcomer. The last one is as small as will do. None if they
-    cannot free so many.
+    """Return the fewest trials, all smaller than the newcomer and the last as small as will do,
+    that must leave to free `need` GPUs. None if they cannot free so many.
     """
     smaller = sorted((d for d in inside if d.gpus < smaller_than), key=_largest_first)
     if sum(d.gpus for d in smaller) < need:
@@ -309,9 +289,8 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 def _squeezed(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """Place the demands on as few instances of each size as an empty cluster would need.
-
-    Of each size those are used on which the most trials can stay. None if that does not work.
+    """Place the demands on as few instances of each size as an empty cluster would need: those on
+    which the most trials can stay. None if that does not work.
     """
     needed = _opened(demands, Counter(node.gpus for node in nodes))
     if needed is None:
@@ -325,10 +304,8 @@ def _squeezed(
 
 
 def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | None:
-    """Return how many instances of each size the demands need on an empty cluster.
-
-    The largest demands are placed first, each where the least room is left. Where none is left, the
-    largest instance is opened. None if there are too few instances.
+    """Return how many instances of each size the demands need on an empty cluster: the largest are
+    placed first, each where the least room is left. None if there are too few instances.
     """
     opened: Counter[int] = Counter()
     free: Counter[int] = Counter()

@@ -1,12 +1,9 @@
 """Placing trials on the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4,
-Algorithm 3).
+Algorithm 3). `packing` chooses the instances; the GPUs on them are chosen here.
 
 The one rule: a trial that fits an instance is never split. A larger one takes whole instances of
 one size. A trial whose number of GPUs is unchanged keeps exactly its GPUs, unless a more valuable
 or larger trial, or packing, needs them.
-
-`packing` chooses the instances, and the GPUs on them are chosen here. Nothing here knows of time,
-processes or money.
 """
 
 from __future__ import annotations
@@ -53,9 +50,9 @@ def place(
     nodes    instances that can take trials
     pack     True: use as few instances as possible, so that the others can be given back
 
-    If not all fit, the most valuable are placed, and behind them those that still find room. Among
-    such placements one with the fewest moves is taken, or nearly the fewest if sizes do not divide
-    each other. The result depends on nothing else; placing again from it changes nothing.
+    If not all fit, the most valuable are placed, and behind them those that still find room. Moves
+    are the fewest, or nearly so if sizes do not divide each other. Placing again from the result
+    changes nothing.
     """
     sizes = {node.id: node.gpus for node in nodes}
     stay = _unchanged(demands, current, sizes)
@@ -76,9 +73,8 @@ def place(
 def _unchanged(
     demands: Sequence[Demand], current: Mapping[str, Assignment], sizes: Mapping[str, int]
 ) -> dict[str, Assignment]:
-    """Return the trials that could be left as they are, with their GPUs.
-
-    If two claim the same GPU (one is on it, one was promised it), the more valuable one has it.
+    """Return the trials that could stay, with their GPUs. If two claim a GPU, the more valuable has
+    it.
     """
     largest = max(sizes.values(), default=0)
     claimed: set[tuple[str, int]] = set()
@@ -97,7 +93,7 @@ def _unchanged(
 
 
 def _proper(gpus: int, old: Assignment, sizes: Mapping[str, int], largest: int) -> bool:
-    """Return whether these GPUs exist and are held as the module's rule wants it."""
+    """Return whether these GPUs exist and are held by the module's rule."""
     if any(gpu >= sizes.get(slots.node, 0) for slots in old for gpu in slots.gpus):
         return False
     if gpus <= largest:
@@ -131,9 +127,8 @@ def _new_slots(
 
 
 def _neighbours(free: set[int], count: int) -> tuple[int, ...]:
-    """Choose the lowest aligned run of neighbours, else the lowest run, else the lowest free GPUs.
-
-    Fast links join aligned neighbours.
+    """Choose the lowest aligned run of neighbours, which fast links join, else the lowest run, else
+    the lowest free GPUs.
     """
     for stride in (count, 1):
         for start in range(0, max(free) + 1, stride):

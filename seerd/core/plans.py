@@ -1,8 +1,7 @@
-"""How one plan differs from the one before it. This difference is what is recorded of a plan, and
-sent.
+"""How one plan differs from the one before it. This difference is what is recorded and sent.
 
 The one rule: an order to which a difference is applied has exactly the new plan's allocations, in
-their order. Whatever is not in the difference is as it was.
+their order. What is not in the difference stays.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from seerd.planner.model import Allocation, Compared, Plan
 from seerd.planner.space import Value
 
 STAYS = -1
-"""The place of a trial that keeps the place that it has."""
+"""The place of a trial that keeps its place."""
 FEW = 8
 """Up to so many trials are taken out one by one, more of them all at once."""
 
@@ -40,10 +39,7 @@ class New(Struct, frozen=True, array_like=True):
 
 
 class Standing(Struct, frozen=True, array_like=True, gc=False):
-    """How a trial stood when it was compared.
-
-    It has the fields of `seerd.planner.model.Compared`, and leaves their names out of the JSON.
-    """
+    """How a trial stood when it was compared: `seerd.planner.model.Compared` as a JSON array."""
 
     trial: str
     metric: float | None
@@ -56,19 +52,16 @@ class Standing(Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of_compared(cls, compared: Compared) -> Standing:
-        """Make it from what the policy said."""
+        """Make it from the policy's value."""
         return cls(*(getattr(compared, name) for name in cls.__struct_fields__))
 
     def compared(self) -> Compared:
-        """Return what the policy said."""
+        """Return the policy's value."""
         return Compared(*(getattr(self, name) for name in self.__struct_fields__))
 
 
 class PlanChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plan as its difference to the one before.
-
-    Fields without a description are as in `seerd.planner.model.Plan`.
-    """
+    """A plan as its difference to the one before; see also `seerd.planner.model.Plan`."""
 
     gone: tuple[str, ...] = ()  # trials that have no allocation any more
     put: tuple[Put, ...] = ()  # those that keep their places, then others by ascending place
@@ -126,9 +119,8 @@ class Order:
         )
 
     def apply(self, change: PlanChange) -> None:
-        """Change this order into that of the next plan.
-
-        Raises `ValueError` if the change does not fit this order.
+        """Change this order into that of the next plan. Raises `ValueError` if the change does not
+        fit.
         """
         placed = [put for put in change.put if put.place != STAYS]
         if any(put.place == STAYS and put.trial not in self._of for put in change.put):
@@ -143,10 +135,7 @@ class Order:
 
 
 def difference(before: Order, plan: Plan) -> PlanChange:
-    """Return how the plan differs from the one before it.
-
-    Raises `ValueError` if a trial is in it twice.
-    """
+    """Return how the plan differs from the one before. Raises `ValueError` for a repeated trial."""
     names = [allocation.trial for allocation in plan.allocations]
     changed = _changed(before, plan, names)
     gone, places = _moves(before, names, [one.trial for one in changed if one.trial not in before])
@@ -171,9 +160,8 @@ def _put(one: Allocation, place: int) -> Put:
 
 
 def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
-    """Return the allocations of trials that had another one, or none.
-
-    Most of the time of comparing plans is spent here.
+    """Return the allocations of trials that had another one, or none. This takes most of the time
+    of comparing plans.
     """
     return [
         a
@@ -202,9 +190,8 @@ def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
 
 
 def _moved(old: list[str], new: list[str]) -> list[str]:
-    """Return the trials that must be taken out and put in elsewhere to turn `old` into `new`.
-
-    Both have the same trials.
+    """Return the trials that must be put elsewhere to turn `old` into `new`, which has the same
+    trials.
     """
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
@@ -219,9 +206,8 @@ def _moved(old: list[str], new: list[str]) -> list[str]:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many elements are the same at the beginning.
-
-    It halves the range each time, since comparing slices is fast.
+    """Return how many elements are the same at the beginning, by bisection: comparing slices is
+    fast.
     """
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -234,10 +220,8 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """Return the places of a longest rising subsequence.
-
-    It keeps the smallest end that each length can have (Fredman, On computing the length of longest
-    increasing subsequences, 1975).
+    """Return the places of a longest rising subsequence. It keeps the smallest end that each length
+    can have (Fredman, On computing the length of longest increasing subsequences, 1975).
     """
     ends: list[int] = []
     places: list[int] = []
@@ -261,10 +245,7 @@ def _back(before: Sequence[int], place: int) -> Iterator[int]:
 
 
 def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
-    """Return the names that are not in `out`, in order.
-
-    Raises `ValueError` if `out` has a name that is not among them.
-    """
+    """Return the names without those in `out`. Raises `ValueError` if one of these is missing."""
     if len(out) <= FEW:
         left = list(names)
         for name in out:
@@ -278,9 +259,8 @@ def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
 
 
 def _inserted(names: list[str], placed: Sequence[Put]) -> list[str]:
-    """Return the names with these trials put in their places.
-
-    Raises `ValueError` if there is no such place.
+    """Return the names with these trials put in their places. Raises `ValueError` if there is no
+    such place.
     """
     if not placed:
         return names

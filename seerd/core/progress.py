@@ -1,4 +1,4 @@
-"""What trials have done: reports and checkpoints.
+"""Reports and checkpoints of trials.
 
 The one rule: training goes on from what is stored. A report that a lost attempt made after that is
 taken back.
@@ -79,9 +79,7 @@ def checkpointed(event: events.TrialCheckpointed, state: State) -> None:
 
 
 def _reporting(state: State, event: events.AttemptFact) -> Trial | None:
-    """Return the trial that an event is about, if its present attempt can still report; else None.
-    Only node 0 reports, for all nodes.
-    """
+    """Return an event's trial, if its present attempt can still report. Only node 0 reports."""
     trial = current(state, event.trial, event.attempt, event.instance)
     if trial is None or trial.held is None or trial.held[0].node != event.instance:
         return None
@@ -89,18 +87,16 @@ def _reporting(state: State, event: events.AttemptFact) -> Trial | None:
 
 
 def rewind(trial: Trial, reports: int) -> None:
-    """Take back all reports after the first `reports`, since training goes on from there.
-
-    An attempt that was lost had made them.
+    """Take back all reports of a lost attempt after the first `reports`: training goes on from
+    there.
     """
     while trial.history and trial.history[-1].reports > reports:
         trial.others.pop(trial.history.pop().reports, None)
 
 
 def fill(state: State, event: events.TrialReported) -> None:
-    """Add a report that comes after its instance was gone, if later reports are known.
-
-    The trial has then gone on from a checkpoint in the store that includes this report.
+    """Add a report that comes after its instance was gone, if later reports are known: the trial
+    has then gone on from a checkpoint that includes it.
     """
     trial = state.trials.get(event.trial)
     if trial is None or event.attempt != trial.attempt:
@@ -112,8 +108,8 @@ def fill(state: State, event: events.TrialReported) -> None:
 
 
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
-    """Confirm checkpoints that no agent had reported, given oldest first. Training goes on from the
-    newest. Where its report is missing, its metric stands for the report's.
+    """Confirm checkpoints that no agent had reported, oldest first. Where the report of the newest
+    is missing, its metric stands for it.
     """
     for one in saved:
         trial = state.trials.get(one.trial)
@@ -125,9 +121,8 @@ def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
-    """Record that a checkpoint is in the store, behind newer ones, since names sort by age.
-
-    Told again, it changes nothing.
+    """Record that a checkpoint is in the store, behind newer ones (names sort by age). Repeating it
+    changes nothing.
     """
     if any(known.name == new.name for known in trial.checkpoints):
         return
@@ -146,8 +141,8 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
 
 
 def _took(state: State, seconds: float) -> None:
-    """Note how many seconds a unit of work or a save took. The slowest one decides how early trials
-    are asked to stop.
+    """Note the seconds of a unit of work or a save: the slowest decides how early trials are
+    stopped.
     """
     if seconds > state.end.slowest_s:
         state.end.slowest_s = seconds

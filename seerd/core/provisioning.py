@@ -1,9 +1,9 @@
-"""Provisioning: how many instances to ask for now, when to ask again after a refusal, and when
-asking is of no use any more.
+"""How many instances to launch now, when to try again after a refusal, and when launching is of no
+use any more.
 
-The one rule: an instance is asked for only if it could be ready in time, can be paid, and keeps
-within the largest number of GPUs that the person allows. Instances that the cloud is taking away
-count until they are being given back.
+The one rule: an instance is launched only if it could be ready in time, can be paid, and keeps
+within the user's largest number of GPUs. Instances that the cloud is taking away count until they
+are being given back.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from seerd.core.verdicts import Again, HoldCause
 
 
 def after_refusal(state: State, refusal: Refusal) -> Again:
-    """Say when to ask again after a refused launch.
-
-    Launches that were asked for together are refused together, and that counts once. A reason that
-    nobody knows may be about this place or this moment only: launches rest until an instance has
-    come or gone. Where none can, they are asked for again as if there were no capacity.
+    """Decide when to launch again after a refusal. Launches of one batch are refused together and
+    count once. After an unknown reason launches rest until an instance has come or gone; where none
+    can, they are tried again as if there were no capacity.
     """
     fleet, rules = state.fleet, state.rules
     refusals, batch = fleet.refusals, max(fleet.refused, refusal.batch)
@@ -43,10 +41,7 @@ def after_refusal(state: State, refusal: Refusal) -> Again:
 
 
 def after_coming(state: State) -> Again | None:
-    """Start counting refusals anew, since an instance has come.
-
-    The next launch may then come earlier too. None if there is nothing to change.
-    """
+    """Count refusals anew, since an instance has come. None if there is nothing to change."""
     fleet = state.fleet
     if not fleet.refusals and fleet.launch_at == -math.inf:
         return None
@@ -72,10 +67,7 @@ def doubling_s(state: State, times: int) -> float:
 
 
 def launches(state: State) -> int:
-    """Return how many more instances are wanted and may be asked for now.
-
-    Whether each of them can be paid is not looked at here.
-    """
+    """Return how many more instances are wanted and allowed now, affordable or not."""
     if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
     more, cluster = (
@@ -89,10 +81,9 @@ def launches(state: State) -> int:
 
 
 def asked_together(state: State) -> tuple[int, float | None]:
-    """Return how many instances to ask for now, and for how long each may run without an agent.
-
-    All of them together must be affordable. The time is in seconds; None if none is asked for, or
-    if instances cost nothing by themselves.
+    """Return how many instances to launch now, all of them affordable together, and for how many
+    seconds each may run without an agent (None: none is launched, or they cost nothing by
+    themselves).
     """
     most, asked = launches(state), 0
     ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state
@@ -116,10 +107,7 @@ def affordable_one(state: State) -> bool:
 
 
 def held_back(state: State) -> HoldCause | None:
-    """Return why wanted instances are not asked for now.
-
-    None if no instance is wanted, or if it is about to be asked for, now or again.
-    """
+    """Return why wanted instances are not launched; None if none is wanted or it is about to be."""
     if state.fleet.live >= state.aims.needed or state.now < state.fleet.launch_at:
         return None
     if not _in_time(state):
@@ -130,10 +118,7 @@ def held_back(state: State) -> HoldCause | None:
 
 
 def _most(state: State) -> int:
-    """Return how many instances may be there at one moment.
-
-    What the wanted trials need is never too many.
-    """
+    """Return how many instances may be present at once: at least what the wanted trials need."""
     most_gpus = state.facts.problem.limits.max_gpus
     if most_gpus is None:
         return state.aims.needed + state.fleet.leaving
@@ -145,10 +130,7 @@ def _in_time(state: State) -> bool:
 
 
 def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
-    """Return how a run ends that has no instance and can get none.
-
-    None if it has one or can get one.
-    """
+    """Return how a run ends that has no instance and can get none; else None."""
     if state.fleet.live or state.fleet.leaving:
         return None
     patience_is_over = not state.fleet.until_change and _patience_is_over(state)
@@ -162,19 +144,13 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
 
 
 def _patience_is_over(state: State) -> bool:
-    """Return whether the run's patience will be over when launches may be asked for again.
-
-    If asking again cannot help, it is over.
-    """
+    """Return whether the run's patience will be over at the next launch, if there is one."""
     patience_s = state.facts.problem.limits.deadline_s / state.rules.patience_share
     return state.fleet.launch_at >= state.fleet.refused_since + patience_s
 
 
 def refused(state: State) -> str | None:
-    """Return why the cloud refused instances, for a run that ended without a single attempt.
-
-    None if the run is another one: not over, interrupted, or with an attempt.
-    """
+    """Return why the cloud refused instances, if the run ended without any attempt."""
     if (
         not state.finished
         or state.end.status == "interrupted"

@@ -36,9 +36,8 @@ FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")
 
 
 def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
-    """Yield what must be asked for now.
-
-    While a plan is about to come, nothing is started or given back that it might undo.
+    """Yield what must be asked for now. While a plan is about to come, nothing is started or given
+    back that it might undo.
     """
     agenda = state.agenda
     touched, agenda.touched = state.aims.blocked | agenda.touched, {}
@@ -61,10 +60,7 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
 
 
 def set_timer(state: State) -> Iterator[commands.SetTimer]:
-    """Yield a new timer if something is due before the present one fires, or if none is set.
-
-    Only one timer is set at a time.
-    """
+    """Yield a new timer if something is due before the present one, or if none is set."""
     due = min(wake_at(state), own_limit_at(state))
     set_already = (
         state.clock.timer is not None and state.clock.timer.due <= due + state.rules.timer_slack_s
@@ -77,10 +73,9 @@ def set_timer(state: State) -> Iterator[commands.SetTimer]:
 
 
 def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTrial]:
-    """Stop an attempt that should not be where it is.
-
-    Attempts of eliminated trials, and those that are broken or hang, are killed. Others may save
-    first. A stop that is under way is repeated only if it must become a kill.
+    """Stop an attempt that should not be where it is. Attempts of eliminated trials, and those that
+    are broken or hang, are killed; others may save first. A stop under way is repeated only as a
+    kill.
     """
     hung = hangs(trial)
     if trial.held is None or (
@@ -120,7 +115,6 @@ def _between_reports_s(trial: Trial) -> float:
 
 
 def _is_over(state: State, trial: Trial) -> bool:
-    """Return whether a trial must end though nothing can be started in its place."""
     fully_trained = trial.judged is not None and trial.judged.final
     return fully_trained or state.jobs[job_of(trial.id)].over is not None
 
@@ -156,10 +150,8 @@ def _heirs(state: State, trial: Trial) -> tuple[str, ...]:
 
 
 def _grace_s(state: State, trial: Trial) -> float:
-    """Return how long the attempt may take to save and exit, in seconds.
-
-    Once node 0 has saved, the other nodes only have to exit. If the cloud takes an instance away,
-    the attempt must be gone before that.
+    """Return the seconds that the attempt has to save and exit. Once node 0 has saved, the others
+    only have to exit; the attempt must be gone before the cloud takes an instance away.
     """
     left_s = min(grace_left_s(state), job_grace_left_s(state, job_of(trial.id)))
     if trial.saved:
@@ -178,7 +170,6 @@ def _grace_s(state: State, trial: Trial) -> float:
 
 
 def _start_if_possible(state: State, trial: Trial) -> Iterator[commands.StartTrial]:
-    """Start a waiting trial if all its GPUs are free and affordable, and if enough time is left."""
     if not _could_start(state, trial) or not _worthwhile(state, trial):
         return
     if has_to_wait(state, trial):
@@ -230,7 +221,7 @@ def _free(state: State, target: Assignment) -> bool:
 
 
 def _refused_start(state: State, trial: Trial) -> HeldBack | None:
-    """Say why a trial whose GPUs are free is not started; None if it is not such a trial."""
+    """Return why a trial whose GPUs are free is not started; None if it is not such a trial."""
     if not _could_start(state, trial) or trial.id in state.aims.blocked:
         return None
     why: HoldCause = "budget" if time_left(state) else "late"
@@ -241,10 +232,7 @@ def _refused_start(state: State, trial: Trial) -> HeldBack | None:
 
 
 def _fit_instances(state: State) -> Iterator[AnyCommand]:
-    """Ask for the instances that the wanted trials need.
-
-    With per-instance billing, those that are not needed are given back.
-    """
+    """Launch the instances that wanted trials need; give back rented ones that none needs."""
     agenda, fleet = state.agenda, state.fleet
     if not agenda.refit:
         return
@@ -265,7 +253,6 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
 
 
 def _launch(state: State) -> Iterator[commands.Launch]:
-    """Ask for every instance that is wanted and that the budget allows."""
     asked, orphan_timeout_s = asked_together(state)
     for _ in range(asked):
         gpus = state.facts.cluster.gpus_per_instance
@@ -283,7 +270,7 @@ def _termination(state: State, instance: Instance, why: TerminateCause) -> comma
 
 
 def _hold_back(state: State, waits: HeldBack | None) -> Iterator[HeldBack]:
-    """Say when something wanted begins not to be asked for, and when that ends."""
+    """Report when something wanted begins not to be asked for, and when that ends."""
     before = state.fleet.held_back
     why = held_back(state)
     now = (
@@ -312,9 +299,7 @@ def _release_and_publish(state: State) -> Iterator[AnyCommand]:
 
 
 def _publish_next(state: State, jobs: Iterable[str]) -> Iterator[commands.Publish]:
-    """Publish the best model of the first of these jobs whose is not in its place, if none is being
-    published.
-    """
+    """Publish the first job's model that is better than the one in its place."""
     if state.result.publishing is not None:
         return
     for job in (job for job in jobs if job not in state.result.no_model):
@@ -325,7 +310,7 @@ def _publish_next(state: State, jobs: Iterable[str]) -> Iterator[commands.Publis
 
 
 def _release_all(state: State) -> Iterator[commands.Terminate]:
-    """Give back every instance, also those that are still being asked for or made ready."""
+    """Give back every instance, also those that are still being launched."""
     for instance in list(state.fleet.instances.values()):
         if instance.phase in (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING):
             yield _termination(state, instance, "end")

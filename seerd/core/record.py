@@ -1,7 +1,6 @@
-"""How each event changes the state: one small function for each event, found by its type. What was
-decided is applied in `enact`.
+"""How each event changes the state: one small function for each event.
 
-The one rule: only what the event says is recorded here, and what must be looked at next. No rule is
+The one rule: only what the event says is recorded, and what must be looked at next. No rule is
 read, so every version of seerd reads an event alike.
 """
 
@@ -22,10 +21,9 @@ from seerd.planner.trial_ids import job_of
 
 
 def record(state: State, event: events.AnyEvent) -> None:
-    """Apply an event to the state.
-
-    A fact that was seen before changes nothing. A notice for an instance that is not known yet is
-    kept until it is. A late report of an instance that is gone only completes the trial's history.
+    """Apply an event to the state. A fact seen before changes nothing; one of an instance that is
+    not known yet is kept until it is; a late report of an instance that is gone only completes the
+    trial's history.
     """
     if isinstance(event, events.AgentFact):
         if isinstance(event, events.TrialStarted | events.TrialExited):
@@ -136,7 +134,7 @@ def _(event: events.StopAsked, state: State) -> None:
 
 @_record.register
 def _(event: AnyRequest, state: State) -> None:
-    """Note the request; one that is read twice, since its answer was lost, was judged before."""
+    """Note the request, unless it was judged before and its answer was lost."""
     if event.request not in state.requests.answered:
         state.requests.open[event.request] = event
 
@@ -169,7 +167,7 @@ def _(event: events.PolicyFailed, state: State) -> None:
 
 
 def _answers(state: State, question: str) -> bool:
-    """Close the question and return True if it is the one that is open; else return False."""
+    """Close the question and return True if it is the open one; else return False."""
     if state.plan.question != question:
         return False
     state.under_way.pop(question, None)
@@ -184,9 +182,8 @@ def _(event: events.InstanceComputed, state: State) -> None:
 
 @_record.register
 def _(event: events.OrderRefused, state: State) -> None:
-    """Let a trial's attempt end on the instance whose agent could not start it.
-
-    Agents can refuse only orders to start; whatever else is under way is none of their business.
+    """End a trial's attempt on the instance whose agent could not start it. Agents refuse only
+    starts.
     """
     command = state.under_way.get(event.command)
     if not isinstance(command, StartTrial):

@@ -1,7 +1,7 @@
-"""The figures that decisions go by, as one value that is given to what decides.
+"""The figures that decisions go by, given as one value to what decides.
 
-The one rule: only deciding reads them. Reading a run applies what was decided, so a version with
-other rules reads every run as it was.
+The one rule: only deciding reads them. Recorded decisions are applied without them, so every
+version reads every run as it was.
 """
 
 from __future__ import annotations

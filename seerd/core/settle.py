@@ -1,5 +1,5 @@
 """What follows from a fact at once, whatever is wanted: which trials have failed for good, which
-checkpoints are needed, and when to ask for instances again.
+checkpoints are needed, and when to launch again.
 
 The one rule: these functions yield verdicts and change nothing but the agenda. Each verdict is
 applied before the next is looked for.
@@ -83,8 +83,8 @@ def _for_good(state: State, name: str, why: FailCause) -> bool:
 
 
 def _in_a_burst(state: State, trial: Trial) -> bool:
-    """Return whether the last crashes of a trial came in such a short time that it should not be
-    started again, even if it has come further by each attempt.
+    """Return whether a trial has crashed too often in a short time, even if it came further each
+    time.
     """
     rules, crashed_s = state.rules, trial.crashed_s
     within_s = state.facts.problem.limits.deadline_s / rules.burst_share
@@ -111,10 +111,8 @@ def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    """Say since when instances that a resumed run did not find have cost nothing.
-
-    That is by their cloud's account, or else when their lease had ended. Launches that are under
-    way are charged anew, see `since_s`.
+    """Decide since when missing instances have cost nothing: by their cloud, or by the end of their
+    lease. Launches under way are charged anew (`since_s`).
     """
     missing, agenda.missing = agenda.missing or {}, None
     ended = min(state.now, gone_by(state))
@@ -126,14 +124,9 @@ def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def since_s(state: State, launch: str, ended: float) -> float:
-    """Return since when a launch that is under way is charged after a restart.
-
-    launch  id of the `Launch`
-    ended   when everything that the dead daemon had left behind was gone
-
-    All times are in seconds since the run began. An instance that this launch has brought may still
-    be there, for as long as it goes on without an agent. If there is none, what the launch brings
-    now begins now.
+    """Return since when a launch under way is charged after a restart, given when all else that the
+    dead daemon had left had `ended`. An instance that it brought may still be there for as long as
+    it goes on without an agent; if none is, what it brings now begins now.
     """
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
     orphan_timeout_s = (

@@ -1,8 +1,7 @@
-"""Everything that the core knows of a run. It follows from the journal alone: from the events and
-decisions in it, applied in order.
+"""Everything that the core knows of a run. It follows from the events and decisions in the journal.
 
-The one rule: only `record` (events) and `enact` (decisions) change what is known here. `aims` and
-`agenda` are only derived from it; they may be computed anew at any time, see `derive`.
+The one rule: only `record` (events) and `enact` (decisions) change it. `aims` and `agenda` are
+derived from it, and may be computed anew at any time (`derive`).
 """
 
 from __future__ import annotations
@@ -49,11 +48,9 @@ from seerd.planner.model import Allocation, Compared, Outline, Report, TrialStat
 from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
-"""Instances that have been asked for or are ready, and that nobody has given back."""
+"""Instances that are requested or ready, and not being given back."""
 PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)
-"""Instances that are ready, that the cloud takes away, or that are being given back. A resumed run
-may still find them.
-"""
+"""Instances that a resumed run may still find."""
 GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
 
 STATUS: dict[TrialPhase, TrialStatus] = {
@@ -79,7 +76,7 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class NodeStall:
-    """Says that no rank of an attempt makes progress on one of its instances."""
+    """No rank of an attempt makes progress on one of its instances."""
 
     hung: bool  # True: some ranks there do nothing; False: all of them wait for ranks elsewhere
     position: tuple[int, int]  # how far the ranks are, as (units, ticks), see `TrialStalled`
@@ -87,7 +84,7 @@ class NodeStall:
 
 @dataclass(slots=True)
 class Trial:
-    """One configuration and what became of it."""
+    """One configuration and its history."""
 
     id: str
     config: Config  # its value of each hyperparameter
@@ -154,9 +151,8 @@ class Trial:
 
     @property
     def status(self) -> TrialStatus:
-        """How policies see the trial.
-
-        An eliminated one is out even while its attempt is still ending.
+        """The status that policies see: an eliminated trial is out even while its attempt is still
+        ending.
         """
         if self.out and self.phase not in STATUS:
             return "eliminated"
@@ -164,7 +160,7 @@ class Trial:
 
     @property
     def reports(self) -> int:
-        """How many reports it has made that still count."""
+        """Number of its last report that still counts; 0 if there is none."""
         return self.history[-1].reports if self.history else 0
 
     @property
@@ -179,27 +175,21 @@ class Trial:
 
     @property
     def left(self) -> list[Slots]:
-        """GPUs that its present attempt still holds, by instance, node 0 first.
-
-        Node 0 is missing if the attempt has ended there.
+        """GPUs that its present attempt still holds, by instance; node 0 is first unless it has
+        ended.
         """
         return [slots for slots in self.held or () if slots.node not in self.ends]
 
     @property
     def saved(self) -> bool:
-        """Whether its present attempt has finished on node 0.
-
-        Node 0 saves for all, so nothing more can come of the other nodes.
-        """
+        """Whether its present attempt has finished on node 0, which saves for all nodes."""
         end = self.ends.get(self.held[0].node) if self.held else None
         return end is not None and end.cause == "finished"
 
     @property
     def broken(self) -> bool:
-        """Whether its present attempt must not go on.
-
-        It hangs, or it has ended on one of its instances and nobody had asked for that. A node
-        other than node 0 that has finished is no reason: the attempt keeps the time to save.
+        """Whether its present attempt must not go on: it hangs, or it has ended unasked on one of
+        its instances. Another node than node 0 that has finished is no reason: node 0 still saves.
         """
         return self.hung or (
             bool(self.ends)
@@ -207,10 +197,7 @@ class Trial:
         )
 
     def key_on(self, node: str) -> str:
-        """Return the name, in the ledger, of the part of its present attempt that runs on `node`.
-
-        On node 0 that is the attempt's own name.
-        """
+        """Return the ledger's name of the part of its present attempt that runs on `node`."""
         return self.key if self.held is None or node == self.held[0].node else f"{self.key}@{node}"
 
     def go(self, phase: TrialPhase) -> None:
@@ -251,7 +238,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """The best model so far among those that are confirmed to be in the store."""
+    """The best model among those that are confirmed to be in the store."""
 
     trial: str  # trial that made it
     checkpoint: Checkpoint  # checkpoint that holds it
@@ -281,7 +268,7 @@ GOES_ON = ("error", "still")
 
 @dataclass(slots=True)
 class Result:
-    """What is handed back, and what people should know of it."""
+    """The result of the run, and notes for the user."""
 
     # the model that is being copied to its place; None: there is none
     publishing: Incumbent | None = None
@@ -295,15 +282,13 @@ class Result:
 
     @property
     def published(self) -> Published | None:
-        """The model that is in its place, None if there is none; of jobs that share a run, that of
-        the first that has one.
-        """
+        """The model that is in its place; of several jobs that of the first that has one."""
         return next(iter(self.of_jobs.values()), None)
 
 
 @dataclass(slots=True)
 class JobState:
-    """What has become of a job."""
+    """The present state of a job."""
 
     gpus: int = 0  # how many GPUs its trials hold
     gpu_s: float = 0.0  # GPU-seconds for which they have held GPUs, until `since_s`
@@ -322,14 +307,14 @@ class JobState:
         return self.gpu_s + self.gpus * max(0.0, now - self.since_s)
 
     def hold(self, gpus: int, now: float) -> None:
-        """Note that its trials hold so many GPUs more (or fewer) from now on."""
+        """Count so many GPUs more (or fewer, if negative) from `now` on."""
         self.gpu_s, self.since_s = self.spent_gpu_s(now), max(now, self.since_s)
         self.gpus += gpus
 
 
 @dataclass(slots=True)
 class Requests:
-    """What the person has asked for while the run goes on."""
+    """What the user has asked for while the run goes on."""
 
     # id of a request -> what is asked, while nobody has judged it
     open: dict[str, AnyRequest] = field(default_factory=dict)
@@ -339,7 +324,7 @@ class Requests:
 
 @dataclass(slots=True)
 class Signs:
-    """What trials have shown of themselves, from which warnings about a script follow."""
+    """What warnings about a script are concluded from."""
 
     # seconds from the order to start the quickest attempt until its first report; infinite: none
     first_s: float = math.inf
@@ -361,9 +346,8 @@ class Signs:
 
 @dataclass(slots=True)
 class Fleet:
-    """All instances, and when more may be asked for.
-
-    Its counts are kept nowhere else; `invariants` compares them with a recount.
+    """All instances, and when more may be launched. `invariants` compares its counts with a
+    recount.
     """
 
     instances: dict[str, Instance] = field(default_factory=dict)  # all instances of the run by id
@@ -394,7 +378,7 @@ class Fleet:
         self.present += 1
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
-        """Move an instance to another phase and keep the counts true.
+        """Move an instance to another phase and update the counts.
 
         Raises `IllegalMoveError` if `INSTANCE_MOVES` does not allow it.
         """
@@ -409,7 +393,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class PlanInForce:
-    """The plan that was adopted last, and what the policy remembers."""
+    """The plan that was adopted last, and the policy's memory."""
 
     order: Order = field(default_factory=Order)  # its allocations, most valuable first
     # trial -> allocation, of those trials that may still run
@@ -439,7 +423,7 @@ class PlanInForce:
 
 @dataclass(slots=True)
 class Aims:
-    """Where wanted trials should run. All of it is derived from the plan and the fleet."""
+    """Where wanted trials should run, derived from the plan and the fleet."""
 
     aimed: dict[str, None] = field(default_factory=dict)  # trials that have a target (ordered set)
     waiting: Waiting = field(default_factory=Waiting)  # wanted trials that have none
@@ -471,8 +455,8 @@ class Refusal:
 class Agenda:
     """What must be looked at next.
 
-    Limits are judged only when a timer has fired. After a restart, agents may still have to tell
-    that attempts ended meanwhile; these facts come before the first timer and lower what is spent.
+    Limits are judged only when a timer has fired: after a restart, facts that come before the first
+    timer may still lower what is spent.
     """
 
     woken: bool = False  # True: a timer has fired, so the limits must be looked at
@@ -516,8 +500,8 @@ class Clock:
     """Where in its journal the run is. Times are in seconds since the run began.
 
     The id of a command is made of `seq` and `given`. After a gap, ids and numbers of attempts are
-    above all that the missing events can have used: there is no event a microsecond, and no attempt
-    of a trial a second.
+    above all that the missing events can have used, at one event a microsecond and one attempt of a
+    trial a second.
     """
 
     now: float = 0.0  # time of the present event; it never goes back
@@ -539,10 +523,7 @@ class Clock:
 
 @dataclass(slots=True)
 class RunEnd:
-    """How the run ends, and how far it is on the way there.
-
-    `status`, `why` and `close_by` are set when the run begins to close.
-    """
+    """How the run ends. `status`, `why` and `close_by` are set when the run begins to close."""
 
     phase: RunPhase = RunPhase.RUNNING  # where the run is in its life, see `RunPhase`
     status: Status | None = None  # how it ends, None while it goes on
@@ -555,16 +536,14 @@ class RunEnd:
     promised: Promised | None = None  # how long agents may go on alone, as was promised last
 
     def reopen(self) -> None:
-        """Forget how the run was to end, since an interrupted run goes on. What was learned of its
-        trials and promised to agents still holds.
-        """
+        """Forget how the run was to end: an interrupted run goes on."""
         self.status, self.hard, self.why, self.close_by = None, False, None, None
         self.detail = ""
 
 
 @dataclass(slots=True)
 class State:
-    """A run. `rules` never changes, and `facts` only if the person extends the limits."""
+    """A run. `rules` never changes, and `facts` only at the user's request."""
 
     facts: RunFacts  # what was decided before the run began, with the limits that hold now
     ledger: Ledger  # what it has cost
@@ -606,20 +585,19 @@ class State:
         return self.facts.outline
 
     def go(self, phase: RunPhase) -> None:
-        """Move the run to another phase.
-
-        Raises `IllegalMoveError` if `RUN_MOVES` does not allow it.
+        """Move the run to another phase. Raises `IllegalMoveError` if `RUN_MOVES` does not allow
+        it.
         """
         self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
 
     @property
     def view(self) -> View:
-        """The run as its policy is shown it."""
+        """The run as its policy sees it."""
         spent = {name: job.spent_gpu_s(self.now) for name, job in self.jobs.items()}
         return View(self.now, self.facts.mode, self.trials, spent if self.facts.jobs else {})
 
     def forget_question(self) -> None:
-        """Await no answer of the policy any more: the open question was about what was before."""
+        """Drop the open question to the policy, which was about an earlier situation."""
         self.under_way.pop(self.plan.question or "", None)
         self.plan.question = self.plan.answer = None
 

@@ -29,18 +29,14 @@ QUIET = (
     events.TrialWaited,
     events.InstanceComputed,
 )
-"""Most events of a run are of these kinds. They leave nothing to decide, unless `record` says so
-(`agenda.stirred`).
-"""
+"""Kinds of most events of a run. They leave nothing to decide unless they set `agenda.stirred`."""
 ABOUT_ANY = (events.InstanceLost, events.InstanceTerminated, events.OrderRefused, events.RunResumed)
 """Events that do not name the trials whose attempts end with them."""
 
 
 def step(state: State, event: AnyEvent) -> list[AnyDecision]:
-    """Handle one event and return what was decided, in order.
-
-    The caller must now carry out the commands among it. After `RunResumed` it first carries out
-    those of `unfinished` that are still under way.
+    """Handle one event and return what was decided, in order, for the caller to carry out. After
+    `RunResumed` the caller first carries out those of `unfinished` that are still under way.
     """
     take(state, event)
     return list(decisions(state, event))
@@ -57,9 +53,8 @@ def take(state: State, event: AnyEvent) -> None:
 
 
 def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
-    """Decide what follows from the event that was just taken.
-
-    Each decision is applied to the state when the next one is asked for.
+    """Decide what follows from the event that was just taken. Each decision is applied to the state
+    when the next one is asked for.
     """
     quiet = isinstance(event, QUIET)
     for decision in chain(settle(state), _later(state, quiet=quiet)):
@@ -96,15 +91,12 @@ def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> Non
 
 
 def commands_of(decided: Sequence[AnyDecision]) -> list[AnyCommand]:
-    """Return the commands among the decisions: those that must be carried out."""
+    """Return the commands among the decisions."""
     return [one for one in decided if isinstance(one, Command)]
 
 
 def unfinished(state: State) -> list[AnyCommand]:
-    """Return the commands whose outcome is not known.
-
-    After a restart exactly these are carried out again.
-    """
+    """Return the commands without an outcome, which are carried out again after a restart."""
     return list(state.under_way.values())
 
 

@@ -1,5 +1,5 @@
-"""What is suspect while all goes on: checkpoints that may fill the disk, and trials that report the
-same though their configurations differ.
+"""What is suspect while all goes on: checkpoints that may fill the disk, and trials of different
+configurations that report the same.
 
 The one rule: a warning is given once, and nothing else follows from it.
 """
@@ -20,13 +20,7 @@ nor is one number in so many trials beside another. Accuracies on few samples ha
 
 
 def disk_warning(state: State, trial: str) -> Warned | None:
-    """Return the warning that the checkpoints to come may not fit on the disk, if that is so.
-
-    trial  trial that has just saved
-
-    The newest `Rules.kept_checkpoints` of each trial stay, and its best one. The warning is given
-    once.
-    """
+    """Warn if the checkpoints to come may not fit on the disk, after `trial` has saved."""
     signs, saved = state.signs, state.trials[trial].checkpoints
     if signs.free is None or "disk" in signs.warned or not saved:
         return None
@@ -46,9 +40,7 @@ def disk_warning(state: State, trial: str) -> Warned | None:
 
 
 def identical_warning(state: State, name: str) -> Warned | None:
-    """Return the warning that a trial, which has just reported, reports what another one did of
-    another configuration, if chance is no explanation. It is given once.
-    """
+    """Warn if a trial reports what another one did of another configuration, unless by chance."""
     trial, job = state.trials[name], job_of(name)
     if "identical" in state.signs.warned or trial.metric is None:
         return None

@@ -1,8 +1,8 @@
-"""Decisions that are no commands: each changes the state, and no other part has to act. They are
-recorded with the event that they follow from.
+"""Decisions that no other part has to carry out: each only changes the state. They are recorded
+with the event that they follow from.
 
-The one rule: a verdict holds everything that `enact` needs to apply it. Whoever reads a run applies
-its verdicts without knowing any rule.
+The one rule: a verdict holds everything that `enact` needs. A reader of runs applies verdicts
+without knowing any rule.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ CloseCause = Literal[
 """Why a run ends.
 
 plan              the policy wants nothing more
-last-stage        the deadline came near in the last stage of the plan, or the budget after the plan
-                  had been carried out
+last-stage        the deadline came near in the last stage, or the budget after the whole plan
 target            a confirmed checkpoint is as good as the target
 deadline, budget  that limit came near before
 late              nothing runs, and it is too late to start anything
-person            the person asked for it
+person            the user asked for it
 no-instance       no instance could be had
 no-trial          the policy wants nothing more, and no trial has reported
 alike             every trial fails in the same way
@@ -42,31 +41,31 @@ policy            the policy gave no usable plan, several times in a row
 """
 
 DenyCause = Literal["ending", "lower", "same", "space", "no-more", "no-job", "unready"]
-"""Why something that the person has asked for cannot be.
+"""Why a user's request is denied.
 
 ending  the run is closing, or over
 lower   a limit would be lower than it is
 same    no limit would be higher than it is
 space   the configuration is not in the search space
 no-more the policy begins no more trials
-no-job  there is no such job, or it is over, or there is one already
+no-job  there is no such job, or it is over, or its name is taken
 unready the machines could not be made ready for the job
 """
 
 OverCause = Literal["target", "person", "deadline", "budget", "alike"]
 """Why one of the jobs that share a run is over.
 
-target            a confirmed checkpoint of its is as good as its target
-person            the person asked for it
+target            one of its confirmed checkpoints is as good as its target
+person            the user asked for it
 deadline, budget  that limit of its own came near
 alike             every trial of it fails in the same way
 """
 
 WarnCause = Literal["no-report", "late", "disk", "identical"]
-"""What people are warned of.
+"""What the user is warned of.
 
 no-report  trials have run for a while, and none has reported
-late       a trial has run for a while and not reported, as others have
+late       a trial has run for a while and not reported, unlike others
 disk       the checkpoints to come may not fit on the disk
 identical  trials of different configurations report the same
 """
@@ -76,7 +75,7 @@ HoldCause = Literal["budget", "late", "most"]
 
 budget  the budget could not pay for it
 late    it would not be ready early enough before the end
-most    no more may be there at one moment
+most    no more are allowed at one moment
 """
 
 
@@ -116,8 +115,8 @@ class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed
 
 
 class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="blocked"):
-    """Something was in the way of an attempt that has crashed: the trials of its job wait, so that
-    fewer of them train side by side.
+    """Something outside was in the way of an attempt that has crashed: until it is gone, fewer
+    trials of its job train side by side.
     """
 
     trial: str
@@ -150,7 +149,7 @@ class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
 
 
 class Warned(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):
-    """A warning to people of something that may be wrong. Nothing else follows from it."""
+    """A warning to the user; nothing else follows from it."""
 
     what: WarnCause  # kind of the warning
     detail: str  # text for people
@@ -174,7 +173,7 @@ class Since(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="since")
 
 
 class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again"):
-    """Launches have been refused, or an instance has come: when to ask for instances again."""
+    """When to launch again, after a refusal or after an instance has come."""
 
     refusals: int  # how many batches of launches in a row were refused, 0 if an instance has come
     batch: int  # number of the newest batch that was refused
@@ -184,9 +183,8 @@ class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again")
 
 
 class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held-back"):
-    """Instances, or GPUs for a waiting trial, are wanted and not asked for now.
-
-    It is recorded when that begins, when its kind changes, and when it ends (`why` is None).
+    """Instances, or GPUs for a waiting trial, are wanted and not asked for now. It is recorded when
+    that begins, when its kind changes, and when it ends (`why` is None).
     """
 
     # what keeps them from being asked for; None: nothing is held back any more
@@ -207,8 +205,8 @@ class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="prom
 
 
 class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retired"):
-    """An instance will end itself before the run does, since it was rented for earlier limits: it
-    is not used any more, and another is wanted in its place.
+    """An instance was rented for earlier limits and will end itself before the run does: it is not
+    used any more, and is replaced.
     """
 
     instance: str
@@ -219,13 +217,13 @@ class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retir
 
 
 class Granted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="granted"):
-    """What the person has asked for is so from now on."""
+    """The user's request is granted."""
 
     request: str
 
 
 class Denied(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="denied"):
-    """What the person has asked for cannot be, and nothing has changed."""
+    """The user's request is denied, and nothing has changed."""
 
     request: str
     why: DenyCause  # why it cannot be

@@ -1,5 +1,5 @@
-"""Trials that are wanted and have no GPUs, by size. So those to put where GPUs have become free are
-found without looking at all of them.
+"""Trials that are wanted and have no GPUs, by size: those to place on freed GPUs are found without
+looking at all of them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from seerd.core.packing import Demand
 
 @dataclass(slots=True)
 class Waiting:
-    """The waiting trials: for each number of GPUs those that want so many, most valuable first.
-
-    Each is kept with its place in the order of all.
-    """
+    """The waiting trials: number of GPUs -> trials that want so many -> place among all."""
 
     _by_size: dict[int, dict[str, int]] = field(default_factory=dict)
 
@@ -36,9 +33,8 @@ class Waiting:
             self._by_size.pop(gpus, None)
 
     def first(self, gpus: int) -> list[Demand]:
-        """Return all trials that could be among the most valuable ones that share so many GPUs.
-
-        They come most valuable first.
+        """Return the trials that could be among the most valuable ones that share so many GPUs, in
+        order.
         """
         found = [
             (place, Demand(trial, size))

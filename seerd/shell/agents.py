@@ -1,12 +1,11 @@
-"""Conversations with agents, one per instance. A broken connection is made again for as long as the
-instance may still be there.
+"""Conversations with agents, one per instance, reconnected as long as the instance may exist.
 
-The one rule: each fact is handed on once and in order, and is acknowledged only when `commit` says
-that it is in the journal. After a lost connection, the conversation goes on after the last fact
-that was handed on, and orders whose outcome is unknown are sent again: an agent carries out an
-order's id only once. An agent is not trusted to keep to the protocol: one that breaks it for
-`GIVE_UP_S` seconds on end is given up. An agent of another protocol version is ended; the agent
-that takes its place reads the old one's facts from its journal.
+The one rule: each fact is emitted once and in order, and acknowledged only when `commit` says that
+it is in the journal. After a lost connection the conversation goes on after the last emitted fact,
+and orders without an outcome are sent again: an agent carries out an order's id once. An agent is
+not trusted to keep to the protocol: one that breaks it for `GIVE_UP_S` seconds is given up. An
+agent of another protocol version is replaced; the new one reads the old one's facts from its
+journal.
 """
 
 from __future__ import annotations
@@ -34,31 +33,23 @@ from seerd.stores.base import slot_number
 
 RENEW_S = 5.0
 SILENT_S = 3 * RENEW_S
-"""Longest silence of an agent that answers renewals, seconds. Then the connection is made again,
-which an agent that is stopped or hangs does not answer either.
-"""
+"""Longest silence of an agent that answers renewals, seconds, before reconnecting."""
 ACK_S = 0.05
-"""Seconds that an acknowledgement may wait for the next. It must come before an agent flushes what
-has none (`seerd.agent.serve.FLUSH_S`).
-"""
+"""Seconds that an acknowledgement may wait for the next, less than `seerd.agent.serve.FLUSH_S`."""
 RETRY_S = 0.2
 GIVE_UP_S = 30.0
 LEAST_S = 0.3
-"""Seconds that an agent has to hear of the end although the run's time is up."""
+"""Seconds that an agent has to receive the end although the run's time is up."""
 ANSWER_S = 10.0
 CLOCK_S = 120.0
 PREPARE_S = 1200.0
-"""Longest preparation of an instance, seconds. The instance is paid for meanwhile; what takes
-longer belongs in its image.
-"""
+"""Longest preparation of a paid instance, seconds; what takes longer belongs in its image."""
 CATCH_UP_S = 60.0
-"""Longest wait for the facts that an agent has announced, seconds: an agent that announces facts
-and sends none is as good as silent, and the run must not wait for it beyond its deadline.
+"""Longest wait for announced facts, seconds: the run must not wait for an agent beyond its
+deadline.
 """
 BROKEN = (ProtocolError, ValueError)
-"""What is raised if the agent sends something that is no message. asyncio raises `ValueError` for a
-line that does not end.
-"""
+"""Raised for what is no message; by asyncio (`ValueError`) for a line that does not end."""
 FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, TimeoutError)
 
 
@@ -72,7 +63,7 @@ class ForeignError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What came of preparing an instance."""
+    """The outcome of preparing an instance."""
 
     why: str = ""  # why it cannot be used; empty if it can
     retry: bool = False  # whether another instance might do
@@ -87,7 +78,7 @@ class _Wish:
     done: asyncio.Future[Readiness]  # what comes of it
 
     def answer(self, readiness: Readiness) -> None:
-        """Set what has come of it, if that is not set."""
+        """Set the outcome, if it is not set."""
         if not self.done.done():
             self.done.set_result(readiness)
 
@@ -132,7 +123,7 @@ class Conversation:
         return self._task is not None and self._task.done()
 
     async def start(self) -> None:
-        """Connect to the agent. Returns when every fact that it had kept has been handed on, or the
+        """Connect to the agent. Returns when every fact that it had kept has been emitted, or the
         conversation is ended meanwhile.
 
         Raises `ProviderError` if the agent does not answer within `CATCH_UP_S` seconds.
@@ -148,9 +139,7 @@ class Conversation:
             raise ProviderError(f"the agent of {self.instance} does not answer")
 
     async def prepare(self, order: protocol.Prepare) -> Readiness:
-        """Make a new instance ready for trials, and check its clock. Failures are in the
-        result.
-        """
+        """Make a new instance ready for trials, and check its clock. Failures are in the result."""
         wish = self._preparing = _wish(order)
         try:
             await self.start()
@@ -164,8 +153,8 @@ class Conversation:
             self._preparing = None
 
     async def prepare_for(self, job: str, order: protocol.Prepare) -> Readiness:
-        """Make an instance that is ready so for one more job, for one at a time. Failures
-        are in the result.
+        """Make a ready instance ready for one more job, one job at a time. Failures are in the
+        result.
         """
         wish = self._one_more = _wish(order, job)
         try:
@@ -185,15 +174,15 @@ class Conversation:
             return Readiness(f"{self.instance} was not ready after {long} of {work}")
 
     def say(self, order: Order) -> None:
-        """Send this order now. If the connection is down, nothing is sent; once it is back, all
-        orders that are still needed are sent again (`InstanceOrders.pending`).
+        """Send this order now, if there is a connection. Orders that are still needed are sent
+        again on the next one (`InstanceOrders.pending`).
         """
         if self._writer is not None:
             self._writer.write(encode(self._dated(order)))
 
     def _dated(self, order: Order) -> Order:
-        """Return the order with the moment, in the agent's time, from which its seconds count: one
-        that arrives late gives no more time.
+        """Add the moment, in the agent's time, from which an order's seconds count, for late
+        arrivals.
         """
         if not isinstance(order, protocol.Renew | protocol.Stop):
             return order
@@ -202,9 +191,8 @@ class Conversation:
         return replace(order, at=clock.origin + at_s + self.ahead_s)
 
     def order(self, command: StartTrial | StopTrial) -> None:
-        """Send this command's orders: starts one after the other, as soon as there are URLs for
-        them; a stop at once, unless its trial is still to be started. Whatever waits for URLs, a
-        trial must end in time.
+        """Send this command's orders: starts in order, as soon as they have URLs; a stop at once,
+        unless its trial is still to be started, since a trial must end in time.
         """
         if isinstance(command, StopTrial) and not self._starting[command.trial]:
             self.say(order_of(command))
@@ -236,7 +224,7 @@ class Conversation:
             self._starting.subtract(starting)
 
     async def _say_again(self) -> None:
-        """Tell a new connection all that is still needed: what ends a trial first."""
+        """Send everything still needed to a new connection, what ends a trial first."""
         commands = self._core.pending(self.instance)
         starting = {one.trial for one in commands if isinstance(one, StartTrial)}
         self._starting.update(starting)
@@ -246,14 +234,12 @@ class Conversation:
         await self._speak(self._pending, starting)
 
     def renew(self) -> None:
-        """Tell the agent how long it may go on without hearing from the daemon, and when training
-        ends.
-        """
+        """Send the agent its lease, and when training ends."""
         self.say(protocol.Renew(*self._core.lease(), ends_in_s=self._core.ends_in()))
 
     def commit(self, seen: int) -> None:
-        """Acknowledge all facts up to number `seen`: they are in the journal. What is committed
-        within `ACK_S` seconds is acknowledged together.
+        """Acknowledge all facts up to number `seen`, which are in the journal, within `ACK_S`
+        seconds.
         """
         self._committed = seen
         if self._acking is None:
@@ -279,9 +265,7 @@ class Conversation:
         await self.close()
 
     async def close(self, patience_s: float = 0.0) -> None:
-        """End the conversation, waiting at most `patience_s` seconds for the agent to end it first.
-        The agent itself goes on.
-        """
+        """End the conversation but not the agent, which has `patience_s` seconds to end it."""
         self._ending = True
         if self._task is None:
             return
@@ -318,9 +302,7 @@ class Conversation:
             await asyncio.sleep(RETRY_S)
 
     async def _talk_to_ours(self) -> None:
-        """Talk to the agent. If it speaks another version of the protocol, end it once and talk to
-        the agent that takes its place.
-        """
+        """Talk to the agent; replace it once if it speaks another version of the protocol."""
         try:
             await self._talk()
         except ForeignError:
@@ -452,7 +434,7 @@ class Conversation:
 
 
 async def _line_within(for_s: float | None, reader: LineReader) -> bytes:
-    """Read a line. Raises `TimeoutError` if none comes for so many seconds; None: for ever."""
+    """Read a line. Raises `TimeoutError` if none comes for so many seconds (None: no limit)."""
     try:
         async with asyncio.timeout(for_s):
             return await reader.readline()

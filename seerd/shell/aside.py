@@ -1,7 +1,5 @@
-"""Work in a forked process that ends with it: what it imports and leaves behind takes no memory in
-a process that lives for days.
-
-The one rule: what comes of the work is all that is left of it, a value or an error.
+"""Work in a forked process that ends with it: its imports take no memory in a process that lives
+for days. Only the value or the error of the work is left.
 """
 
 from __future__ import annotations
@@ -18,10 +16,8 @@ T = TypeVar("T")
 
 
 def aside(work: Callable[[], T]) -> T:
-    """Call `work` in a forked process; return what it returns, or raise what it raises.
-
-    To be called while this process has one thread. Raises `RuntimeError` if the process ends
-    without a word.
+    """Call `work` in a forked process, while this process has one thread; return what it returns,
+    or raise what it raises. Raises `RuntimeError` if the process ends without an answer.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -49,8 +45,8 @@ def aside(work: Callable[[], T]) -> T:
 
 
 def _answer(work: Callable[[], T], to: int) -> NoReturn:
-    """Do the work in the forked process, say what came of it, and end. Whoever interrupts both
-    processes hears of it from the other one.
+    """Do the work in the forked process, send the outcome, and end. The parent reports an interrupt
+    that stops both.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

@@ -1,7 +1,7 @@
-"""Brings what trials print on other machines into the run's folder, while those machines are there.
+"""Collects logs from other machines into the run's folder, while those machines exist.
 
 The one rule: the run waits for it only for a moment before a machine is given back. Nothing that a
-machine says becomes an unchecked path, or more than a bounded number of bytes.
+machine sends becomes an unchecked path, or more than a bounded number of bytes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from seerd.backends.base import Printed, Printer
 
 LOOK_S = 30.0
-"""How often machines with trials on them are asked, seconds. They are also asked when an attempt
-has ended, and before they are given back.
+"""How often machines with trials are asked, seconds; also when an attempt has ended, and at the
+end.
 """
 LAST_S = 1.5
 """Longest wait for a machine that is to be given back, seconds: it costs meanwhile."""
 MOST_FILES = 2000
 """Most files kept for one machine; the oldest are deleted."""
 MOST_AT_ONCE = 20
-"""Most answers in a row from a machine that has more to tell."""
+"""Most answers in a row from a machine that has more to send."""
 PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}"
 PART_FILE = ".part"
 UNUSUAL = re.compile(r"^\.|[^A-Za-z0-9._@:-]")
@@ -32,9 +32,7 @@ NAME = re.compile(rf"trials/t[0-9]{{4,9}}/[0-9]{{1,9}}/logs/(?:{PART}/){{0,5}}{P
 
 
 class Collector:
-    """Collects logs into `folder`: a subfolder for each machine, laid out as if the trials had run
-    here.
-    """
+    """Collects logs into `folder`: a subfolder per machine, laid out as if trials had run here."""
 
     def __init__(self, source: Printer, folder: Path) -> None:
         self._source = source
@@ -53,8 +51,8 @@ class Collector:
         return self._next[instance]
 
     async def last(self, instance: str, spare_s: float) -> None:
-        """Look at the instance's logs for the last time, and wait for it at most `LAST_S` seconds
-        and no longer than `spare_s` seconds.
+        """Look at the instance's logs for the last time, for at most `LAST_S` and `spare_s`
+        seconds.
         """
         look = self.look(instance)
         if spare_s > 0:

@@ -1,5 +1,4 @@
-"""The core's state as the parts below the daemon see it: they ask questions about it, and hand in
-events.
+"""The core's state as the parts below the daemon see it: they query it, and emit events.
 
 The one rule: nothing here changes the state; the daemon does, event by event.
 """
@@ -30,7 +29,7 @@ class Core:
         self._heard: dict[str, int] = {}
 
     def emit(self, event: AnyEvent) -> None:
-        """Take an event; it is handled soon."""
+        """Queue an event to be handled."""
         if isinstance(event, AgentFact):
             self._heard[event.instance] = event.fact
         self.queue.put(event)
@@ -62,8 +61,8 @@ class Core:
         return [t.key for t in trials if any(slots.node == instance for slots in t.held or ())]
 
     def known(self, instance: str) -> tuple[int, str]:
-        """Return the number of the last fact of the instance's agent that was received, and the
-        boot id of its machine.
+        """Return the number of the last fact received from the instance's agent, and its machine's
+        boot id.
         """
         fleet, received = self.state.fleet, self._heard.get(instance, 0)
         known = fleet.instances.get(instance)
@@ -97,20 +96,18 @@ class Core:
         return self.state.requests.answered[request]
 
     def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
-        """Return a trial's seed, and how many reports it had made at one of its checkpoints."""
+        """Return a trial's seed, and its number of reports at one of its checkpoints."""
         made_by = self.state.trials[trial]
         return made_by.seed, next(c.reports for c in made_by.checkpoints if c.name == checkpoint)
 
     def spare(self) -> float:
-        """Return for how many seconds the end of the run may still wait for a machine, with the
-        model in its place by the deadline.
-        """
+        """Return how many seconds the end of the run may still wait for a machine (`spare_s`)."""
         return spare_s(self.state, self.clock.now())
 
 
 def _saved(trial: Trial) -> int:
-    """Return the number of the last checkpoint of the present attempt; 0 if it has none, or if the
-    store does not number them.
+    """Return the number of the present attempt's last checkpoint; 0 if it has none or the store
+    does not number them.
     """
     prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
     return max(

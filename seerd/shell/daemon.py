@@ -1,8 +1,8 @@
 """The loop that runs a run: event, step, journal, commands, and their outcomes as events, until the
 core says that the run is over.
 
-The one rule: commands are carried out, facts acknowledged and people informed only after the events
-are committed to the journal.
+The one rule: commands are carried out, facts acknowledged and observers informed only after the
+events are committed to the journal.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from seerd.shell.tasks import Tasks
 from seerd.units import format_duration
 
 Watcher = Callable[[State, float, list[Entry]], None]
-"""Is shown the state, the time in seconds since the run began and what was just committed, at least
-once a second. It must not change anything.
+"""Gets the state, the seconds since the run began and what was just committed, at least once a
+second. It must not change anything.
 """
 SHOW_S = 1.0
 APART_S = 60.0
@@ -80,7 +80,7 @@ class Daemon:
         self._dispatch: Dispatch
 
     async def begin(self, event: AnyEvent) -> None:
-        """Run a new run until it is over. `event`: its first."""
+        """Run a new run, from its first event, until it is over."""
         self._queue.put(event)
         await self._at_work(self._run)
 
@@ -89,7 +89,7 @@ class Daemon:
     ) -> None:
         """Take up a run whose daemon has ended: record what is found, then run it to its end.
 
-        note    what people should know of the clock
+        note    what the user should know of the clock
         stored  see `RunResumed`
         steady  whether the machine has not booted since; if it has, other clocks are looked at
         """
@@ -164,8 +164,8 @@ class Daemon:
         return lost
 
     async def _follow_latest_clock(self) -> list[str]:
-        """Go on by the clock that is furthest ahead, of this machine's, the store's and those of
-        the agents' machines: time that may have passed has passed. Return what people should know.
+        """Go on by the latest clock of this machine, the store and the agents: time that may have
+        passed has passed. Return notes for the user.
         """
         shown = await self._environment.store.time()
         ahead_s = {"the store's": 0.0 if shown is None else shown - wall()}
@@ -192,15 +192,14 @@ class Daemon:
             raise RunRemovedError(self.state.facts.run, self._journal.path.parent)
 
     def _look_for_the_folder(self) -> None:
-        """End the run at once when its folder has been removed: whatever is started would fail for
-        want of it, and what is rented must be given back.
+        """End the run at once when its folder has been removed: whatever is started would fail, and
+        what is rented must be given back.
         """
         if not self._removed and not self._journal.path.exists():
             self._removed = True
             self._queue.put(StopAsked(at=self.clock.now(), hard=True))
 
     async def _at_work(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Await `work` while the dispatch is open."""
         with self._signals():
             try:
                 async with Tasks() as tasks:
@@ -211,7 +210,8 @@ class Daemon:
                 await self._dispatch.close()
 
     async def _turn(self) -> None:
-        """Wait for an event, at most `SHOW_S` seconds, then handle the first that are there.
+        """Wait for events, at most `SHOW_S` seconds, then handle the first of them.
+
         Raises `AbandonedError` after more than `MOST_STOPS` requests to stop.
         """
         try:
@@ -254,7 +254,7 @@ class Daemon:
 
     def _put_question(self, entry: Entry, still: list[AnyCommand]) -> None:
         """Prepare the policy's question right after its event: it is about the run at that moment,
-        whatever is handled before the question is sent.
+        whatever is handled before it is sent.
         """
         self._dispatch.note(entry)
         over = any(isinstance(one, JobOver) for one in entry.decided)
@@ -282,9 +282,8 @@ class Daemon:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Have SIGINT, SIGTERM and SIGHUP stop the run in order; the second one stops it at once.
-        Signals that are ignored (nohup) stay ignored. A daemon in a thread of another program
-        leaves signals to that.
+        """Have SIGINT, SIGTERM and SIGHUP stop the run in order, and the second one at once, unless
+        they are ignored (nohup) or the daemon is a thread of another program.
         """
         if not takes_signals():
             yield

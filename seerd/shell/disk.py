@@ -1,6 +1,5 @@
-"""What runs take of the disk, and removing it.
-
-The one rule: only what is inside a folder that was asked for is removed; links are never followed.
+"""What runs take of the disk, and removing it. Only what is inside a folder that was asked for is
+removed; links are never followed.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from pathlib import Path
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Add up the bytes of all files in these folders. One that has several names (checkpoints are
-    linked where that is possible) counts once.
+    """Add up the bytes of all files in these folders; one with several names (linked checkpoints)
+    counts once.
     """
     seen: dict[tuple[int, int], int] = {}
     for path in paths:
@@ -23,7 +22,7 @@ def size_of(paths: Iterable[Path]) -> int:
 
 
 def _files(path: Path) -> Iterator[os.stat_result]:
-    """Yield what is known of each file; what goes away meanwhile is left out."""
+    """Yield the status of each file; what is removed meanwhile is left out."""
     for folder, _, names in os.walk(path):
         for name in names:
             try:
@@ -33,7 +32,7 @@ def _files(path: Path) -> Iterator[os.stat_result]:
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove these folders and all that is in them. Raises `OSError` if one cannot be removed."""
+    """Remove these folders and all that is in them. Raises `OSError`."""
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -2,7 +2,7 @@
 (provider, store, agents, policy's process) that do the work.
 
 The one rule: whatever an adapter returns or raises becomes one of the command's outcome events.
-Nothing is raised into the core, and a command that is given twice is carried out once.
+Nothing is raised into the core, and a repeated command is carried out once.
 """
 
 from __future__ import annotations
@@ -44,16 +44,15 @@ FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
 HOP_S = 5.0
 REATTACH_S, OVERDUE_S = 10.0, 2.0
-"""How long a resumed run waits for its agents to answer, seconds, and at least, though a limit has
-come by then. Agents that have answered need not wait longer than this for one that never will.
+"""How long a resumed run waits for its agents to answer, seconds, and at least, even if a limit has
+come by then.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Reattached:
     """What is found after a restart. An agent that has not answered yet counts as alive: the daemon
-    goes on trying, and its instance is lost later if it never answers, as after a broken
-    connection.
+    goes on trying, and its instance is lost later if it never answers.
     """
 
     alive: tuple[str, ...]  # instances that still exist
@@ -83,8 +82,9 @@ class Dispatch:
 
     async def open(self) -> None:
         """Start the policy's process, open the provider and the store, and begin the background
-        tasks. To be called before anything else. Raises `ProviderError` or `StoreError` if
-        instances or checkpoints cannot be had at all.
+        tasks.
+
+        Raises `ProviderError` or `StoreError` if instances or checkpoints cannot be had at all.
         """
         self._environment.policy.start()
         await self._environment.provider.open(lambda: self._core.lease()[0])
@@ -105,11 +105,11 @@ class Dispatch:
         launches: Sequence[str],
         off_in_s: Callable[[], float] = lambda: math.inf,
     ) -> Reattached:
-        """Reconnect to the agents of `instances` after a restart, and hand on all facts that they
-        had kept.
+        """Reconnect to the agents of `instances` after a restart, and emit all facts that they had
+        kept.
 
         launches  ids of the launches that were under way
-        off_in_s  how many seconds are left until everything must be given back
+        off_in_s  returns how many seconds are left until everything must be given back
         """
         with self.requests.readying():
             return await self._reattached(instances, launches, off_in_s)
@@ -137,7 +137,7 @@ class Dispatch:
         return Reattached(tuple(alive), ends, tuple(saved), tuple(others))
 
     async def call_off(self, launches: Sequence[str]) -> None:
-        """End all that these launches have brought: nobody knows what it may have begun."""
+        """End all instances of these launches, whose trials are unknown."""
         ends = map(self._environment.provider.terminate, launches)
         for end in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(end, BaseException) and not isinstance(end, ProviderError):
@@ -148,7 +148,7 @@ class Dispatch:
         return self._sessions.clocks()
 
     def welcomes(self) -> dict[str, Welcome]:
-        """Return what each instance's agent has answered to the last connection."""
+        """Return each agent's answer to the last connection."""
         return self._sessions.welcomes()
 
     def carry_out(self, batch: list[AnyCommand]) -> None:
@@ -159,7 +159,7 @@ class Dispatch:
             self._carry_out(command)
 
     def note(self, entry: Entry) -> None:
-        """Note what this entry changes, so that the next question tells the policy of it."""
+        """Note which trials this entry changes, for the policy's next question."""
         changed = trials_of(entry.event, entry.decided)
         if self._changed is None or changed is None:
             self._changed = None
@@ -169,7 +169,7 @@ class Dispatch:
             self._environment.policy.forget()
 
     def change_problem(self, problem: Problem) -> None:
-        """Let the policy plan for this problem from now on, if it is another one."""
+        """Have the policy plan for this problem from now on, if it is another one."""
         if problem is not self._problem:
             self._problem, self._question = problem, ""
             self._environment.policy.change(problem)
@@ -181,27 +181,25 @@ class Dispatch:
         self._environment.policy.note(question, view, plan.memory, plan.order, changed)
 
     def committed(self, instance: str, fact: int) -> None:
-        """Acknowledge to the agent all its facts up to number `fact`: they are in the journal."""
+        """Acknowledge all facts up to number `fact`, which are in the journal, to the agent."""
         self._sessions.committed(instance, fact)
 
     def collect(self, instance: str) -> None:
-        """Bring what trials on this instance have printed: one of them has ended. Does nothing
-        where logs are not collected.
-        """
+        """Collect the logs of this instance, one of whose trials has ended."""
         if self._environment.collector is not None:
             self._environment.collector.look(instance)
 
     def keep(self, trial: str, checkpoints: Sequence[str]) -> None:
-        """Note that only these checkpoints of the trial are still needed; the store is tidied after
-        `KEEP_S` seconds.
+        """Note that only these checkpoints of the trial are needed; the store is tidied after
+        `KEEP_S`.
         """
         if not self._kept:
             self._tasks.create_task(self._keep_soon())
         self._kept[trial] = checkpoints
 
     async def leftovers(self) -> Leftovers:
-        """Ask the provider what there still is of the run. If it cannot be asked, that counts as
-        one thing that may cost money.
+        """Ask the provider what still exists of the run. If it cannot be asked, that counts as one
+        thing that may cost money.
         """
         try:
             return await self._environment.provider.leftovers()
@@ -209,7 +207,7 @@ class Dispatch:
             return Leftovers([f"whether anything is left could not be found out: {error}"])
 
     async def close(self) -> None:
-        """Close all connections, ending nothing. To be called when all tasks have ended."""
+        """Close all connections, ending nothing, after all tasks have ended."""
         if self._timer is not None:
             self._timer.cancel()
         if self._environment.collector is not None:
@@ -230,7 +228,7 @@ class Dispatch:
 
     @_carry_out.register
     def _(self, command: commands.AskPolicy) -> None:
-        """Ask, unless something later in the same batch has made it another question."""
+        """Ask, unless a later event of the same batch has made it another question."""
         if command.id == self._question:
             self._spawn(command.id, self._ask_policy(command))
 
@@ -365,8 +363,8 @@ class Dispatch:
 
     async def _end(self, name: str, token: str) -> Span:
         """Collect the instance's logs and give it back. Raises `ProviderError`. The agent of a
-        rented instance is not shut down: if the cloud refuses to end the instance, its agent still
-        switches it off when the lease ends.
+        rented instance is not shut down: if the cloud refuses to end it, its agent still switches
+        it off when the lease ends.
         """
         if self._environment.collector is not None:
             # Collecting may take time only while agents hold a lease: until then nothing has to be
@@ -401,7 +399,7 @@ class Dispatch:
         self._emit(events.ModelPublished, command=command.id, path=str(to))
 
     async def _describe(self, command: commands.Publish, to: Path) -> None:
-        """Write beside the checkpoint what model it is. Raises `OSError`."""
+        """Write the card of the model beside its checkpoint. Raises `OSError`."""
         environment = self._environment
         seed, reports = self._core.made(command.trial, command.checkpoint)
         model = Model(
@@ -417,9 +415,8 @@ class Dispatch:
         write_card(to, model, manifest)
 
     async def _fetch(self, command: commands.Publish, to: Path) -> None:
-        """Fetch the best model, and try again for `FETCH_S` seconds unless the checkpoint is
-        damaged: nothing is paid for meanwhile, and any other model would be worse. Raises
-        `StoreError`.
+        """Fetch the best model, again and again for `FETCH_S` seconds unless it is damaged: nothing
+        is paid for meanwhile, and any other model would be worse. Raises `StoreError`.
         """
         end = self._clock.now() + FETCH_S
         while True:
@@ -447,9 +444,7 @@ class Dispatch:
             remark.cancel()
 
     async def _keep_soon(self) -> None:
-        """Tidy the store after `KEEP_S` seconds, once for all trials noted meanwhile: nobody waits
-        for it, and each time costs requests.
-        """
+        """Tidy the store once for all trials noted within `KEEP_S` seconds, to save requests."""
         await asyncio.sleep(KEEP_S)
         kept, self._kept = self._kept, {}
         for trial, checkpoints in kept.items():
@@ -470,7 +465,7 @@ class Dispatch:
         return True
 
     async def _keep_telling(self, uploads: Callable[[], str]) -> None:
-        """Remark within `SLOW_S` seconds, and then every `REMARK_S`, how far uploads have come."""
+        """Remark within `SLOW_S` seconds, and then every `REMARK_S`, how far uploads are."""
         again_s = 0.0
         while True:
             await asyncio.sleep(min(SLOW_S, REMARK_S))
@@ -487,7 +482,6 @@ class Dispatch:
     # ------------------------------------------------------------ time and tasks
 
     def _emit(self, kind: type[AnyEvent], **fields: Any) -> None:
-        """Hand the core an event of this moment."""
         self._core.emit(kind(at=self._clock.now(), **fields))
 
     def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:

@@ -28,7 +28,7 @@ class EventQueue:
         self._there, self._taken = asyncio.Event(), asyncio.Event()
 
     def put(self, event: AnyEvent) -> None:
-        """Add an event, which takes earlier reports of its instance along."""
+        """Add an event, and before it earlier reports of its instance."""
         instance = getattr(event, "instance", "")
         if isinstance(event, TrialReported):
             self._reports.setdefault(instance, deque()).append(event)
@@ -38,7 +38,7 @@ class EventQueue:
         self._there.set()
 
     async def room(self, instance: str) -> None:
-        """Return when no more events wait than may when a fact of this instance is read."""
+        """Return when there is room for a fact of this instance."""
         while self.is_bounded and (
             len(self._reports.get(instance, ())) >= MOST_REPORTS or len(self._first) >= MOST_FIRST
         ):
@@ -47,7 +47,7 @@ class EventQueue:
 
     async def some(self) -> list[AnyEvent]:
         """Wait for an event; return the first ones, at most `MOST_AT_ONCE`. Everything else that is
-        due in this loop has its turn before.
+        due in this loop runs before.
         """
         await asyncio.sleep(0)
         await self._there.wait()

@@ -66,24 +66,22 @@ class RunFolder:
         return self.path / "specs"
 
     def added_job(self, job: str) -> Path:
-        """A job that came while the run went on: see `seerd.runs.added` (JSON)."""
+        """A job that was added while the run went on: see `seerd.runs.added` (JSON)."""
         return self.specs / f"{job}.json"
 
     def made_from(self, job: str) -> Path:
-        """What a job, or the run if that is one, was made from (JSON): `seerd.runs.edits`."""
+        """What a job, or the run of one job, was made from (JSON): `seerd.runs.edits`."""
         spec = self.specs / f"{job}.toml" if job else self.spec
         return spec.with_name(f"{job or spec.stem}.made-from")
 
     @property
     def is_one(self) -> bool:
-        """Whether there is a run, or what is left of one: a simulated run has only a journal."""
+        """Whether there is a run, or remains of one: a simulated run has only a journal."""
         return self.journal.is_file() or (self.spec.is_file() and self.setup.is_file())
 
     @property
     def begun(self) -> float:
-        """When the run was made, seconds since 1970. Its spec is written once, at the start; a
-        simulated run has only a journal.
-        """
+        """When the run was made, seconds since 1970, by the file written once at the start."""
         return (self.spec if self.spec.is_file() else self.journal).stat().st_mtime
 
     @property
@@ -103,7 +101,7 @@ class RunFolder:
 
     @property
     def requests(self) -> Path:
-        """What the person asks of the run while it goes on, see `seerd.shell.inbox`."""
+        """The user's requests to the run while it goes on, see `seerd.shell.inbox`."""
         return self.path / "requests"
 
     @property
@@ -113,8 +111,8 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run's lock, with this process's id in it, for the length of the block. Raises
-        `BusyError` if another process holds it.
+        """Hold the run's lock, with this process's id in it, during the block. Raises `BusyError`
+        if another process holds it.
         """
         with (self.path / "lock").open("a+") as lock:
             try:
@@ -128,7 +126,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:
-        """Be the only one who adds a job to the run, for the length of the block; wait for that."""
+        """Wait until no other process adds a job to the run, and exclude them during the block."""
         descriptor = os.open(self.specs, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -151,9 +149,7 @@ class RunFolder:
         return None
 
     def is_in_a_thread(self) -> bool:
-        """Return whether the daemon that runs this run is a thread of another program, whose
-        signals are not for it.
-        """
+        """Return whether the daemon is a thread of another program, which gets its signals."""
         return self._held_by()[1:] == [IN_A_THREAD]
 
     def _held_by(self) -> list[str]:
@@ -182,9 +178,7 @@ class Home:
         return folder
 
     def runs(self) -> list[RunFolder]:
-        """Return all runs, oldest first. One whose journal is missing is among them: whoever opens
-        it is told so.
-        """
+        """Return all runs, oldest first, also those without a journal. Raises `UsageError`."""
         if not self.path.is_dir():
             return []
         try:
@@ -197,7 +191,9 @@ class Home:
 
     def find(self, name: str) -> RunFolder:
         """Return the run of this name, or the only run whose name begins with it; `last`: the
-        newest run. Raises `UsageError` if there is none, or more than one.
+        newest run.
+
+        Raises `UsageError` if there is none, or more than one.
         """
         runs = self.runs()
         if not runs:
@@ -217,7 +213,7 @@ class Home:
 
 
 def takes_signals() -> bool:
-    """Return whether signals of this process reach what runs here: they do in its main thread."""
+    """Return whether this is the process's main thread, which gets its signals."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -232,11 +228,9 @@ def default_home() -> Path:
 
 
 def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
-    """Copy the best model's checkpoint and configuration to the folder `to`; return the path of the
-    copied checkpoint, which is a folder if the script has saved one. Raises `UsageError` if they
+    """Copy the best model's checkpoint (of this job) and configuration to the folder `to`; return
+    the path of the checkpoint, a folder if the script has saved one. Raises `UsageError` if they
     cannot be copied.
-
-    job  whose model, where jobs share the run
     """
     from seerd.agent import folders
     from seerd.agent.manifest import CheckpointError
@@ -260,7 +254,7 @@ def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
 
 
 def _copy_whole(source: Path, to: Path) -> None:
-    """Replace `to` by a copy: a link there is replaced, and what it leads to stays as it is."""
+    """Replace `to` by a copy: a link there is replaced, not followed."""
     from seerd.agent.copying import copy_file
 
     part = to.with_name(f".{to.name}.part")

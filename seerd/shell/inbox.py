@@ -1,8 +1,8 @@
-"""What the person asks of a run while it goes on: a folder of requests, each a file that appears
-whole, and beside it the answer.
+"""The user's requests to a run while it goes on: a folder of files that appear whole, each answered
+by a file beside it.
 
-The one rule: only the daemon writes answers, and only after what it has decided is committed. A
-request that is read twice, since an answer was lost, has the same id and is decided once.
+The one rule: only the daemon writes answers, and only after its decision is committed. A request
+that is read twice, since an answer was lost, has the same id and is decided once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seerd.planner.space import Value
 
 ID = re.compile(r"[0-9a-f]{16}")
 LARGEST = 64 << 20
-"""The most bytes of a request: a problem holds what earlier runs tell."""
+"""The most bytes of a request: a problem holds what earlier runs have learned."""
 
 
 class ExtendRequest(msgspec.Struct, frozen=True, tag="extend"):
@@ -64,9 +64,7 @@ class WeighRequest(msgspec.Struct, frozen=True, tag="weigh"):
 
 
 class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
-    """End the run in order, or at once if that was asked before: what a signal does where a daemon
-    takes signals.
-    """
+    """End the run in order, or at once if that was asked before, like a signal."""
 
 
 Request = ExtendRequest | AddRequest | JobRequest | StopJobRequest | WeighRequest | StopRequest
@@ -111,7 +109,7 @@ class Inbox:
     # ------------------------------------------------------------ the daemon's side
 
     def waiting(self) -> Iterator[tuple[str, Request]]:
-        """Yield the requests without an answer. What is none, or cannot be read, is left out."""
+        """Yield the readable requests without an answer."""
         try:
             names = sorted(os.listdir(self.path))  # noqa: PTH208 - looked at all the time
         except FileNotFoundError:
@@ -123,7 +121,7 @@ class Inbox:
                     yield name, request
 
     def has(self, name: str) -> bool:
-        """Return whether a request is still there: nobody has withdrawn it."""
+        """Return whether a request is still there and not withdrawn."""
         return self._request(name).exists()
 
     def answer(self, name: str, reply: Reply) -> None:

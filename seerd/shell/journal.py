@@ -3,14 +3,13 @@ the version of seerd that wrote it.
 
 The one rule: a batch of events is committed, as a whole or not at all, before any of its commands
 is carried out and before any of its facts is acknowledged. `PRAGMA synchronous=FULL` keeps this
-true through a power cut as well (sqlite.org/pragma.html#pragma_synchronous). Nothing is written to
-a journal of another format.
+true through a power cut (sqlite.org/pragma.html#pragma_synchronous). Nothing is written to a
+journal of another format.
 
-Each row carries a checksum over itself and the row before (`linked`), and so does what the journal
-says of itself; a small file beside it says how far it goes. So a damaged journal is never taken for
-another one, or for a shorter one: a reader gets the events before the damage, and a
-`DamagedWarning`; nobody writes to it. Journals that were begun without checksums have them from the
-first event that was written with them.
+Each row carries a checksum over itself and the row before (`linked`), and so does the table `meta`;
+a small file beside it (`Tip`) says how far it goes. So a damaged journal is never taken for another
+or a shorter one: readers get the events before the damage and a `DamagedWarning`, and nothing is
+written to it. Older journals have checksums from the first event that was written with them.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class _BrokenError(Exception):
 
 
 class Journal:
-    """One run's journal. Others may open it `read_only` while the daemon writes."""
+    """One run's journal. It may be opened `read_only` while the daemon writes."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -84,8 +83,9 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, origin: float) -> Journal:
-        """Make a new journal of a run that began at `origin` (seconds since 1970). Raises
-        `JournalError` if it cannot be written.
+        """Make a new journal of a run that began at `origin` (seconds since 1970).
+
+        Raises `JournalError` if it cannot be written.
         """
         journal = cls(_connect(path, "rwc"), path)
         try:
@@ -104,9 +104,9 @@ class Journal:
     def open(cls, path: Path, *, read_only: bool = False) -> Journal:
         """Open an existing journal.
 
-        Raises `JournalError` if the file is no journal, `OlderJournalError` or `JournalError` if it
-        is of a format that this version does not read, and `DamagedJournalError` if it is damaged
-        and was to be written to, or has no whole event.
+        Raises `JournalError` if the file is no journal or of another format (`OlderJournalError`
+        for format 1), and `DamagedJournalError` if it is damaged and not `read_only`, or has no
+        whole event.
         """
         if not path.is_file():
             raise JournalError(
@@ -127,7 +127,7 @@ class Journal:
 
     @classmethod
     def _opened(cls, path: Path) -> Journal:
-        """Open it to be read, or what is whole of it. Raises `JournalError`."""
+        """Open the journal, or what is whole of it, to be read. Raises `JournalError`."""
         try:
             with contextlib.ExitStack() as closing:
                 journal = closing.enter_context(cls(_connect(path, "ro"), path))
@@ -147,7 +147,7 @@ class Journal:
             return journal
 
     def _check(self) -> None:
-        """Compare what the journal says of itself with its checksum. Raises `_BrokenError`."""
+        """Compare `meta` with its checksum. Raises `_BrokenError`."""
         try:
             columns = [row[1] for row in self._connection.execute("PRAGMA table_info(events)")]
             meta = dict(self._connection.execute("SELECT key, value FROM meta"))
@@ -163,7 +163,7 @@ class Journal:
         self._summed_after = int(after)
 
     def _begin_sums(self) -> None:
-        """Begin checksums: every row that is written from now on carries one."""
+        """Give every row that is written from now on a checksum."""
         if self._summed_after is None:
             with self._writing() as connection:
                 connection.execute("ALTER TABLE events ADD COLUMN sum BLOB")
@@ -185,9 +185,7 @@ class Journal:
         return new_path
 
     def _check_format(self) -> None:
-        """Raise `OlderJournalError` or `JournalError` unless this version reads what the journal
-        says that it is.
-        """
+        """Raise `OlderJournalError` or `JournalError` unless this version reads the format."""
         found = self._get("format")
         if found == "1" or self._maybe("converted") == "from format 1":
             raise OlderJournalError(self.path, VERSION)
@@ -206,8 +204,8 @@ class Journal:
 
     @property
     def origin(self) -> float:
-        """When the run began, in seconds since 1970, moved forward by the time for which it was
-        interrupted; by `clock.wall`, unless the machine has booted since. Raises `JournalError` if
+        """When the run began, in seconds since 1970 by `clock.wall` (unless the machine has booted
+        since), moved forward by the time for which it was interrupted. Raises `JournalError` if
         that is not recorded.
         """
         if (known := origin_of(self._maybe("clock"))) is not None:
@@ -233,7 +231,7 @@ class Journal:
         return origin_of(self._maybe("clock")) is not None
 
     def take_up_wall(self) -> None:
-        """Let `clock.wall` go on as the process before had it, unless the machine has booted."""
+        """Continue the previous process's `clock.wall`, unless the machine has booted."""
         take_up(self._maybe("clock"))
 
     @property
@@ -249,8 +247,9 @@ class Journal:
         return 0.0 if row is None else float(row[0])
 
     def append(self, entries: list[Entry]) -> None:
-        """Commit these entries. Nothing of them may be acted upon before this returns. Raises
-        `JournalError`.
+        """Commit these entries. Nothing of them may be acted upon before this returns.
+
+        Raises `JournalError`.
         """
         rows = [
             StoredRow(e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided), b"")
@@ -265,7 +264,7 @@ class Journal:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Commit what is done meanwhile, as a whole. Raises `JournalError`."""
+        """Commit the statements of the block as a whole. Raises `JournalError`."""
         try:
             with self._connection as connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -292,10 +291,10 @@ class Journal:
         return JournalError(f"the journal {self.path} cannot be written: {error}{then}")
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """Yield all entries after sequence number `after`, in order.
+        """Yield all entries after sequence number `after`, in order; of a damaged journal those
+        before the damage, with a `DamagedWarning`.
 
-        Of a damaged journal those before the damage are yielded, with a `DamagedWarning`. Raises
-        `JournalError` if an entry cannot be read, `DamagedJournalError` if none can.
+        Raises `JournalError` if an entry cannot be read, `DamagedJournalError` if none can.
         """
         for row in self._rows(after):
             yield Entry(row.seq, *self._decoded(row))
@@ -309,7 +308,7 @@ class Journal:
             raise JournalError(f"the journal {self.path} is damaged: {error}") from error
 
     def _rows(self, after: int) -> Iterator[StoredRow]:
-        """Yield the rows after `after`, from where the journal is damaged what can be salvaged."""
+        """Yield the rows after `after`; from the damage on what can be salvaged."""
         seq = after
         try:
             for row in self._checked(after):
@@ -354,7 +353,7 @@ class Journal:
             self._check_pages()
 
     def _check_pages(self) -> None:
-        """Look also at what is only met in writing, as indexes are. Raises `_BrokenError`."""
+        """Look also at what only writing meets, as indexes. Raises `_BrokenError`."""
         try:
             found = str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
         except sqlite3.Error as error:
@@ -377,7 +376,7 @@ class Journal:
             raise JournalError(f"the journal {self.path} is damaged: {error}") from error
 
     def _salvage(self, why: str, tip: Tip | None) -> None:
-        """From now on read what is whole. Raises `DamagedJournalError` if nothing is."""
+        """Read only what is whole from now on. Raises `DamagedJournalError` if nothing is."""
         meta = self._whole_meta(tip)
         whole = sqlite3.connect(":memory:")
         whole.executescript(SCHEMA)
@@ -425,8 +424,10 @@ class Journal:
             seq, before = found.seq, found.sum
 
     def cut(self, after: int) -> None:
-        """Put in the place of this damaged journal its events up to number `after`, and keep it
-        beside them (`damaged`). Raises `JournalError`.
+        """Replace this damaged journal by its events up to number `after`; keep it beside
+        (`damaged`).
+
+        Raises `JournalError`.
         """
         copy_context().run(self._cut, after)  # the run's `wall` is its own
 
@@ -491,7 +492,7 @@ class Journal:
 
 
 def _note(connection: sqlite3.Connection, key: str, value: str) -> None:
-    """Write what a journal says of itself, with its checksum if the journal has checksums."""
+    """Write a value of `meta`, with the checksum if the journal has checksums."""
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
     meta = dict(connection.execute("SELECT key, value FROM meta WHERE key <> 'sum'"))
     if "summed after" in meta:
@@ -500,15 +501,15 @@ def _note(connection: sqlite3.Connection, key: str, value: str) -> None:
 
 
 def damaged(path: Path) -> Path:
-    """Return a path that is free, for a damaged journal that another one takes the place of."""
+    """Return a free path for a damaged journal that is being replaced."""
     numbers = itertools.count(1)
     names = (path.with_name(f"{path.stem}.damaged{n}{path.suffix}") for n in numbers)
     return next(name for name in names if not name.exists())
 
 
 def _put(new_path: Path, path: Path) -> None:
-    """Put a journal of one file in the place of the one that was copied. There is one at each
-    moment, and no tip that goes further.
+    """Put a journal of one file in the place of a copied one: one exists at each moment, and no tip
+    that goes further.
     """
     _remove(path, "-wal", "-shm")
     try:

@@ -1,8 +1,8 @@
 """Instances that are gone, or that cannot be reached any more.
 
-The one rule: a loss is reported to the core only when the instance costs nothing any more, as far
-as its cloud says, and together with all checkpoints that its trials had stored. What its agent had
-noted is reported before that, where it can be read.
+The one rule: a loss is emitted only when the instance costs nothing any more, as far as its cloud
+says, together with all checkpoints that its trials had stored, and after what its agent had noted,
+where that can be read.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Losses:
         self._giving_up: dict[str, asyncio.Task[None]] = {}
 
     def give_up(self, instance: str, why: str) -> None:
-        """Give back an instance whose agent cannot be reached any more, then tell the core that it
-        is lost. Returns at once.
+        """Start giving back an instance whose agent cannot be reached any more, and report the
+        loss.
         """
         if instance not in self._giving_up or self._giving_up[instance].done():
             self._giving_up[instance] = self._tasks.create_task(self._lose(instance, why))
 
     async def ended(self, instance: str) -> float | None:
-        """Return when an instance ended that was gone or had to be given up, in seconds since the
-        run began; None if that is unknown.
+        """Return when an instance ended that was gone or given up, in seconds since the run began;
+        None if that is unknown.
         """
         if instance in self._giving_up:
             await asyncio.wait({self._giving_up[instance]})
@@ -56,9 +56,7 @@ class Losses:
         return self._core.clock.past(span.until)
 
     async def tell(self, loss: Loss) -> None:
-        """Tell the core that the instance is lost, with all that its agent had noted and the
-        checkpoints that were stored there.
-        """
+        """Emit the loss, after all that the agent had noted, with the checkpoints stored there."""
         self.hear(loss.instance)
         saved = tuple(await self.saved_on(loss.instance))
         ended = self._core.clock.past(loss.span.until)
@@ -68,8 +66,8 @@ class Losses:
         )
 
     def hear(self, instance: str) -> None:
-        """Hand on what the instance's agent had noted and not reported, where that can be read
-        without it: it may have ended before anybody connected to it, or start too late to answer.
+        """Emit what the agent had noted and not reported, where that can be read without it: it may
+        have ended before the first connection, or start too late to answer.
         """
         journal = self._environment.provider.journal(instance)
         seen, _ = self._core.known(instance)
@@ -86,8 +84,8 @@ class Losses:
                 self._core.emit(event)
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
-        """Return the checkpoints that trials on this instance had stored and its agent has not
-        reported: it is gone, or does not answer.
+        """Return the checkpoints that trials on this instance had stored and its agent, which is
+        gone or does not answer, has not reported.
         """
         found = []
         for running in self._core.running(instance):
@@ -111,9 +109,6 @@ class Losses:
 
 
 def _noted(journal: Path, seen: int) -> list[Fact]:
-    """Return the facts with numbers above `seen` in this journal of an agent; none if it cannot be
-    read.
-    """
     try:
         return facts_after(journal, seen)
     except OSError:

@@ -1,5 +1,4 @@
-"""What stands beside a model that is handed back, in `config.json`: where it comes from, and how it
-was made.
+"""The `config.json` beside a published model: where it comes from, and how it was made.
 
 The one rule: keys are only ever added; scripts read them.
 """
@@ -21,7 +20,7 @@ from seerd.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is handed back."""
+    """A published model."""
 
     run: str  # the run that made it
     trial: str  # the trial that saved it
@@ -33,9 +32,7 @@ class Model:
 
 
 async def manifest_of(store: Store, trial: str, name: str) -> Manifest | None:
-    """Read the manifest of a checkpoint that was just fetched. None if the store does not give it:
-    a model is worth more than what stands beside it.
-    """
+    """Read the manifest of a checkpoint that was just fetched, or None: the model is worth more."""
     try:
         return await store.manifest(trial, name)
     except StoreError:

@@ -14,7 +14,7 @@ from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.shell.translate import order_of
 
 FIRST_PORT, PORTS = 29_400, 500
-"""First port and number of ports for these meetings: below the ports that Linux hands out by itself
+"""First and number of ports for these meetings, below the ports that Linux hands out by itself
 (32768 and more), where torchrun's own default port is, too.
 """
 
@@ -25,8 +25,8 @@ def instances_of(command: AnyCommand) -> tuple[str, ...]:
 
 
 def start_on(command: StartTrial, instance: str, address: Callable[[str], str]) -> Start:
-    """Return the order to start, as the agent of this instance gets it. `address`: gives the
-    address of an instance.
+    """Return the order to start, as the agent of this instance gets it. `address` returns that of
+    an instance.
     """
     start = order_of(command)
     assert isinstance(start, Start)

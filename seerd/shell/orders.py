@@ -1,5 +1,5 @@
-"""Makes the orders for the agent of one instance from the core's commands, with the presigned URLs
-that they need.
+"""Makes the orders for one instance's agent from the core's commands, with the presigned URLs that
+they need.
 
 The one rule: nothing is sent here. An agent gets URLs only for attempts on its own instance.
 """
@@ -32,8 +32,8 @@ class InstanceOrders:
     core: Core
 
     async def pending(self) -> list[Order]:
-        """Return the orders that must be sent again on a new connection: URLs for running attempts,
-        and commands whose outcome is not known.
+        """Return the orders for a new connection: URLs for running attempts, and commands without
+        an outcome.
         """
         running = self.core.running(self.instance)
         orders = [order for one in running for order in await self.renewal(one)]
@@ -42,11 +42,9 @@ class InstanceOrders:
         return orders
 
     async def of(self, command: AnyCommand) -> list[Order]:
-        """Return the orders that carry out this command.
-
-        Without credentials no URL can be signed. A start then waits for them, since a trial must
-        not start without the checkpoint that it is to go on from, but no longer than until it is to
-        be stopped: its agent must know it to say that it has ended.
+        """Return the orders that carry out this command. Without credentials a start waits for its
+        URLs, since a trial must not start without its checkpoint, but only until it is to be
+        stopped: its agent must know it to report its end.
         """
         if isinstance(command, StopTrial):
             return [order_of(command)]
@@ -63,9 +61,8 @@ class InstanceOrders:
         return [*urls, start]
 
     async def renewal(self, running: Running) -> list[Order]:
-        """Return URLs for the next checkpoints of an attempt that runs, as soon as they can be
-        signed; none if it has ended by then. They are for what comes after all that it has saved by
-        then: an agent uses those that come last.
+        """Return URLs for the next checkpoints of a running attempt, as soon as they can be signed;
+        none if it has ended by then. An agent uses the URLs that come last.
         """
         while self.is_ours(running.trial, running.attempt):
             if (urls := await self._urls(self._by_now(running))) is not None:
@@ -74,8 +71,8 @@ class InstanceOrders:
         return []
 
     async def _urls(self, attempt: Running, checkpoints: Sequence[str] = ()) -> list[Order] | None:
-        """Return URLs for the attempt's next checkpoints, and for reading these `checkpoints`; None
-        if nothing can be signed now.
+        """Return URLs for the attempt's next checkpoints, and for reading `checkpoints`; None if
+        nothing can be signed now.
         """
         store, first = self.environment.store, attempt.saved + 1
         try:
@@ -96,15 +93,16 @@ class InstanceOrders:
         )
 
     async def parts(self, ask: Ask) -> list[Order]:
-        """Return the answer to an agent that asks to upload a checkpoint in parts."""
+        """Answer an agent that asks to upload a checkpoint in parts."""
         number = slot_number(ask.name)
         if ask.name == slot_name(ask.attempt, number) and self.is_ours(ask.trial, ask.attempt):
             return [await self.environment.store.parts(ask)]
         return [Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")]
 
     async def downloads(self, job: str | None = None) -> list[Order]:
-        """Return the downloads of the data of all jobs or of one, with fresh URLs. Raises
-        `SeerdError`.
+        """Return the downloads of the data of all jobs or of one, with fresh URLs.
+
+        Raises `SeerdError`.
         """
         data = self.environment.data
         return [] if data is None else list(chunks(await data(job)))
@@ -116,9 +114,7 @@ class InstanceOrders:
 
 
 def chunks(items: Sequence[Download]) -> list[Downloads]:
-    """Split the downloads into messages that each fit into one line. The first one tells the agent
-    to begin a new list.
-    """
+    """Split the downloads into messages of one line each. The first begins a new list."""
     lines: list[list[Download]] = [[]]
     length = 0
     for item in items:

@@ -39,9 +39,7 @@ BUFFER_BYTES = 1 << 20
 END_S = 1.0
 """Longest time from the end of its output to the end of the process, seconds."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-"""Policies compute on one thread, so that a plan is the same on any number of cores. Others would
-only take time to start.
-"""
+"""Policies compute on one thread, so that a plan is the same on any number of cores."""
 
 
 class PolicyProcess:
@@ -84,7 +82,7 @@ class PolicyProcess:
         """Record the next question; it replaces one that has no answer yet.
 
         question  its id
-        view      the run as the policy is shown it
+        view      the run as its policy sees it
         memory    what the policy remembers, after all answers that were adopted
         order     its plan, after the same answers
         changed   trials that may differ from the question before; None: all trials are compared
@@ -105,8 +103,7 @@ class PolicyProcess:
 
     async def answer(self) -> Answer:
         """Send the question that was noted and return its answer. Raises `PolicyError` if there is
-        none. The process has then been killed, unless it reported itself what the policy had
-        raised.
+        none: the process has then been killed, unless the policy itself has raised.
         """
         if self._question is None or self._child is None:
             raise PolicyError("the policy was asked nothing")
@@ -126,7 +123,7 @@ class PolicyProcess:
         return reply.answer
 
     def forget(self) -> None:
-        """Have the next question tell the process everything: its last answer was not adopted."""
+        """Send the process everything with the next question: its last answer was not adopted."""
         self._in_step = False
 
     def change(self, problem: Problem) -> None:
@@ -136,9 +133,7 @@ class PolicyProcess:
         self._abandon()
 
     async def close(self) -> None:
-        """Kill the process and wait until it is gone. If this wait is cancelled, the process is
-        killed all the same.
-        """
+        """Kill the process and wait until it is gone; a cancelled wait kills it too."""
         self._question = None
         self._abandon()
         for child in list(self._ending):
@@ -159,7 +154,6 @@ class PolicyProcess:
         return reply
 
     def _abandon(self) -> None:
-        """Kill the process, if there is one: its answers are of no use any more."""
         child, self._child = self._child, None
         self._in_step = self._asked = False
         if child is not None:
@@ -176,10 +170,9 @@ class _Known:
     last: Report | None = None  # the last of these
 
     def news(self, trial: TrialView) -> TrialNews | None:
-        """Return what the process does not know yet of this trial; None if it knows everything.
-
-        Reports never change; they are only removed from the end, or inserted. So if the last report
-        that the process knows is still in its place, so are all before it.
+        """Return what the process does not know yet of this trial, or None. Reports never change;
+        they are only removed from the end, or inserted: if the last known report is still in its
+        place, so are all before it.
         """
         status, history = trial.status, trial.history
         kept = self.count
@@ -235,8 +228,8 @@ class _Child(asyncio.SubprocessProtocol):
         return None if self._transport is None else self._transport.get_pid()
 
     async def ask(self, question: bytes) -> bytes:
-        """Send a question and return the reply's bytes. Raises `PolicyError` if the process ends
-        instead, or if the reply is too long.
+        """Send a question and return the reply's bytes. Raises `PolicyError` if the process ends,
+        or the reply is too long.
         """
         await asyncio.wait([self._started])
         try:
@@ -250,8 +243,8 @@ class _Child(asyncio.SubprocessProtocol):
             raise PolicyError(f"the policy's process {self._how()}") from error
 
     async def _end(self) -> None:
-        """Wait up to `END_S` seconds for the process to end by itself, so that its exit code is
-        known; then kill it.
+        """Give the process `END_S` seconds to end by itself, so that its exit code is known; then
+        kill it.
         """
         try:
             async with asyncio.timeout(END_S):
@@ -261,9 +254,7 @@ class _Child(asyncio.SubprocessProtocol):
             await self._gone.wait()
 
     def kill(self) -> None:
-        """Kill the process and all processes that it has started; if it is still starting, as soon
-        as it runs.
-        """
+        """Kill the process and all that it has started, as soon as it runs."""
         self._killed = True
         if self._transport is not None and self._transport.get_returncode() is None:
             self._kill_group()
@@ -280,9 +271,8 @@ class _Child(asyncio.SubprocessProtocol):
             os.killpg(self._transport.get_pid(), signal.SIGKILL)
 
     async def _start(self, opening: bytes) -> None:
-        """Start the process. It finds the same modules in the same order as this one, and none in
-        the folder where it happens to run (-P). It has a session of its own, so that Ctrl-C does
-        not reach it.
+        """Start the process in a session of its own, so that Ctrl-C does not reach it. It finds the
+        same modules in the same order as this one, and none in its working folder (-P).
         """
         loop = asyncio.get_running_loop()
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -309,7 +299,7 @@ class _Child(asyncio.SubprocessProtocol):
                 self._gone.set()
 
     def _write(self, data: bytes) -> None:
-        """Write to the process if it is there. If it is not, nothing is raised: reading tells."""
+        """Write to the process if it exists; if not, reading will fail."""
         if self._transport is not None and not self.ended:
             pipe = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
             pipe.write(data)
@@ -330,7 +320,7 @@ class _Child(asyncio.SubprocessProtocol):
             self.kill()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002 - only its stdout
-        """Hand on what the process has written."""
+        """Keep what the process has written."""
         self._said.feed_data(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
@@ -339,8 +329,8 @@ class _Child(asyncio.SubprocessProtocol):
             self._said.feed_eof()
 
     def process_exited(self) -> None:
-        """Kill what the ended process has left running, and close its pipes, which may still be
-        open there.
+        """Kill what the ended process has left running, and close its pipes, which it may hold
+        open.
         """
         assert self._transport is not None
         self._kill_group()

@@ -34,16 +34,12 @@ from seerd.shell.policy_wire import (
 )
 
 SPARE_S = 5.0
-"""How much longer than the daemon's limit this process may take before it ends itself, seconds.
-Normally the daemon has killed it by then.
-"""
+"""Seconds after the daemon's limit until this process ends itself, if it was not killed by then."""
 
 
 @dataclass(slots=True)
 class KnownTrial:
-    """A trial as it was when the question was asked. It has the attributes of
-    `seerd.planner.model.TrialView`.
-    """
+    """A trial as it was when the question was asked (a `seerd.planner.model.TrialView`)."""
 
     id: str
     config: Config = field(default_factory=dict)
@@ -61,7 +57,7 @@ class KnownTrial:
         return self.history[-1].metric if self.history else None
 
     def hear(self, news: TrialNews) -> None:
-        """Take over what has changed."""
+        """Apply what has changed."""
         self.status = news.status
         self.config = self.config if news.config is None else news.config
         self.history[news.kept :] = news.reports
@@ -138,8 +134,8 @@ def _messages(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _end_with(descriptor: int) -> None:
-    """End this process when the daemon's end of the pipe is closed. Runs in a thread of its own,
-    since the policy may be thinking at that time.
+    """End this process when the daemon's end of the pipe is closed, from a thread: the policy may
+    be busy.
     """
     closed = select.poll()
     closed.register(descriptor, 0)  # POLLHUP and POLLERR are always reported

@@ -1,8 +1,8 @@
 """The messages between the daemon and the policy's process.
 
-The one rule: a message is its length in four bytes, followed by that many bytes of MessagePack.
-Unlike JSON, MessagePack gives every number back exactly. First comes one `Opening`, then questions,
-each of which gets one reply.
+The one rule: a message is its length in four bytes, followed by that many bytes of MessagePack,
+which gives every number back exactly. First comes one `Opening`, then questions, each of which gets
+one reply.
 """
 
 from __future__ import annotations
@@ -41,16 +41,14 @@ class TrialNews(Struct, frozen=True, array_like=True):
 
 
 class Anew(Struct, frozen=True):
-    """Forget everything: this is what the policy remembers, and its plan. All trials follow as
-    news.
-    """
+    """Forget everything: this is what the policy remembers, and its plan. All trials follow."""
 
     memory: dict[str, Any]  # what the policy remembers
     order: tuple[Put, ...]  # its plan
 
 
 class Question(Struct, frozen=True):
-    """A question: what does the policy want now."""
+    """A question: which plan the policy wants now."""
 
     id: str  # the question's id, which the reply repeats
     now_s: float  # seconds since the run began

@@ -1,7 +1,7 @@
-"""The requests in a run's inbox: each becomes an event, and is answered once what was decided about
-it is in the journal.
+"""The requests in a run's inbox: each becomes an event, and is answered once the decision is in the
+journal.
 
-The one rule: a job that is added is handed to the core only when every instance is ready for it.
+The one rule: a job that is added reaches the core only when every instance is ready for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RequestReader:
 
     @contextlib.contextmanager
     def readying(self) -> Iterator[None]:
-        """Let jobs that come wait while instances are made ready or reconnected to."""
+        """Have new jobs wait while instances are made ready or reconnected to."""
         self._readying += 1
         try:
             yield
@@ -51,7 +51,7 @@ class RequestReader:
             self._readying -= 1
 
     async def keep_reading(self, inbox: Inbox) -> None:
-        """Look for requests all the time. One whose answer a crash has lost is answered again."""
+        """Read requests all the time. One whose answer a crash has lost is answered again."""
         while True:
             for name, request in inbox.waiting():
                 if isinstance(request, asked.StopRequest):
@@ -69,7 +69,7 @@ class RequestReader:
 
     def reply(self, requests: Sequence[AnyRequest]) -> None:
         """Answer these requests, which are in the journal. What is rented and signed from now on
-        lasts for the deadline that holds now.
+        lasts for the present deadline.
         """
         for event in requests:
             if not self._core.is_judged(event.request):
@@ -84,8 +84,8 @@ class RequestReader:
             self._answer(event.request, Reply(denied))
 
     async def _take_job(self, name: str, request: asked.JobRequest, inbox: Inbox) -> None:
-        """Make all instances ready for one more job, and then tell the core of it, unless it is
-        withdrawn by then. Jobs are taken one by one.
+        """Make all instances ready for one more job, one job at a time, and emit it, unless it is
+        withdrawn.
         """
         async with self._one_job:
             why = await self._why_not_ready_for(request.starts, name, inbox)
@@ -99,8 +99,8 @@ class RequestReader:
                 )
 
     async def _why_not_ready_for(self, job: Job, name: str, inbox: Inbox) -> str:
-        """Make every instance ready for one more job, and wait for one if there is none: a job that
-        cannot be set up would have all later instances refused. Return what went wrong, or nothing.
+        """Make every instance, at least one, ready for one more job: a job that cannot be set up
+        would have all later instances refused. Return what went wrong, or nothing.
         """
         ready: set[str] = set()
         while inbox.has(name):
@@ -121,7 +121,7 @@ class RequestReader:
     async def _unless_withdrawn(
         self, preparing: asyncio.Future[str], name: str, inbox: Inbox
     ) -> str:
-        """Wait until instances are ready for a job, no longer than its request is there."""
+        """Wait until instances are ready for a job, as long as its request exists."""
         try:
             while not preparing.done() and inbox.has(name):
                 await asyncio.wait({preparing}, timeout=INBOX_S)
@@ -153,9 +153,7 @@ class RequestReader:
         )
 
     def _answer(self, request: str, reply: Reply) -> None:
-        """Write the answer. A disk that refuses must not end the run: who waits is told that nobody
-        has answered.
-        """
+        """Write the answer. A disk that refuses must not end the run: the caller then times out."""
         if self._environment.inbox is not None:
             with contextlib.suppress(OSError):
                 self._environment.inbox.answer(request, reply)

@@ -1,5 +1,4 @@
-"""What the parts of the shell share about a run: what it acts on, and what they may ask of the
-daemon.
+"""What the parts of the shell share about a run: what it acts on, and the interfaces that they use.
 
 The one rule: only data and interfaces; nothing here does anything.
 """
@@ -37,22 +36,16 @@ class Asker(Protocol):
         order: Order,
         changed: Collection[str] | None = None,
     ) -> None:
-        """Record the next question, with everything as it is now. `changed`: trials that may differ
-        from the question before; None: all of them.
-        """
+        """Record the next question, see `PolicyProcess.note`."""
 
     async def answer(self) -> Answer:
-        """Return the answer to the question that was noted last. Raises `PolicyError` if there is
-        none.
-        """
+        """Return the answer to the noted question. Raises `PolicyError` if there is none."""
 
     def forget(self) -> None:
-        """Have the next question tell the policy everything: its last answer did not become the
-        plan.
-        """
+        """Send the policy everything with the next question: its last answer was not adopted."""
 
     def change(self, problem: Problem) -> None:
-        """Have the next question be about another problem. No answer to an open one is awaited."""
+        """Ask about another problem from now on. No answer to an open question is awaited."""
 
     async def close(self) -> None:
         """End everything that was started."""

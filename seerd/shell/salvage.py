@@ -2,8 +2,8 @@
 SQLite reads none, or not all.
 
 The one rule: nothing here is believed. What looks like a row is a candidate, and the reader takes
-it only if its checksum fits the row before (`journal.linked`). So a page whose header, place or
-checksum in the log is damaged still gives all its rows that are whole. The format is described in
+it only if its checksum fits the row before (`linked`). So a page whose header, place or checksum in
+the log is damaged still gives all its rows that are whole. The format is described in
 sqlite.org/fileformat2.html, sections 1.6, 2.1 and 4.1.
 """
 
@@ -27,7 +27,7 @@ MOST_TRIED = 20_000
 
 
 class StoredRow(NamedTuple):
-    """What looks like a row: sequence number, time, event, decisions, checksum."""
+    """A row or what looks like one; `sum`: its checksum."""
 
     seq: int
     at: float
@@ -55,9 +55,7 @@ class Salvage:
                 self._rows.setdefault(row.seq, []).append(row)
 
     def rows(self, seq: int) -> Iterator[StoredRow]:
-        """Yield what looks like the row with this sequence number: first what pages point to, then
-        what is anywhere in one.
-        """
+        """Yield what looks like this row: first what pages point to, then what is anywhere."""
         yield from self._rows.get(seq, [])
         start = _varint_bytes(seq)
         for page in self._pages:
@@ -126,8 +124,8 @@ def _pointers(page: bytes) -> Iterator[int]:
 
 
 def _before(page: bytes, key: bytes) -> Iterator[int]:
-    """Yield where a cell with this encoded key may begin: its length comes first, in up to three
-    bytes.
+    """Yield where a cell with this encoded key may begin, up to three bytes of its length before
+    it.
     """
     at = page.find(key)
     while at >= 0:

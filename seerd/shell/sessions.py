@@ -23,7 +23,7 @@ from seerd.shell.orders import InstanceOrders
 from seerd.shell.run_environment import RunEnvironment
 
 RENEW_URLS_S = 600.0
-"""How often URLs are renewed, seconds: URLs signed with temporary credentials expire with them."""
+"""How often URLs are renewed, seconds: those signed with temporary credentials expire with them."""
 
 
 class Sessions:
@@ -48,16 +48,15 @@ class Sessions:
                     conversation.answer(partial(conversation.orders.renewal, running))
 
     async def take_up(self, instance: str) -> None:
-        """Connect to this instance's agent, and return when all facts that it had kept have been
-        heard.
+        """Connect to this instance's agent and receive all facts that it had kept.
 
         Raises `ProviderError` if the agent does not answer.
         """
         await self._begin(instance).start()
 
     async def prepare(self, launched: Launched, token: str) -> Readiness:
-        """Make a new instance ready for trials: the sources of jobs that came while it was
-        launched, data, setup commands, checks. `token`: of its launch.
+        """Make a new instance ready for trials: sources of jobs that were added meanwhile, data,
+        setup commands, checks. `token`: of its launch.
         """
         environment = self._environment
         jobs, expected = list(environment.jobs), environment.expected
@@ -76,10 +75,8 @@ class Sessions:
             raise
 
     async def prepare_for(self, job: Job, instances: Collection[str], token: str) -> str:
-        """Make these instances ready for one more job; return what went wrong, or nothing,
-        also for those that go meanwhile.
-
-        token  of this preparation
+        """Make these instances ready for one more job; return what went wrong, or nothing, also for
+        those that go meanwhile. `token`: of this preparation.
         """
         environment, there = self._environment, self._open()
         expected = None if environment.expected is None else Expected(0, 0, _may_use_torch(job))
@@ -106,7 +103,7 @@ class Sessions:
 
     async def _sent(self, instance: str, send: Callable[[str], Awaitable[None]]) -> str:
         """Send the instance what it lacks of the jobs' sources; return what went wrong, or nothing.
-        Who gives it back need not wait for that.
+        Giving it back does not wait for that.
         """
         sending = self._sending[instance] = asyncio.ensure_future(send(instance))
         try:
@@ -131,7 +128,7 @@ class Sessions:
         return {one.instance: one.off_s for one in self._open().values()}
 
     def welcomes(self) -> dict[str, Welcome]:
-        """Return what each instance's agent has answered to the last connection."""
+        """Return each agent's answer to the last connection."""
         return {one.instance: one.welcome for one in self._open().values() if one.welcome}
 
     def instances(self) -> list[str]:
@@ -151,13 +148,13 @@ class Sessions:
             conversation.renew()
 
     def committed(self, instance: str, fact: int) -> None:
-        """Acknowledge to the agent all its facts up to number `fact`: they are in the journal."""
+        """Acknowledge all facts up to number `fact`, which are in the journal, to the agent."""
         if instance in self._conversations:
             self._conversations[instance].commit(fact)
 
     async def shut_down(self, instance: str, token: str, spare_s: float) -> None:
         """Have the agent kill what still runs and end. Returns when it has ended or cannot be
-        reached; an agent without a connection is waited for at most `spare_s` seconds.
+        reached, without a connection after at most `spare_s` seconds.
         """
         conversation = self._pop(instance)
         if conversation is not None:

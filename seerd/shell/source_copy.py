@@ -1,8 +1,8 @@
 """Copies the user's source into a run's folder, where it stays as it is while the run goes on.
 
-The one rule: a copy costs no more than it must, and no more time than the run can spare. Holes stay
-holes and links stay links. What would take too long, and a link that leads out of the source though
-`follow` does not list it, ends the command before anything is started.
+The one rule: a copy costs no more than it must. Holes stay holes and links stay links. A copy that
+would take too long, and a link out of the source that `follow` does not list, ends the command
+before anything is started.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ FILE_COST = 1 << 16
 """Bytes that take about as long to copy as making one more file takes."""
 OUTPUT_BYTES = 64 << 20
 WRITTEN = {".log", ".db", ".sqlite", ".sqlite3"}
-"""How names of files end that programs write into rather than replace."""
+"""Suffixes of files that programs write into rather than replace."""
 UNFLUSHED = 512 << 20
-"""Bytes of a source that may still be on their way to the disk when the run begins: for more of
-them its journal would have to wait.
-"""
+"""Bytes of a source that may be unflushed when the run begins: its journal waits for more."""
 SHOWN = 3
 """Most names in a message."""
 LOOK_S = 5.0
@@ -45,7 +43,7 @@ LOOK_S = 5.0
 LINKS_SHOWN, ALIKE = 40, 3
 """Most links in a message; a pattern stands for more links than `ALIKE` in one folder."""
 MOST = 1 / 10
-"""What is this much smaller than the largest is not named with it."""
+"""A file or folder that is this much smaller than the largest is not named with it."""
 
 Say = Callable[[str], object]
 
@@ -75,11 +73,11 @@ class SourceFile:
 def copy_source(
     source: Path, to: Path, without: Collection[Path], terms: CopyTerms = CopyTerms()
 ) -> None:
-    """Copy the user's source, but not what `.seerdignore` (written like a .gitignore) names, not
-    the home folder, and not these absolute paths.
+    """Copy the user's source without what `.seerdignore` (written like a .gitignore) names, the
+    home folder, and these absolute paths.
 
-    Raises `UsageError` if a file cannot be copied, if a link leads out of the source, or if the
-    files would not fit on the disk, and `LimitsError` if it takes longer than the terms allow.
+    Raises `UsageError` if a file cannot be copied, a link leads out of the source, or the files
+    would not fit on the disk, and `LimitsError` if it takes longer than the terms allow.
     """
     try:
         copy = _SourceCopy(source, to, without, terms)
@@ -93,7 +91,7 @@ def copy_source(
 
 
 def links_out(source: Path, home: Path, terms: CopyTerms, *, refuse: bool = True) -> list[str]:
-    """Look at a source without copying it, for `LOOK_S`: report doubts, and raise `UsageError` for
+    """Look at a source for `LOOK_S` without copying it: report doubts, and raise `UsageError` for
     links that lead out of it, or return what lists them in `train.follow`.
 
     home  the folder of all runs, which is never copied
@@ -109,7 +107,7 @@ def links_out(source: Path, home: Path, terms: CopyTerms, *, refuse: bool = True
 def outputs(copy: Path, script: str) -> list[str]:
     """Return the large files of a run's source, relative to it, that its script probably writes to:
     its `.gitignore` names them, they are newer than the script, or logs or databases. Each attempt
-    gets a copy of them, so they are at most `OUTPUT_BYTES` in all, the smallest first.
+    gets a copy of them, at most `OUTPUT_BYTES` in all, the smallest first.
     """
     paths = (Path(top, name) for top, _, names in os.walk(copy) for name in names)
     files = ((path.lstat(), path) for path in paths)
@@ -151,9 +149,8 @@ class _SourceCopy:
     # ------------------------------------------------------------ what is to be copied
 
     def look(self, name: str, folder: str, above: tuple[tuple[int, int], ...]) -> None:
-        """Note what is in this folder of the source, and below it.
-
-        above  device and inode of the folders that this one is in
+        """Note what is in this folder of the source, and below it. `above`: device and inode of the
+        folders that it is in.
         """
         about = Path(folder).stat()
         above = (*above, (about.st_dev, about.st_ino))
@@ -210,7 +207,7 @@ class _SourceCopy:
         return not any(_is_within(target, folder) for folder in self._inside)
 
     def _is_followed(self, name: str, path: str) -> bool:
-        """Return whether the terms list this link, or it is the Python of a virtual environment."""
+        """Return whether the terms list this link, or it is a virtual environment's Python."""
         listed = any(
             name == one or (name.count("/") == one.count("/") and fnmatchcase(name, one))
             for one in self._terms.follow
@@ -228,8 +225,8 @@ class _SourceCopy:
         self._size += 0 if link_to else size
 
     def check_links(self) -> None:
-        """Raise `UsageError` for links that lead out of the source; report links in circles, and
-        files with secrets that leave this machine.
+        """Raise `UsageError` for links out of the source; report links in circles, and files with
+        secrets that leave this machine.
         """
         if self.outside:
             names, patterns = list(self.outside), _patterns(self.outside)
@@ -308,7 +305,7 @@ class _SourceCopy:
     # ------------------------------------------------------------ how long it takes
 
     def _keep_time(self) -> None:
-        """Report once that the copy takes long, or most of what it may. Raises `LimitsError` if it
+        """Report once that the copy takes long, or most of its time. Raises `LimitsError` if it
         takes too long, or will at the pace so far.
         """
         now = time.monotonic()
@@ -335,7 +332,7 @@ class _SourceCopy:
         return f"{self._copied / self._cost:.0%} of {whole} {took}"
 
     def _largest(self) -> str:
-        """Return which files and folders are the largest, and how to leave them out."""
+        """Describe which files and folders are the largest, and how to leave them out."""
         sizes, counts, costs = Counter[str](), Counter[str](), Counter[str]()
         below: dict[str, set[str]] = defaultdict(set)
         for file in self._files:
@@ -370,7 +367,6 @@ class _SourceCopy:
 
 
 def _is_within(path: str, folder: str) -> bool:
-    """Return whether a real path is a real folder or lies in it."""
     return os.path.commonpath([path, folder]) == folder
 
 

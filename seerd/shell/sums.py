@@ -1,7 +1,7 @@
 """The checksums of a journal, and how far it goes.
 
 The one rule: a checksum is over a row and the checksum of the row before. So a row that was
-changed, left out or put elsewhere shows itself, and so do all that follow.
+changed, left out or moved shows itself, and so do all that follow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Tip(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, journal: Path) -> Tip | None:
-        """Read that of the journal at this path; None if there is none, or it is torn."""
+        """Read the tip of the journal at this path; None if there is none, or it is torn."""
         try:
             check, text = tip_path(journal).read_bytes().split(b" ", 1)
             tip = msgspec.json.decode(text, type=cls)
@@ -66,5 +66,5 @@ def linked(before: bytes, row: StoredRow) -> bytes:
 
 
 def sum_of(meta: dict[str, str]) -> str:
-    """Compute the checksum of what a journal says of itself."""
+    """Compute the checksum of a journal's `meta`."""
     return hashlib.blake2b(msgspec.json.encode(sorted(meta.items())), digest_size=SUM).hexdigest()

@@ -11,8 +11,8 @@ class _OverError(Exception):
 
 
 class Tasks(asyncio.TaskGroup):
-    """A task group whose tasks are cancelled when the block ends. If a task fails, the block ends
-    and raises what the first failing task has raised, never a group of exceptions.
+    """A task group whose tasks are cancelled when the block ends. If a task fails, the block raises
+    its exception, never a group.
     """
 
     async def __aexit__(

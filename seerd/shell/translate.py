@@ -46,10 +46,8 @@ def order_of(command: StartTrial | StopTrial) -> Order:
 
 
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:
-    """Return the event for an agent's fact; None if the core need not know it.
-
-    `at` and `happened` are in seconds since the run began: now, and the moment `fact.at`. Other
-    times of the agent's clock are converted from there.
+    """Return the event for an agent's fact; None if the core need not know it. `at` (now) and
+    `happened` (the moment of `fact.at`) are in seconds since the run began.
     """
     common: Any = {"at": at, "instance": instance, "fact": fact.seq, "happened": happened}
     match fact:
@@ -98,7 +96,7 @@ def _converted(fact: Fact, happened: float, metric: str) -> dict[str, Any]:
 
 
 def saved_of(trial: str, attempt: int, manifest: Manifest, metric: str) -> Checkpoint:
-    """Return the core's checkpoint for a manifest in the store that this attempt has written."""
+    """Return the core's checkpoint for a manifest that this attempt has written to the store."""
     return Checkpoint(
         trial=trial,
         attempt=attempt,
@@ -111,7 +109,5 @@ def saved_of(trial: str, attempt: int, manifest: Manifest, metric: str) -> Check
 
 
 def _as_happened(wall: float | None, at: float, happened: float) -> float | None:
-    """Convert another time of the clock that showed `at` when it was `happened` (seconds since the
-    run began).
-    """
+    """Convert another time of the clock that showed `at` when it was `happened`."""
     return None if wall is None else happened + (wall - at)
