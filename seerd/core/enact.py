@@ -45,12 +45,7 @@ def _enact(decision: Verdict | Command, state: State) -> None:
     raise TypeError(f"{type(decision).__name__} is not applied")
 
 
-for _handler in (
-    instances.launch,
-    instances.terminate,
-    instances.retired,
-    instances.ask_again,
-):
+for _handler in (instances.launch, instances.terminate, instances.retired, instances.ask_again):
     _enact.register(_handler)
 
 

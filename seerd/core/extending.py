@@ -10,14 +10,7 @@ import math
 from collections.abc import Iterator
 
 from seerd.core.commands import AskCause
-from seerd.core.events import (
-    AddAsked,
-    AnyRequest,
-    ExtendAsked,
-    JobAdded,
-    JobStopAsked,
-    JobWeighed,
-)
+from seerd.core.events import AddAsked, AnyRequest, ExtendAsked, JobAdded, JobStopAsked, JobWeighed
 from seerd.core.jobs import open_jobs
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import limit_at, release_s

@@ -72,9 +72,7 @@ def note_unknown_attempt(state: State, event: AttemptFact) -> None:
 
 
 def add_lost(
-    state: State,
-    lost: tuple[float, float],
-    strays: Mapping[str, tuple[float | None, float | None]],
+    state: State, lost: tuple[float, float], strays: Mapping[str, tuple[float | None, float | None]]
 ) -> None:
     """Charge for what a damaged journal has lost, and add the ended instances of which it has lost
     all. Both are as in `RunResumed`.

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
-from seerd.core.events import (
-    AnyRequest,
-    Checkpoint,
-    ExitCause,
-    InstanceShared,
-    Obstacle,
-    RunFacts,
-)
+from seerd.core.events import AnyRequest, Checkpoint, ExitCause, InstanceShared, Obstacle, RunFacts
 from seerd.core.ledger import Ledger
 from seerd.core.lifecycle import (
     INSTANCE_MOVES,

@@ -32,10 +32,7 @@ from seerd.core.events import (
     TrialExited,
 )
 from seerd.core.gaps import gap, lacks
-from seerd.core.limits import (
-    gone_by,
-    off_in_s,
-)
+from seerd.core.limits import gone_by, off_in_s
 from seerd.core.state import PRESENT, State
 from seerd.core.step import step, unfinished
 from seerd.core.verdicts import JobOver

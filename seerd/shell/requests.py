@@ -27,11 +27,7 @@ class RequestReader:
     """The requests to one run."""
 
     def __init__(
-        self,
-        environment: RunEnvironment,
-        core: Core,
-        sessions: Sessions,
-        tasks: asyncio.TaskGroup,
+        self, environment: RunEnvironment, core: Core, sessions: Sessions, tasks: asyncio.TaskGroup
     ) -> None:
         self._environment = environment
         self._core = core
