@@ -127,18 +127,14 @@ class Launch(
     """Get one more instance. Outcomes: `InstanceReady`, `LaunchRefused`."""
 
     gpus: int  # how many GPUs it must have
-    # seconds that it may run without ever having had an agent before it ends itself; None if it
-    # costs nothing by itself
-    orphan_timeout_s: float | None = None
+    orphan_timeout_s: float | None = None  # ends itself after so long without an agent; None: never
     why: LaunchCause
 
 
 class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="terminate"):
     """Give an instance back, whatever runs there. Outcome: `InstanceTerminated`."""
 
-    # its id; if it is not ready yet, the id of its `Launch`: then whatever that launch has brought
-    # or will bring is given back
-    instance: str
+    instance: str  # its id; before it is ready, the id of its `Launch`
     why: TerminateCause
 
 

@@ -51,19 +51,15 @@ class Goal(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metric: str  # name of the metric
     mode: Mode  # whether more or less of it is better
     target: float | None = None  # a confirmed checkpoint with such a metric is enough; None: none
-    # a checkpoint's metric is the mean of the trial's last reports, at most so many
-    smooth: int = 1
-    # what must hold of other metrics for a model to be the best
-    constraints: tuple[MetricConstraint, ...] = ()
+    smooth: int = 1  # a checkpoint's metric is the mean of at most so many last reports
+    constraints: tuple[MetricConstraint, ...] = ()  # what must hold of the best model's metrics
 
 
 class Objective(Goal, frozen=True, kw_only=True, omit_defaults=True):
     """A goal, and how a script that does not import seerd reports and saves."""
 
-    # of a script that does not import seerd: metric -> pattern that finds it in what the script
-    # prints; empty: the script imports seerd
-    patterns: dict[str, str] = {}
-    saves_to: str = ""  # path or pattern of what such a script saves; empty: nothing of it is kept
+    patterns: dict[str, str] = {}  # metric -> its pattern in the output of a script without seerd
+    saves_to: str = ""  # path or pattern of what such a script saves; empty: nothing is kept
 
 
 class JobFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,10 +79,8 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
     problem: Problem  # what the policy is asked to solve, with all limits
     cluster: ClusterFacts  # what the provider says of its instances
     outline: Outline = NO_OUTLINE  # the whole run as the policy would have it
-    # the jobs that share the run, in the order in which they came; empty: it is one job
-    jobs: tuple[JobFacts, ...] = ()
-    # what was minimised when the run was planned; None: nothing, or that was not recorded
-    minimize: Literal["cost", "time"] | None = None
+    jobs: tuple[JobFacts, ...] = ()  # the jobs that share the run, oldest first; empty: it is one
+    minimize: Literal["cost", "time"] | None = None  # what was minimised in planning; None: unknown
     ideal: bool = False  # the run was planned as published, whatever is billed
 
     def goal_of(self, trial: str) -> Objective:
@@ -137,18 +131,14 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     """The first event after a restart of the daemon: what it has found."""
 
     alive: tuple[str, ...]  # instances that still exist; all others are gone
-    # instance -> when it ended, in seconds since the run began, if its cloud tells
-    ended: dict[str, float] = {}
-    # checkpoints of trials on instances that are gone, which no agent had reported
-    saved: tuple[Checkpoint, ...] = ()
+    ended: dict[str, float] = {}  # instance -> when it ended, if its cloud knows
+    saved: tuple[Checkpoint, ...] = ()  # unreported checkpoints from instances that are gone
     # models that the store had no place for when the run ended, and that are in it now; if there
     # are any, the run does no more than hand them back
     stored: tuple[Checkpoint, ...] = ()
-    # from when until when events were recorded that a damaged journal has lost, in seconds since
-    # the run began; None: none were
+    # from when until when events were recorded that a damaged journal has lost; None: none were
     lost: tuple[float, float] | None = None
-    # instance -> since when and until when it ran, in seconds since the run began (None: it never
-    # did), for those whose launch was among these events; all have ended
+    # instance launched by a lost event -> since when and until when it ran (None: it never did)
     strays: dict[str, tuple[float | None, float | None]] = {}
 
 
@@ -170,11 +160,8 @@ class ExtendAsked(Event, frozen=True, kw_only=True, tag="extend-asked"):
 
     request: str
     problem: Problem  # what the policy is to plan with from now on, with the new limits
-    # the rest of the run as the policy would have it; None: the present one stands
-    outline: Outline | None = None
-    # when the instances that were rented so far end themselves, in seconds since the run began;
-    # None: they do not
-    rented_until_s: float | None = None
+    outline: Outline | None = None  # the rest of the run as the policy plans it; None: unchanged
+    rented_until_s: float | None = None  # when the present instances end themselves; None: never
 
 
 class AddAsked(Event, frozen=True, kw_only=True, tag="add-asked"):
@@ -244,13 +231,9 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
     command: str  # id of the `Launch`
     why: str  # text for people
     retry: bool = False  # True: asking again may help
-    # since when an instance ran that was gone before it was ready, in seconds since the run began;
-    # None if none ever ran
-    running_since: float | None = None
-    # when that instance ended, seconds since the run began; None: only now
-    ended: float | None = None
-    # True: nobody knows the cloud's reason, so asking again may help once something has changed
-    unknown: bool = False
+    running_since: float | None = None  # since when an instance ran that was never ready, if any
+    ended: float | None = None  # when that instance ended; None: only now
+    unknown: bool = False  # True: unknown reason; asking again may help once something has changed
 
 
 class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
@@ -258,8 +241,7 @@ class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
 
     instance: str
     why: str  # text for people
-    # when it ended by the cloud's account, in seconds since the run began; None: only now
-    ended: float | None = None
+    ended: float | None = None  # when it ended by the cloud's account; None: only now
     saved: tuple[Checkpoint, ...] = ()  # checkpoints of its trials that no agent had reported
 
 
@@ -268,10 +250,8 @@ class InstanceTerminated(Event, frozen=True, kw_only=True, tag="instance-termina
 
     command: str  # id of the `Terminate`
     instance: str
-    # since when an instance ran that was never ready, seconds since the run began; None: it never
-    # ran
-    running_since: float | None = None
-    ended: float | None = None  # when it ended, in seconds since the run began; None: only now
+    running_since: float | None = None  # since when an instance ran that was never ready, if it did
+    ended: float | None = None  # when it ended; None: only now
 
 
 class AgentFact(Event, frozen=True, kw_only=True):
@@ -293,9 +273,8 @@ class InstanceNoticed(AgentFact, frozen=True, kw_only=True, tag="instance-notice
     """The cloud will take the instance away, or its agent has found something out about it."""
 
     what: Notice  # kind of the notice
-    # when it is taken away, in seconds since the run began; None if the cloud does not say
-    by: float | None = None
-    why: str = ""  # text for people
+    by: float | None = None  # when it is taken away; None if the cloud does not say
+    why: str = ""  # text for display
 
 
 class InstanceComputed(AgentFact, frozen=True, kw_only=True, tag="instance-computed"):
@@ -357,8 +336,7 @@ class TrialCheckpointed(
     sha256: str  # checksum of its bytes, in hex
     size: int  # its size in bytes
     save_s: float  # seconds that saving took
-    # bytes that were free on the disk of the checkpoint store then; None: not known
-    free: int | None = None
+    free: int | None = None  # bytes free on the disk of the checkpoint store; None: not known
 
 
 class TrialComplained(AttemptFact, frozen=True, kw_only=True, tag="trial-complained"):
@@ -377,13 +355,10 @@ class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
     code: int | None  # exit status, None if unknown
     rank: int | None = None  # rank that failed, None if unknown
     tail: tuple[str, ...] = ()  # last lines of that rank's log
-    # since when that rank has written nothing, in seconds since the run began; None if unknown
-    silent: float | None = None
+    silent: float | None = None  # since when that rank has written nothing; None if unknown
     signal: int | None = None  # signal that killed that rank, None if none did
-    # seconds for which the others had waited for that rank, if the agent ended the attempt because
-    # the rank hung; else None
-    waited_s: float | None = None
-    obstacle: Obstacle | None = None  # what was in its way, if its last lines say so; else None
+    waited_s: float | None = None  # how long the others waited for that rank, if it hung
+    obstacle: Obstacle | None = None  # what was in its way, if its last lines say so
     started: bool = True  # whether any process of it ever existed there; if not, no GPU was used
 
 
@@ -401,8 +376,7 @@ class TrialWaited(AttemptFact, frozen=True, kw_only=True, tag="trial-waited"):
 
     over_s: float  # seconds that were looked at, up to now
     ranks: tuple[int, ...]  # ranks on this instance
-    # share of that time (0 to 1) for which each of them waited, in the order of `ranks`
-    shares: tuple[float, ...]
+    shares: tuple[float, ...]  # share of that time (0 to 1) for which each of them waited
 
 
 class ModelPublished(Event, frozen=True, kw_only=True, tag="model-published"):

@@ -57,13 +57,13 @@ STATUS: dict[TrialPhase, TrialStatus] = {
 class AttemptEnd:
     """How an attempt ended on one of its instances."""
 
-    cause: ExitCause | Literal["refused"]  # what ended it; `refused`: the agent could not start it
-    alone: bool  # True if nobody had asked for this end
-    why: str = ""  # text for people; empty if there is nothing to say
-    # last lines of the attempt's log there; None: there are none
-    tail: tuple[str, ...] | None = None
-    # since when that log was silent, in seconds since the run began; None if unknown
-    silent: float | None = None
+    cause: ExitCause | Literal["refused"]  # `refused`: the agent could not start it
+    alone: bool  # whether it ended unasked
+    why: str = ""  # text for display; empty if there is nothing to say
+    tail: tuple[str, ...] | None = None  # last lines of its log there; None: there are none
+    silent: float | None = (
+        None  # seconds into the run since when that log was silent; None: unknown
+    )
     obstacle: Obstacle | None = None  # what was in its way; None: nothing
 
 
@@ -77,43 +77,36 @@ class NodeStall:
 
 @dataclass(slots=True)
 class Trial:
-    """One configuration and its history."""
+    """One configuration and its history. Times are in seconds since the run began."""
 
     id: str
     config: Config  # its value of each hyperparameter
     seed: int  # seed of its random numbers
-    phase: TrialPhase = TrialPhase.WAITING  # where it is in its life, see `TrialPhase`
+    phase: TrialPhase = TrialPhase.WAITING
     gpus: int = 0  # how many GPUs the plan wants for it now, 0 for none
     bracket: int = 0  # bracket in which it is compared with others
-    # ask the policy when the trial has made so many reports; None: not by reports
-    until: int | None = None
-    # the value of `until` that it has reached, until a plan says how it goes on; else None
-    reached: int | None = None
+    until: int | None = None  # ask the policy after so many reports; None: not by reports
+    reached: int | None = None  # the `until` that it has reached, until a plan says how it goes on
     target: Assignment | None = None  # GPUs on which it should run, None if it has none
     held: Assignment | None = None  # GPUs that its present attempt was started on; None: none
     had: int = 0  # how many GPUs its newest attempt was started on, 0: there was none
-    # instances on which its present attempt has started (an ordered set)
-    told: dict[str, None] = field(default_factory=dict)
-    # instance -> how its present attempt has ended there already
-    ends: dict[str, AttemptEnd] = field(default_factory=dict)
+    told: dict[str, None] = field(default_factory=dict)  # instances where its attempt has started
+    ends: dict[str, AttemptEnd] = field(default_factory=dict)  # instance -> its attempt's end there
     # instance -> how far its ranks are there, while none of them makes progress
     stalls: dict[str, NodeStall] = field(default_factory=dict)
-    hung: bool = False  # True: its present attempt is being ended because some ranks do nothing
+    hung: bool = False  # its present attempt is being ended because some ranks do nothing
     # instance -> rank -> share of its time (0 to 1) for which that rank waits for others
     waits: dict[str, dict[int, float]] = field(default_factory=dict)
-    # rank -> when it became known that it keeps the others waiting, in seconds since the run began
-    slow: dict[int, float] = field(default_factory=dict)
+    slow: dict[int, float] = field(default_factory=dict)  # rank that others wait for -> known since
     attempt: int = 0  # number of its newest attempt, from 1; 0: there was none
-    # when its newest attempt was ordered, seconds since the run began; None: it has reported since
-    ordered_s: float | None = None
-    start_command: str | None = None  # id of the `StartTrial` that is under way, else None
-    stop_command: str | None = None  # id of the `StopTrial` that is under way, else None
-    asked_s: float = 0.0  # when `stop_command` was decided, in seconds since the run began
+    ordered_s: float | None = None  # when its newest attempt was ordered; None: it has reported
+    start_command: str | None = None  # id of the `StartTrial` that is under way
+    stop_command: str | None = None  # id of the `StopTrial` that is under way
+    asked_s: float = 0.0  # when `stop_command` was decided
     pid: int | None = None  # id of the attempt's process on node 0, None if unknown
-    # when its newest attempt began, in seconds since the run began; None: it has not
-    began_s: float | None = None
-    training: bool = False  # True: its present attempt has reached its training loop
-    trained: bool = False  # True: one of its attempts has reached its training loop
+    began_s: float | None = None  # when its newest attempt began; None: it has not
+    training: bool = False  # its present attempt has reached its training loop
+    trained: bool = False  # one of its attempts has reached its training loop
     # its reports, oldest first, without those that a restart from an older checkpoint took back; a
     # report that violates a constraint has None for a metric
     history: list[Report] = field(default_factory=list)
@@ -122,24 +115,20 @@ class Trial:
     others: dict[int, dict[str, float | None]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()  # confirmed and still needed checkpoints, newest first
     crashes: int = 0  # how many of its attempts ended by its own fault
-    # when these attempts crashed, in seconds since the run began
-    crashed_s: list[float] = field(default_factory=list)
+    crashed_s: list[float] = field(default_factory=list)  # when these attempts crashed
     in_vain: int = 0  # how many crashed in a row since it last came further than before
     # reports when it last crashed: the most that it had made, and those in its newest checkpoint
     came_to: tuple[int, int] = (0, 0)
-    # when something was in the way of its attempts, in seconds since the run began: of those in a
-    # row since its last report
+    # when obstacles ended attempts in a row since its last report
     blocked_s: list[float] = field(default_factory=list)
     losses: int = 0  # how many of its attempts ended by a machine's fault
     stopped: StopCause | None = None  # why its newest attempt was asked to end; None: it was not
-    # whose fault the end of its last attempt was; "blocked": something was in its way; None:
-    # nobody's
+    # cause of the end of its last attempt; "blocked": an obstacle; None: no fault
     fault: Literal["crashed", "blocked", "lost"] | None = None
     out: bool = False  # True: eliminated; an attempt that still runs ends without a checkpoint
-    # how it stood when it was compared last, while that decides whether it goes on; else None
-    judged: Compared | None = None
-    why: str = ""  # text for people: why its last attempt failed, or why it was eliminated
-    note: str = ""  # text for people on how it ran; empty if there is none
+    judged: Compared | None = None  # how it stood when last compared, while that decides about it
+    why: str = ""  # text for display: why its last attempt failed, or why it was eliminated
+    note: str = ""  # text for display on how it ran; empty if there is none
     tail: tuple[str, ...] = ()  # last lines of the log of its last attempt that has left any
 
     @property
@@ -200,27 +189,24 @@ class Trial:
 
 @dataclass(slots=True)
 class Instance:
-    """One machine of the run."""
+    """One machine of the run. Times are in seconds since the run began."""
 
     id: str  # its own id; until it is ready, the id of the `Launch` that asked for it
     gpus: int
-    phase: InstancePhase = InstancePhase.REQUESTED  # where it is in its life, see `InstancePhase`
+    phase: InstancePhase = InstancePhase.REQUESTED
     boot: str = ""  # the boot of the machine that its agent was started in; empty: not known
-    ready_at: float | None = None  # when it was ready, seconds since the run began; None: it is not
-    ended_at: float | None = None  # when it ended, in seconds since the run began; None: not yet
+    ready_at: float | None = None  # when it was ready; None: it is not
+    ended_at: float | None = None  # when it ended; None: not yet
     seen: int = 0  # number of the last fact of its agent that was recorded
     share: int | None = None  # how many GPUs the run may use here, beside other runs; None: all
     busy: dict[int, str] = field(default_factory=dict)  # GPU index -> trial that holds it
     claims: dict[int, str] = field(default_factory=dict)  # GPU index -> trial that is to get it
     terminate_command: str | None = None  # id of the `Terminate` that gives it back; None: none
-    # when the cloud takes it away, in seconds since the run began; None if it has not said
-    by: float | None = None
-    # recent share of the time (0 to 1) in which each GPU computed, as its agent reports; None: not
-    # known; empty: no report yet
+    by: float | None = None  # when the cloud takes it away; None if unknown
+    # recent utilisation (0 to 1) of each GPU, None: not known; empty: no report yet
     computed: tuple[float | None, ...] = ()
-    # when it ends itself, in seconds since the run began, if the run may go on longer; else None
-    until: float | None = None
-    why: str = ""  # text for people: why it was refused or lost
+    until: float | None = None  # when it ends itself, if the run may go on longer
+    why: str = ""  # text for display: why it was refused or lost
     launch: str = ""  # id of the `Launch` that asked for it; empty: the journal has lost it
 
     @property
@@ -250,7 +236,7 @@ class Published:
 class Complaint:
     """Something that is wrong with what trials write, or was in the way of one."""
 
-    what: str  # its kind: that of an agent's complaint, an `Obstacle`, or a `WarnCause`
+    what: str  # an agent's kind of complaint, an `Obstacle`, or a `WarnCause`
     trial: str  # the first trial that it is about; empty if `why` says all
     why: str  # details; of an error or an obstacle, the last lines of the script
 
@@ -263,14 +249,10 @@ GOES_ON = ("error", "still")
 class Result:
     """The result of the run, and notes for the user."""
 
-    # the model that is being copied to its place; None: there is none
-    publishing: Incumbent | None = None
-    # job -> the model that is in its place, if any; the one job of a run has an empty id
-    of_jobs: dict[str, Published] = field(default_factory=dict)
-    # "trial/checkpoint" of each model that cannot be read
-    unreadable: set[str] = field(default_factory=set)
-    # jobs whose best model is in the store, but could not be fetched from it
-    no_model: set[str] = field(default_factory=set)
+    publishing: Incumbent | None = None  # the model that is being copied to its place
+    of_jobs: dict[str, Published] = field(default_factory=dict)  # job -> the model in its place
+    unreadable: set[str] = field(default_factory=set)  # "trial/checkpoint" of unreadable models
+    no_model: set[str] = field(default_factory=set)  # jobs whose stored model could not be fetched
     notes: list[str | Complaint] = field(default_factory=list)  # oldest first
 
     @property
@@ -289,11 +271,9 @@ class JobState:
     over: OverCause | None = None  # why it gets nothing any more, None while it does
     detail: str = ""  # `over` in words, if there is more to say; else empty
     finite: bool = False  # True: a report had a finite metric
-    # what is in the way of its attempts, as it was judged last; None: nothing is
-    block: Blocked | None = None
+    block: Blocked | None = None  # what is in the way of its attempts, as it was judged last
     blocked_s: float = 0.0  # since when it is in the way, in seconds since the run began
-    # trial that was started although `block` limits how many go on side by side; None: none
-    extra: str | None = None
+    extra: str | None = None  # trial that was started beyond the limit of `block`
 
     def spent_gpu_s(self, now: float) -> float:
         """Return the GPU-seconds for which its trials have held GPUs so far."""
@@ -309,32 +289,26 @@ class JobState:
 class Requests:
     """What the user has asked for while the run goes on."""
 
-    # id of a request -> what is asked, while nobody has judged it
-    open: dict[str, AnyRequest] = field(default_factory=dict)
-    # id of a request -> why it was denied, None if it was granted
+    open: dict[str, AnyRequest] = field(default_factory=dict)  # id -> request, until it is judged
+    # id -> why the request was denied, None if it was granted
     answered: dict[str, DenyCause | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Signs:
-    """What warnings about a script are concluded from."""
+    """What warnings about a script are concluded from. Times are in seconds since the run began."""
 
-    # seconds from the order to start the quickest attempt until its first report; infinite: none
-    first_s: float = math.inf
+    first_s: float = math.inf  # seconds from the quickest order to start until a first report
     save_s: float = 0.0  # seconds that the slowest save took until it was in the store
-    # when the first attempt had processes, in seconds since the run began; None: not yet
-    tried_s: float | None = None
+    tried_s: float | None = None  # when the first attempt had processes; None: not yet
     reported: bool = False  # True: a trial has reported
     named: bool = False  # True: the metric was among what was reported
     finite: bool = False  # True: a report had a finite metric
     # names of all other metrics that were reported, in their order (an ordered set)
     names: dict[str, None] = field(default_factory=dict)
-    # kind of a warning -> when it was given last, in seconds since the run began
-    warned: dict[str, float] = field(default_factory=dict)
-    # what is wrong -> the first such complaint
-    complaints: dict[str, Complaint] = field(default_factory=dict)
-    # bytes free on the disk of the checkpoint store at the last checkpoint; None: not known
-    free: int | None = None
+    warned: dict[str, float] = field(default_factory=dict)  # kind of a warning -> when last given
+    complaints: dict[str, Complaint] = field(default_factory=dict)  # what is wrong -> the first one
+    free: int | None = None  # free bytes on the store's disk at the last checkpoint; None: unknown
 
 
 @dataclass(slots=True)
@@ -358,11 +332,10 @@ class Fleet:
     slow: dict[str, tuple[str, float]] = field(default_factory=dict)
     refusals: int = 0  # how many batches of launches in a row were refused
     refused: int = 0  # number of the newest batch that was refused
-    # when the first of these refusals came, in seconds since the run began
-    refused_since: float = -math.inf
-    launch_at: float = -math.inf  # when to ask again, seconds since the run began; infinite: never
+    refused_since: float = -math.inf  # when the first of these refusals came
+    launch_at: float = -math.inf  # when to launch again; infinite: never
     until_change: bool = False  # whether launches rest until an instance has come or gone
-    held_back: HeldBack | None = None  # what is wanted and not asked for, None if there is nothing
+    held_back: HeldBack | None = None  # what is wanted and not launched, if anything
 
     def add(self, instance: Instance) -> None:
         """Add an instance that was just asked for."""
@@ -389,24 +362,19 @@ class PlanInForce:
     """The plan that was adopted last, and the policy's memory."""
 
     order: Order = field(default_factory=Order)  # its allocations, most valuable first
-    # trial -> allocation, of those trials that may still run
-    wanted: dict[str, Allocation] = field(default_factory=dict)
+    wanted: dict[str, Allocation] = field(default_factory=dict)  # of trials that may still run
     last: PlanChange = field(default_factory=PlanChange)  # the answer that brought this plan
-    # what the policy is given back with the next question
-    memory: dict[str, Json] = field(default_factory=dict)
-    # trials that have made the reports after which the policy wants to be asked, since this plan
-    # was adopted (an ordered set)
+    memory: dict[str, Json] = field(default_factory=dict)  # sent back with the next question
+    # trials that have reached their `until` since this plan was adopted (an ordered set)
     reached: dict[str, None] = field(default_factory=dict)
     question: str | None = None  # id of the question that is open, None if none is
     asked: str = ""  # id of the last question, open or not
-    # when that question was asked, in seconds since the run began; a daemon that takes the run up
-    # asks an open question again
+    # when it was asked, in seconds since the run began; a restart asks an open question again
     asked_s: float = -math.inf
     # the answer to that question until it is judged: plan and memory, or why there is none
     answer: tuple[PlanChange, dict[str, Json]] | str | None = None
     failures: int = 0  # how many answers in a row could not be used
-    # when the policy may be asked again after such an answer, in seconds since the run began
-    again_s: float = -math.inf
+    again_s: float = -math.inf  # when to ask again after such an answer, in seconds into the run
 
     @property
     def stage(self) -> int:
@@ -420,14 +388,10 @@ class Aims:
 
     aimed: dict[str, None] = field(default_factory=dict)  # trials that have a target (ordered set)
     waiting: Waiting = field(default_factory=Waiting)  # wanted trials that have none
-    # number of GPUs -> how many wanted trials want so many
-    sizes: Counter[int] = field(default_factory=Counter)
+    sizes: Counter[int] = field(default_factory=Counter)  # GPUs -> how many trials want so many
     needed: int = 0  # how many instances the wanted trials need
-    # the most GPUs that a trial gets, since instances are shared with other runs; None: as many as
-    # the plan gives it
-    most: int | None = None
-    # trials that are not started on free GPUs since something is in the way of their job, those
-    # first that have waited longest (an ordered set)
+    most: int | None = None  # most GPUs of a trial where instances are shared with other runs
+    # trials that an obstacle keeps from free GPUs, longest waiting first (an ordered set)
     blocked: dict[str, None] = field(default_factory=dict)
 
     def cut(self, gpus: int) -> int:
@@ -439,9 +403,9 @@ class Aims:
 class Refusal:
     """A launch that was refused."""
 
-    batch: int  # number that all launches have in common that were asked for together
+    batch: int  # number of all launches that were asked for together
     retry: bool  # whether asking again may help
-    unknown: bool  # whether nobody knows the cloud's reason
+    unknown: bool  # whether the cloud's reason is unknown
 
 
 @dataclass(slots=True)
@@ -454,35 +418,28 @@ class Agenda:
 
     woken: bool = False  # True: a timer has fired, so the limits must be looked at
     stirred: bool = False  # True: the present event has changed something on which decisions depend
-    # True: the present event is a daemon's first; what is derived must be computed anew
-    resumed: bool = False
-    because: LaunchCause = "room"  # the reason to give if more instances are asked for now
-    # True: a plan is about to come; start nothing and give nothing back that it might undo
-    hold: bool = False
+    resumed: bool = False  # True: a daemon's first event; what is derived must be computed anew
+    because: LaunchCause = "room"  # the reason to give if more instances are launched now
+    hold: bool = False  # True: a plan is about to come; do nothing that it might undo
     ask: AskCause | None = None  # why the policy must be asked, None if it need not
     about: str | None = None  # trial whose report or end is that reason; None: no single trial's
     replace: bool = False  # True: trials must be placed anew
     refit: bool = False  # True: the number of instances may be wrong
-    # trial -> GPUs that were wanted for it, if it has finished or failed since the last decision
-    ended: dict[str, int] = field(default_factory=dict)
-    # instances on which GPUs have become free since trials were last placed (an ordered set)
+    ended: dict[str, int] = field(default_factory=dict)  # ended trial -> GPUs that it was to have
+    # ordered sets: instances with newly free GPUs, and those on which perhaps nothing runs; trials
+    # that may not be where they should be
     roomy: dict[str, None] = field(default_factory=dict)
-    # instances on which perhaps nothing runs any more (an ordered set)
     idle: dict[str, None] = field(default_factory=dict)
-    # trials that may not be where they should be, for the next `reconcile` (an ordered set)
     touched: dict[str, None] = field(default_factory=dict)
     saved: list[str] = field(default_factory=list)  # trials with a new checkpoint
-    # trial -> cause, for trials whose attempt ended by a fault
-    judge: dict[str, FailCause] = field(default_factory=dict)
+    judge: dict[str, FailCause] = field(default_factory=dict)  # trials with a fault -> its cause
     # trial -> what was in the way of its attempt, and on which GPUs, as (instance, GPU)
     blocked: dict[str, tuple[Obstacle, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
     doubt: bool = False  # True: something has gone wrong that may go wrong with every trial
     reported: str | None = None  # trial that has just reported, None if none has
-    # trial whose agent has reported that it has not reported for a while; None: there is none
-    quiet: str | None = None
+    quiet: str | None = None  # trial whose agent complains that it has not reported for a while
     waited: list[str] = field(default_factory=list)  # trials whose ranks wait for others
-    # instance -> when it ended by its cloud's account (None: unknown), for instances that a resumed
-    # run did not find
+    # instance that a resumed run did not find -> when its cloud says that it ended (None: unknown)
     missing: dict[str, float | None] | None = None
     refused: list[Refusal] = field(default_factory=list)  # launches that were refused
     came: bool = False  # True: an instance has become ready
@@ -524,8 +481,7 @@ class RunEnd:
     why: CloseCause | None = None  # what made it end
     detail: str = ""  # `why` in words, if there is more to say; else empty
     close_by: float | None = None  # when no attempt may be left, in seconds since the run began
-    # seconds of the slowest unit of work or save so far: how early trials are asked to stop
-    slowest_s: float = 0.0
+    slowest_s: float = 0.0  # seconds of the slowest unit of work or save so far
     promised: Promised | None = None  # how long agents may go on alone, as was promised last
 
     def reopen(self) -> None:
@@ -540,20 +496,18 @@ class State:
 
     facts: RunFacts  # what was decided before the run began, with the limits that hold now
     ledger: Ledger  # what it has cost
-    # figures by which this version decides; recorded events and decisions are read without them
-    rules: Rules = RULES
+    rules: Rules = RULES  # figures by which this version decides
     clock: Clock = field(default_factory=Clock)  # where in its journal the run is
     end: RunEnd = field(default_factory=RunEnd)  # how it ends, and how far it is on the way there
     trials: dict[str, Trial] = field(default_factory=dict)
     fleet: Fleet = field(default_factory=Fleet)  # its instances
     plan: PlanInForce = field(default_factory=PlanInForce)
     result: Result = field(default_factory=Result)  # the model that is handed back
-    # what has become of each job; the one job of a run has an empty id
+    # the one job of a run has an empty id
     jobs: dict[str, JobState] = field(default_factory=dict)
     requests: Requests = field(default_factory=Requests)  # what the person has asked for meanwhile
     signs: Signs = field(default_factory=Signs)  # what trials have shown of themselves
-    # command id -> command without an outcome so far; a restart carries out exactly these again
-    under_way: dict[str, AnyCommand] = field(default_factory=dict)
+    under_way: dict[str, AnyCommand] = field(default_factory=dict)  # commands without an outcome
     aims: Aims = field(default_factory=Aims)  # where trials should run (derived)
     agenda: Agenda = field(default_factory=Agenda)  # what must be looked at next (derived)
 

@@ -90,8 +90,7 @@ class Adopted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="adopt
     """The answer of the policy is the plan from now on."""
 
     question: str  # id of the `AskPolicy`
-    # trials that the answer wants but that have ended since; they are left out
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()  # trials that have ended since the question; they are left out
 
 
 class Declined(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="declined"):
@@ -124,12 +123,8 @@ class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="block
     most: int  # how many attempts of the job may go on side by side, until one more is tried
     times: int  # how many times in a row one more was tried in vain, from 1
     again_s: float  # when one more is tried, in seconds since the run began
-    # the GPUs, as (instance, GPU), that are not used until then, while others are; empty: it may be
-    # in the way of an attempt anywhere
-    on: tuple[tuple[str, int], ...] = ()
-    # True: it is in the way of this trial alone, so the attempt counts as a crash and the other
-    # trials do not wait
-    own: bool = False
+    on: tuple[tuple[str, int], ...] = ()  # unusable (instance, GPU) until then; empty: any may be
+    own: bool = False  # True: only in this trial's way; it counts as a crash, others do not wait
 
 
 class Kept(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="kept"):
@@ -177,8 +172,7 @@ class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again")
 
     refusals: int  # how many batches of launches in a row were refused, 0 if an instance has come
     batch: int  # number of the newest batch that was refused
-    # when to ask again, in seconds since the run began; None: asking again cannot help
-    at_s: float | None = None
+    at_s: float | None = None  # when to launch again, in seconds into the run; None: useless
     changed: bool = False  # True: not before an instance has come or gone
 
 
@@ -187,8 +181,7 @@ class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held
     that begins, when its kind changes, and when it ends (`why` is None).
     """
 
-    # what keeps them from being asked for; None: nothing is held back any more
-    why: HoldCause | None = None
+    why: HoldCause | None = None  # None: nothing is held back any more
     trial: str | None = None  # trial that waits for GPUs, None if instances are meant
     needed: int = 0  # how many instances the wanted trials need
     had: int = 0  # how many are asked for or ready
@@ -200,8 +193,7 @@ class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="prom
     lease_s: float  # seconds since its last message, if no limit comes before
     grace_s: float  # seconds from `limit_s` until trials have saved
     end_s: float  # seconds from the end of `grace_s` until nothing costs any more
-    # when everything must be asked to stop, seconds since the run began; None if nothing limits it
-    limit_s: float | None = None
+    limit_s: float | None = None  # when everything must stop, in seconds into the run; None: never
 
 
 class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retired"):
@@ -246,8 +238,7 @@ class Closing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="closi
     status: Status  # how the run ends
     why: CloseCause  # what made it end
     by_s: float  # when no attempt may be left, in seconds since the run began
-    # when everything must be asked to stop for the deadline, in seconds since the run began
-    close_at_s: float = 0.0
+    close_at_s: float = 0.0  # when everything must be asked to stop for the deadline
     exhausted_at_s: float | None = None  # the same for the budget; None if nothing costs
     release_s: float = 0.0  # seconds that giving everything back takes at most
     detail: str = ""  # text for people

@@ -72,27 +72,18 @@ class RunEnvironment:
     run: str  # the run's id
     metric: str  # name of the metric that is reported, if the run is one job
     result: Path  # folder for the best model; where jobs share the run, with a folder for each
-    # what is trained for each of the jobs that share the run
-    jobs: list[Job] = field(default_factory=list)
-    # whether instances switch themselves off when nobody renews the lease of their agents
-    rented: bool = False
+    jobs: list[Job] = field(default_factory=list)  # the jobs that share the run, if several do
+    rented: bool = False  # whether instances switch themselves off when no lease is renewed
     expected: Expected | None = None  # what a healthy instance has; None where nothing is checked
-    # sends instances what the jobs' trials run; None: they have that anyway
-    sources: Sources | None = None
-    # lists, with fresh URLs, what instances download before their setup commands, for all jobs or
-    # one
+    sources: Sources | None = None  # None: instances have the jobs' sources anyway
+    # lists, with fresh URLs, the data that instances download, for all jobs or for one
     data: Callable[[str | None], Awaitable[list[Download]]] | None = None
-    # brings what trials print on other machines; None where they print here
-    collector: Collector | None = None
-    # says how far long uploads to machines are; empty: there are none now; None: there never are
-    uploads: Callable[[], str] | None = None
-    # what the person asks of the run while it goes on; None: nothing can be asked
-    inbox: Inbox | None = None
-    # when the instances that are rented now end themselves, in wall clock seconds since 1970;
-    # infinite where nothing is rented
+    collector: Collector | None = None  # collects logs from other machines
+    uploads: Callable[[], str] | None = None  # describes the progress of long uploads, if any
+    inbox: Inbox | None = None  # the user's requests; None: there can be none
+    # when the present instances end themselves, in wall clock seconds since 1970, or infinity
     until: Callable[[], float] = lambda: math.inf
-    # extends the expiry of what is rented and signed from now on to a later deadline, given in wall
-    # clock seconds since 1970
+    # extends the expiry of what is rented and signed from now on to a later deadline (wall clock)
     prolong: Callable[[float], None] = lambda deadline: None
 
     def metric_of(self, trial: str) -> str:
