@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
-from seerd.core.placement import Assignment, Demand, PackingNode, place
+from seerd.core.placement import Assignment, Demand, PackingNode, Waiting, place
 from seerd.core.state import Agenda, Aims, State, Trial
-from seerd.core.waiting import Waiting
 from seerd.planner.model import ClusterFacts
 
 

@@ -17,10 +17,10 @@ from seerd.core.commands import AskPolicy, Status
 from seerd.core.jobs import ending_jobs, target_reached
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.limits import close_at, exhausted_at, promise, quiet_by, release_s, time_left
+from seerd.core.placement import Waiting
 from seerd.core.provisioning import hopeless
 from seerd.core.state import State
 from seerd.core.verdicts import Adopted, AnyVerdict, CloseCause, Closing, Promised, Releasing
-from seerd.core.waiting import Waiting
 
 Ending = tuple[Status, CloseCause]
 

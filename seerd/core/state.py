@@ -23,7 +23,7 @@ from seerd.core.lifecycle import (
     TrialPhase,
     move,
 )
-from seerd.core.placement import Assignment, Slots
+from seerd.core.placement import Assignment, Slots, Waiting
 from seerd.core.plans import Order, PlanChange
 from seerd.core.rules import RULES, Rules
 from seerd.core.verdicts import (
@@ -35,7 +35,6 @@ from seerd.core.verdicts import (
     OverCause,
     Promised,
 )
-from seerd.core.waiting import Waiting
 from seerd.planner.memory import Json
 from seerd.planner.model import Allocation, Compared, Outline, Report, TrialStatus, View
 from seerd.planner.space import Config

@@ -186,8 +186,8 @@ class Conversation:
         """
         if not isinstance(order, protocol.Renew | protocol.Stop):
             return order
-        clock = self._core.clock
-        at_s = self._core.asked_s(order.trial) if isinstance(order, protocol.Stop) else clock.now()
+        clock, trials = self._core.clock, self._core.state.trials
+        at_s = trials[order.trial].asked_s if isinstance(order, protocol.Stop) else clock.now()
         return replace(order, at=clock.origin + at_s + self.ahead_s)
 
     def order(self, command: StartTrial | StopTrial) -> None:
@@ -379,7 +379,7 @@ class Conversation:
                 self._hear(message, ahead_s)
             if self._seen >= last:
                 self._caught_up.set()
-            await self._core.room(self.instance)
+            await self._core.queue.room(self.instance)
 
     async def _pending(self) -> list[Order]:
         if self._preparing is not None:

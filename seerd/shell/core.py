@@ -11,10 +11,9 @@ from seerd.core.events import AgentFact, AnyEvent, StopAsked
 from seerd.core.lifecycle import RunPhase
 from seerd.core.limits import last_s, lease_grace_s, lease_s, spare_s, training_ends_at
 from seerd.core.state import State, Trial
-from seerd.core.verdicts import DenyCause
 from seerd.shell.event_queue import EventQueue
-from seerd.shell.nodes import instances_of
 from seerd.shell.run_environment import Running
+from seerd.shell.translate import instances_of
 from seerd.stores.base import slot_name, slot_number
 
 
@@ -33,10 +32,6 @@ class Core:
         if isinstance(event, AgentFact):
             self._heard[event.instance] = event.fact
         self.queue.put(event)
-
-    async def room(self, instance: str) -> None:
-        """Return when a fact of this instance can be taken: until then its agent must wait."""
-        await self.queue.room(instance)
 
     def stop(self) -> None:
         """Stop the run in order; the second time, at once."""
@@ -65,10 +60,10 @@ class Core:
         boot id.
         """
         fleet, received = self.state.fleet, self._heard.get(instance, 0)
-        known = fleet.instances.get(instance)
-        if known is None:  # it is not ready yet; its agent may have reported before
+        recorded = fleet.instances.get(instance)
+        if recorded is None:  # it is not ready yet; its agent may have reported before
             return max(received, fleet.early.get(instance, 0)), ""
-        return max(received, known.seen), known.boot
+        return max(received, recorded.seen), recorded.boot
 
     def lease(self) -> tuple[float, float, float]:
         """Return three times in seconds: how long agents may go on without hearing from the daemon,
@@ -78,27 +73,10 @@ class Core:
         now = self.clock.now()
         return lease_s(self.state, now), lease_grace_s(self.state, now), last_s(self.state, now)
 
-    def asked_s(self, trial: str) -> float:
-        """Return when a trial was asked to end, in seconds since the run began."""
-        return self.state.trials[trial].asked_s
-
     def ends_in(self) -> float:
         """Return for how many seconds trials may expect to train on."""
         running = self.state.phase is RunPhase.RUNNING
         return max(0.0, training_ends_at(self.state) - self.clock.now()) if running else 0.0
-
-    def is_judged(self, request: str) -> bool:
-        """Return whether a request was granted or denied."""
-        return request in self.state.requests.answered
-
-    def denied(self, request: str) -> DenyCause | None:
-        """Return why a request that was judged was denied; None: it was granted."""
-        return self.state.requests.answered[request]
-
-    def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
-        """Return a trial's seed, and its number of reports at one of its checkpoints."""
-        made_by = self.state.trials[trial]
-        return made_by.seed, next(c.reports for c in made_by.checkpoints if c.name == checkpoint)
 
     def spare(self) -> float:
         """Return how many seconds the end of the run may still wait for a machine (`spare_s`)."""

@@ -149,7 +149,7 @@ class Daemon:
         others  when instances that the journal lacks ended
         saved   when trials that the journal lacks last stored a checkpoint, since 1970
         """
-        welcomes = self._dispatch.welcomes()
+        welcomes = self._dispatch.sessions.welcomes()
         acked = {instance: welcome.acked for instance, welcome in welcomes.items()}
         attempts = [attempt for welcome in welcomes.values() for attempt in welcome.ended]
         strays = others | dict.fromkeys(attempts, self.clock.now())
@@ -166,7 +166,8 @@ class Daemon:
         """
         shown = await self._environment.store.time()
         ahead_s = {"the store's": 0.0 if shown is None else shown - wall()}
-        ahead_s |= {f"that of {one}": off_s for one, off_s in self._dispatch.clocks().items()}
+        for instance, off_s in self._dispatch.sessions.clocks().items():
+            ahead_s[f"that of {instance}"] = off_s
         most = max(ahead_s, key=ahead_s.__getitem__)
         if ahead_s[most] > 0:
             self.clock.origin -= ahead_s[most]
@@ -241,7 +242,7 @@ class Daemon:
         for instance, fact in {
             e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)
         }.items():
-            self._dispatch.committed(instance, fact)
+            self._dispatch.sessions.committed(instance, fact)
         for instance in {
             entry.event.instance for entry in entries if isinstance(entry.event, TrialExited)
         }:

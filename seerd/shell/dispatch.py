@@ -12,15 +12,14 @@ import contextlib
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial, singledispatchmethod
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from seerd.agent.protocol import Welcome
 from seerd.backends.base import Launched, Leftovers, Loss, Span
 from seerd.core import commands, events
 from seerd.core.codec import is_kept
-from seerd.core.commands import AnyCommand, Command
+from seerd.core.commands import AnyCommand
 from seerd.core.events import AnyEvent, Checkpoint
 from seerd.core.state import PlanInForce
 from seerd.core.step import trials_of
@@ -72,13 +71,13 @@ class Dispatch:
         self._tasks = tasks
         self._timer: asyncio.Handle | None = None
         self._losses = Losses(environment, core, tasks)
-        self._sessions = Sessions(environment, core, self._losses, tasks)
+        self.sessions = Sessions(environment, core, self._losses, tasks)
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._kept: dict[str, Sequence[str]] = {}
         self._question = ""
         self._changed: set[str] | None = set()
         self._problem: Problem | None = None
-        self.requests = RequestReader(environment, core, self._sessions, tasks)
+        self.requests = RequestReader(environment, core, self.sessions, tasks)
 
     async def open(self) -> None:
         """Start the policy's process, open the provider and the store, and begin the background
@@ -90,13 +89,13 @@ class Dispatch:
         await self._environment.provider.open(lambda: self._core.lease()[0])
         await self._environment.store.open()
         self._tasks.create_task(self._keep_finding_losses())
-        self._tasks.create_task(self._sessions.keep_granting())
+        self._tasks.create_task(self.sessions.keep_granting())
         if self._environment.uploads is not None:
             self._tasks.create_task(self._keep_telling(self._environment.uploads))
         if self._environment.inbox is not None:
             self._tasks.create_task(self.requests.keep_reading(self._environment.inbox))
         if self._environment.collector is not None:
-            looking = self._environment.collector.keep_looking(self._sessions.instances)
+            looking = self._environment.collector.keep_looking(self.sessions.instances)
             self._tasks.create_task(looking)
 
     async def reattach(
@@ -143,18 +142,10 @@ class Dispatch:
             if isinstance(end, BaseException) and not isinstance(end, ProviderError):
                 raise end
 
-    def clocks(self) -> dict[str, float]:
-        """Return by how many seconds the clock of each instance is ahead of this machine's."""
-        return self._sessions.clocks()
-
-    def welcomes(self) -> dict[str, Welcome]:
-        """Return each agent's answer to the last connection."""
-        return self._sessions.welcomes()
-
     def carry_out(self, batch: list[AnyCommand]) -> None:
         """Start carrying out all of these commands; returns at once."""
         if any(isinstance(command, commands.StartTrial | commands.StopTrial) for command in batch):
-            self._sessions.renew()
+            self.sessions.renew()
         for command in batch:
             self._carry_out(command)
 
@@ -179,10 +170,6 @@ class Dispatch:
         self._question = question
         changed, self._changed = self._changed, set()
         self._environment.policy.note(question, view, plan.memory, plan.order, changed)
-
-    def committed(self, instance: str, fact: int) -> None:
-        """Acknowledge all facts up to number `fact`, which are in the journal, to the agent."""
-        self._sessions.committed(instance, fact)
 
     def collect(self, instance: str) -> None:
         """Collect the logs of this instance, one of whose trials has ended."""
@@ -218,40 +205,23 @@ class Dispatch:
 
     # ------------------------------------------------------------ commands
 
-    @singledispatchmethod
-    def _carry_out(self, command: Command) -> None:
-        raise TypeError(f"{type(command).__name__} is not carried out")
-
-    @_carry_out.register
-    def _(self, command: commands.SetTimer) -> None:
-        self._await(command)
-
-    @_carry_out.register
-    def _(self, command: commands.AskPolicy) -> None:
-        """Ask, unless a later event of the same batch has made it another question."""
-        if command.id == self._question:
-            self._spawn(command.id, self._ask_policy(command))
-
-    @_carry_out.register
-    def _(self, command: commands.Launch) -> None:
-        self._spawn(command.id, self._launch(command))
-
-    @_carry_out.register
-    def _(self, command: commands.Terminate) -> None:
-        self._spawn(command.id, self._terminate(command))
-
-    @_carry_out.register
-    def _(self, command: commands.Publish) -> None:
-        self._spawn(command.id, self._publish(command))
-
-    @_carry_out.register(commands.StartTrial)
-    @_carry_out.register(commands.StopTrial)
-    def _(self, command: commands.StartTrial | commands.StopTrial) -> None:
-        self._sessions.order(command)
-
-    @_carry_out.register
-    def _(self, command: commands.Finish) -> None:
-        """Do nothing: the daemon ends by itself when the core's state is finished."""
+    def _carry_out(self, command: AnyCommand) -> None:
+        match command:
+            case commands.SetTimer():
+                self._await(command)
+            case commands.AskPolicy():
+                if command.id == self._question:  # else an event of the same batch changed it
+                    self._spawn(command.id, self._ask_policy(command))
+            case commands.Launch():
+                self._spawn(command.id, self._launch(command))
+            case commands.Terminate():
+                self._spawn(command.id, self._terminate(command))
+            case commands.Publish():
+                self._spawn(command.id, self._publish(command))
+            case commands.StartTrial() | commands.StopTrial():
+                self.sessions.order(command)
+            case commands.Finish():
+                pass  # the daemon ends by itself when the core's state is finished
 
     def _await(self, timer: commands.SetTimer) -> None:
         """Wait until the timer is due, in hops of at most `HOP_S` seconds: the loop's own clock may
@@ -293,11 +263,14 @@ class Dispatch:
         except ProviderError as error:
             self._refuse(command, str(error), Span(), retry=True)
             return
-        made_ready = self._made_ready(launched, command.id)
         slow = f"{launched.instance} is being made ready: data and checks"
         setup = any(job.setup for job in self._environment.jobs or [self._environment.job])
-        # Its agent tells of setup commands.
-        readiness = await self._remarking(made_ready, slow, REMARK_S if setup else SLOW_S)
+        with self.requests.readying():
+            readiness = await self._remarking(
+                self.sessions.prepare(launched, command.id),
+                slow,
+                REMARK_S if setup else SLOW_S,  # its agent reports setup commands
+            )
         if readiness.why:
             await self._return(command, launched, readiness)
             return
@@ -307,12 +280,8 @@ class Dispatch:
             instance=launched.instance,
             gpus=launched.gpus,
             running_since=self._clock.past(launched.since),
-            boot=self._sessions.boot(launched.instance),
+            boot=self.sessions.boot(launched.instance),
         )
-
-    async def _made_ready(self, launched: Launched, token: str) -> Readiness:
-        with self.requests.readying():
-            return await self._sessions.prepare(launched, token)
 
     async def _return(
         self, command: commands.Launch, launched: Launched, readiness: Readiness
@@ -371,10 +340,10 @@ class Dispatch:
             # given back.
             await self._environment.collector.last(name, self._core.lease()[0])
         if self._environment.rented:
-            await self._sessions.drop(name, "it is given back")
+            await self.sessions.drop(name, "it is given back")
             return await self._environment.provider.terminate(name)
         spare_s = self._core.spare()
-        shut_down = self._sessions.shut_down(name, token, spare_s)
+        shut_down = self.sessions.shut_down(name, token, spare_s)
         _, span = await asyncio.gather(
             shut_down, self._environment.provider.terminate(name, spare_s)
         )
@@ -401,13 +370,13 @@ class Dispatch:
     async def _describe(self, command: commands.Publish, to: Path) -> None:
         """Write the card of the model beside its checkpoint. Raises `OSError`."""
         environment = self._environment
-        seed, reports = self._core.made(command.trial, command.checkpoint)
+        trial = self._core.state.trials[command.trial]
         model = Model(
             run=environment.run,
             trial=command.trial,
             config=command.config,
-            seed=seed,
-            reports=reports,
+            seed=trial.seed,
+            reports=next(c.reports for c in trial.checkpoints if c.name == command.checkpoint),
             metric_name=environment.metric_of(command.trial),
             metric=command.metric,
         )
@@ -458,7 +427,7 @@ class Dispatch:
     async def _reattach(self, instance: str) -> bool:
         self._losses.hear(instance)
         try:
-            await self._sessions.take_up(instance)
+            await self.sessions.take_up(instance)
         except ProviderError as error:
             self._losses.give_up(instance, str(error))
             return False
@@ -476,7 +445,7 @@ class Dispatch:
     async def _keep_finding_losses(self) -> None:
         while True:
             loss = await self._environment.provider.loss()
-            await self._sessions.drop(loss.instance, loss.why)
+            await self.sessions.drop(loss.instance, loss.why)
             await self._losses.tell(loss)
 
     # ------------------------------------------------------------ time and tasks

@@ -24,46 +24,38 @@ IN_A_THREAD = "in-a-thread"
 """What the lock says beside the process id if the daemon is not the process's main thread."""
 
 
+class _File:
+    """A file or folder with a fixed name in a run's folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, owner: type) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The files of one run."""
 
     path: Path
 
+    journal = _File("journal.db")  # every event of the run (SQLite)
+    spec = _File("spec.toml")  # the spec as it was when the run began
+    setup = _File("setup.json")  # what the daemon needs beyond the journal to go on
+    target = _File("target.json")  # what the run measures, if `seerd profile` began it
+    source = _File("source")  # the user's source as it was when the run began
+    specs = _File("specs")  # the specs of the jobs that share the run, a file each
+    agent = _File("agent.pyz")  # the agent's zip
+    instances = _File("instances")  # local instances: a subfolder each, with its trials' logs
+    store = _File("store")  # the checkpoint store, unless the spec puts it elsewhere
+    requests = _File("requests")  # the user's requests while it goes on (`seerd.shell.inbox`)
+    best = _File("best")  # the result: the best model
+
     @property
     def run(self) -> str:
         """The run's id."""
         return self.path.name
-
-    @property
-    def journal(self) -> Path:
-        """Every event of the run (SQLite)."""
-        return self.path / "journal.db"
-
-    @property
-    def spec(self) -> Path:
-        """The spec as it was when the run began."""
-        return self.path / "spec.toml"
-
-    @property
-    def setup(self) -> Path:
-        """What the daemon needs beyond the journal to go on (JSON)."""
-        return self.path / "setup.json"
-
-    @property
-    def target(self) -> Path:
-        """What the run measures, if `seerd profile` began it (JSON)."""
-        return self.path / "target.json"
-
-    @property
-    def source(self) -> Path:
-        """The user's source as it was when the run began."""
-        return self.path / "source"
-
-    @property
-    def specs(self) -> Path:
-        """The specs of the jobs that share the run, a file each."""
-        return self.path / "specs"
 
     def added_job(self, job: str) -> Path:
         """A job that was added while the run went on: see `seerd.runs.added` (JSON)."""
@@ -83,31 +75,6 @@ class RunFolder:
     def begun(self) -> float:
         """When the run was made, seconds since 1970, by the file written once at the start."""
         return (self.spec if self.spec.is_file() else self.journal).stat().st_mtime
-
-    @property
-    def agent(self) -> Path:
-        """The agent's zip."""
-        return self.path / "agent.pyz"
-
-    @property
-    def instances(self) -> Path:
-        """The folder of local instances: a subfolder each, with the logs of its trials."""
-        return self.path / "instances"
-
-    @property
-    def store(self) -> Path:
-        """The checkpoint store, unless the spec puts it elsewhere."""
-        return self.path / "store"
-
-    @property
-    def requests(self) -> Path:
-        """The user's requests to the run while it goes on, see `seerd.shell.inbox`."""
-        return self.path / "requests"
-
-    @property
-    def best(self) -> Path:
-        """The result: the best model."""
-        return self.path / "best"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -182,12 +149,12 @@ class Home:
         if not self.path.is_dir():
             return []
         try:
-            found = [folder for path in self.path.iterdir() if (folder := RunFolder(path)).is_one]
+            runs = [folder for path in self.path.iterdir() if (folder := RunFolder(path)).is_one]
         except OSError as error:
             raise UsageError(
                 f"the folder of all runs, {self.path}, cannot be read: {error.strerror}"
             ) from error
-        return sorted(found, key=lambda folder: (folder.begun, folder.run))
+        return sorted(runs, key=lambda folder: (folder.begun, folder.run))
 
     def find(self, name: str) -> RunFolder:
         """Return the run of this name, or the only run whose name begins with it; `last`: the

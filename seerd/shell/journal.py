@@ -25,7 +25,6 @@ from collections.abc import Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -37,8 +36,7 @@ from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 from seerd.core.step import commands_of
 from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, OlderJournalError
-from seerd.shell.salvage import Salvage, StoredRow
-from seerd.shell.sums import Tip, linked, sum_of, tip_path
+from seerd.shell.salvage import Salvage, StoredRow, Tip, linked, sum_of, tip_path
 from seerd.version import VERSION
 
 LATEST = 1e12
@@ -122,7 +120,11 @@ class Journal:
             journal._verify()  # noqa: SLF001
         journal = cls(_connect(path, "rw"), path)
         journal._check()
-        journal._begin_sums()
+        if journal._summed_after is None:  # every row that is written from now on has a checksum
+            with journal._writing() as connection:
+                connection.execute("ALTER TABLE events ADD COLUMN sum BLOB")
+                _note(connection, "summed after", str(journal._last()[0]))
+            journal._check()
         return journal
 
     @classmethod
@@ -137,11 +139,10 @@ class Journal:
                 return journal
         except (JournalError, _BrokenError) as error:
             tip = Tip.read(path)
+            if tip is None and isinstance(error, JournalError):
+                raise
             if tip is None:
-                where = (
-                    "" if isinstance(error, JournalError) else f"the journal {path} is damaged: "
-                )
-                raise JournalError(f"{where}{error}") from error
+                raise JournalError(f"the journal {path} is damaged: {error}") from error
             journal = cls(sqlite3.connect(":memory:"), path)
             journal._salvage(str(error), tip)
             return journal
@@ -155,20 +156,12 @@ class Journal:
             raise _BrokenError(str(error)) from error
         if not columns:
             raise _BrokenError("its table of events is gone")
-        given, after = meta.pop("sum", None), meta.get("summed after")
-        if given is None and after is None and "sum" not in columns:
+        checksum, after = meta.pop("sum", None), meta.get("summed after")
+        if checksum is None and after is None and "sum" not in columns:
             return
-        if given != sum_of(meta) or "sum" not in columns or after is None:
+        if checksum != sum_of(meta) or "sum" not in columns or after is None:
             raise _BrokenError("what it says of itself does not fit its checksum")
         self._summed_after = int(after)
-
-    def _begin_sums(self) -> None:
-        """Give every row that is written from now on a checksum."""
-        if self._summed_after is None:
-            with self._writing() as connection:
-                connection.execute("ALTER TABLE events ADD COLUMN sum BLOB")
-                _note(connection, "summed after", str(self._last()[0]))
-            self._check()
 
     def _written_anew(self, entries: list[Entry], notes: dict[str, str]) -> Path:
         """Write these entries to a new journal beside this one; return its path."""
@@ -186,15 +179,15 @@ class Journal:
 
     def _check_format(self) -> None:
         """Raise `OlderJournalError` or `JournalError` unless this version reads the format."""
-        found = self._get("format")
-        if found == "1" or self._maybe("converted") == "from format 1":
+        written = self._get("format")
+        if written == "1" or self._maybe("converted") == "from format 1":
             raise OlderJournalError(self.path, VERSION)
-        if found != str(FORMAT):
+        if written != str(FORMAT):
             wrote = self._maybe("version") or "another version"
             raise JournalError(
-                f"{self.path} has format {found:.20}, written by seerd {wrote:.40}; this is seerd "
-                f"{VERSION}, which reads format {FORMAT}: use the version that wrote it, or a "
-                "newer one"
+                f"{self.path} has format {written:.20}, written by seerd {wrote:.40}; this is "
+                f"seerd {VERSION}, which reads format {FORMAT}: use the version that wrote it, or "
+                "a newer one"
             )
 
     @property
@@ -208,8 +201,8 @@ class Journal:
         since), moved forward by the time for which it was interrupted. Raises `JournalError` if
         that is not recorded.
         """
-        if (known := origin_of(self._maybe("clock"))) is not None:
-            return known
+        if (steady := origin_of(self._maybe("clock"))) is not None:
+            return steady
         try:
             origin = float(self._get("origin"))
         except ValueError:
@@ -280,7 +273,7 @@ class Journal:
         return (0, 0.0, b"") if row is None else (int(row[0]), float(row[1]), row[2] or b"")
 
     def _write_tip(self) -> None:
-        with contextlib.suppress(OSError, sqlite3.Error):  # the journal itself has it
+        with contextlib.suppress(OSError, sqlite3.Error):  # the journal itself is complete
             meta = dict(self._connection.execute("SELECT key, value FROM meta"))
             meta.pop("sum", None)
             Tip(*self._last()[:2], meta).write(self.path)
@@ -321,9 +314,9 @@ class Journal:
     def _verify(self) -> None:
         """Read all of it. Raises `DamagedJournalError`."""
         with warnings.catch_warnings(action="ignore", category=DamagedWarning):
-            whole = sum(1 for _ in self._rows(0))
+            whole_rows = sum(1 for _ in self._rows(0))
         if self.damage:
-            raise DamagedJournalError(self.path.parent.name, self.damage, whole)
+            raise DamagedJournalError(self.path.parent.name, self.damage, whole_rows)
 
     def _checked(self, after: int) -> Iterator[StoredRow]:
         """Yield the rows after `after`. Raises `_BrokenError` where one does not fit the one before
@@ -355,11 +348,11 @@ class Journal:
     def _check_pages(self) -> None:
         """Look also at what only writing meets, as indexes. Raises `_BrokenError`."""
         try:
-            found = str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+            result = str(self._connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
         except sqlite3.Error as error:
             raise _BrokenError(str(error)) from error
-        if found != "ok":
-            raise _BrokenError(f"SQLite says: {found.splitlines()[-1]}")
+        if result != "ok":
+            raise _BrokenError(f"SQLite says: {result.splitlines()[-1]}")
 
     def _unchecked(self, after: int) -> Iterator[StoredRow]:
         last = "sum" if self._summed_after is not None else "x''"
@@ -417,11 +410,11 @@ class Journal:
         salvage = Salvage(self.path)
         while True:
             fits = (row for row in salvage.rows(seq + 1) if linked(before, row) == row.sum)
-            found = next(fits, None)
-            if found is None:
+            next_row = next(fits, None)
+            if next_row is None:
                 return
-            yield found
-            seq, before = found.seq, found.sum
+            yield next_row
+            seq, before = next_row.seq, next_row.sum
 
     def cut(self, after: int) -> None:
         """Replace this damaged journal by its events up to number `after`; keep it beside
@@ -463,12 +456,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _maybe(self, key: str) -> str:
@@ -481,10 +469,10 @@ class Journal:
         return "" if row is None else str(row[0])
 
     def _get(self, key: str) -> str:
-        found = self._maybe(key)
-        if not found:
+        value = self._maybe(key)
+        if not value:
             raise JournalError(f"{self.path} is not a journal of seerd: it has no {key}")
-        return found
+        return value
 
     def _set(self, key: str, value: str) -> None:
         with self._writing() as connection:

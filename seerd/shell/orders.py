@@ -15,9 +15,8 @@ from seerd.agent.wire import encode
 from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.errors import SeerdError
 from seerd.shell.core import Core
-from seerd.shell.nodes import start_on
 from seerd.shell.run_environment import RunEnvironment, Running
-from seerd.shell.translate import order_of
+from seerd.shell.translate import order_of, start_on
 from seerd.stores.base import slot_name, slot_number
 
 AGAIN_S = 1.0

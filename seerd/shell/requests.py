@@ -48,13 +48,14 @@ class RequestReader:
 
     async def keep_reading(self, inbox: Inbox) -> None:
         """Read requests all the time. One whose answer a crash has lost is answered again."""
+        answered = self._core.state.requests.answered
         while True:
             for name, request in inbox.waiting():
                 if isinstance(request, asked.StopRequest):
                     self._core.stop()
                     self._answer(name, Reply(None))
-                elif self._core.is_judged(name):
-                    self._answer(name, Reply(self._core.denied(name)))
+                elif name in answered:
+                    self._answer(name, Reply(answered[name]))
                 elif name not in self._seen:
                     self._seen.add(name)
                     if isinstance(request, asked.JobRequest):
@@ -67,10 +68,9 @@ class RequestReader:
         """Answer these requests, which are in the journal. What is rented and signed from now on
         lasts for the present deadline.
         """
-        for event in requests:
-            if not self._core.is_judged(event.request):
-                continue
-            denied = self._core.denied(event.request)
+        answered = self._core.state.requests.answered
+        for event in (event for event in requests if event.request in answered):
+            denied = answered[event.request]
             if denied is None and isinstance(event, events.ExtendAsked):
                 deadline_s = event.problem.limits.deadline_s
                 self._environment.prolong(self._core.clock.origin + deadline_s)

@@ -6,49 +6,18 @@ The one rule: only data and interfaces; nothing here does anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from seerd.agent.protocol import Download, Expected, Job
 from seerd.backends.base import Provider
-from seerd.core.asking import Answer
-from seerd.core.plans import Order
-from seerd.planner.model import Problem, View
 from seerd.planner.trial_ids import job_of
 from seerd.shell.collecting import Collector
 from seerd.shell.inbox import Inbox
+from seerd.shell.policy import PolicyProcess
 from seerd.stores.base import Store
-
-
-class Asker(Protocol):
-    """Asks the run's policy without stopping the daemon's loop. One question at a time."""
-
-    def start(self) -> None:
-        """Start what is needed to answer; returns at once."""
-
-    def note(
-        self,
-        question: str,
-        view: View,
-        memory: Mapping[str, Any],
-        order: Order,
-        changed: Collection[str] | None = None,
-    ) -> None:
-        """Record the next question, see `PolicyProcess.note`."""
-
-    async def answer(self) -> Answer:
-        """Return the answer to the noted question. Raises `PolicyError` if there is none."""
-
-    def forget(self) -> None:
-        """Send the policy everything with the next question: its last answer was not adopted."""
-
-    def change(self, problem: Problem) -> None:
-        """Ask about another problem from now on. No answer to an open question is awaited."""
-
-    async def close(self) -> None:
-        """End everything that was started."""
 
 
 class Sources(Protocol):
@@ -67,7 +36,7 @@ class RunEnvironment:
 
     provider: Provider  # where instances come from
     store: Store  # where checkpoints are kept
-    policy: Asker  # asks the run's policy
+    policy: PolicyProcess  # asks the run's policy
     job: Job  # what is trained; where jobs share the run, only what they share
     run: str  # the run's id
     metric: str  # name of the metric that is reported, if the run is one job

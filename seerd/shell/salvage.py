@@ -1,19 +1,26 @@
-"""Reads the rows of a damaged journal from the bytes of its file and of its write-ahead log, where
-SQLite reads none, or not all.
+"""The checksums of a journal, how far it goes (`Tip`), and what can be read of a damaged one from
+the bytes of its file and its write-ahead log, where SQLite reads none, or not all.
 
-The one rule: nothing here is believed. What looks like a row is a candidate, and the reader takes
-it only if its checksum fits the row before (`linked`). So a page whose header, place or checksum in
-the log is damaged still gives all its rows that are whole. The format is described in
-sqlite.org/fileformat2.html, sections 1.6, 2.1 and 4.1.
+The one rule: a checksum is over a row and the checksum of the row before. So a row that was
+changed, left out or moved shows itself, and so do all that follow; and what looks like a row in a
+damaged file is believed only if its checksum fits the row before. The format of the file is
+described in sqlite.org/fileformat2.html, sections 1.6, 2.1 and 4.1.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+SUM = 16
+"""Bytes of a checksum (BLAKE2b)."""
 PAGE = 4096
 """Bytes of a page, as SQLite makes files since version 3.12, if the file does not say."""
 LOG_HEADER, FRAME_HEADER = 32, 24
@@ -34,6 +41,56 @@ class StoredRow(NamedTuple):
     event: bytes
     decisions: bytes
     sum: bytes
+
+
+class Tip(msgspec.Struct, frozen=True):
+    """How far a journal goes, in a file beside it that is written after each commit. A power cut
+    may leave an older one, never a newer one.
+    """
+
+    seq: int  # number of the last row
+    at: float  # time of the last row
+    meta: dict[str, str]  # what the journal says of itself, but for its checksum
+
+    @classmethod
+    def read(cls, journal: Path) -> Tip | None:
+        """Read the tip of the journal at this path; None if there is none, or it is torn."""
+        try:
+            check, text = tip_path(journal).read_bytes().split(b" ", 1)
+            tip = msgspec.json.decode(text, type=cls)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            return None
+        return tip if check == _crc(text) else None
+
+    def write(self, journal: Path) -> None:
+        """Write it. Raises `OSError`."""
+        text = msgspec.json.encode(self)
+        descriptor = os.open(tip_path(journal), os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(descriptor, os.pwrite(descriptor, _crc(text) + b" " + text, 0))
+        finally:
+            os.close(descriptor)
+
+
+def tip_path(journal: Path) -> Path:
+    """Return where the tip of the journal at this path is."""
+    return journal.with_suffix(".tip")
+
+
+def _crc(text: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(text)
+
+
+def linked(before: bytes, row: StoredRow) -> bytes:
+    """Compute the checksum of a row from that of the row before it, empty for the first."""
+    numbers = struct.pack(">qdq", row.seq, row.at, len(row.event))
+    whole = b"".join((before, numbers, row.event, row.decisions))
+    return hashlib.blake2b(whole, digest_size=SUM).digest()
+
+
+def sum_of(meta: dict[str, str]) -> str:
+    """Compute the checksum of a journal's `meta`."""
+    return hashlib.blake2b(msgspec.json.encode(sorted(meta.items())), digest_size=SUM).hexdigest()
 
 
 class Salvage:

@@ -18,9 +18,9 @@ from seerd.errors import ProviderError
 from seerd.shell.agents import Conversation, Readiness
 from seerd.shell.core import Core
 from seerd.shell.losses import Losses
-from seerd.shell.nodes import instances_of
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.run_environment import RunEnvironment
+from seerd.shell.translate import instances_of
 
 RENEW_URLS_S = 600.0
 """How often URLs are renewed, seconds: those signed with temporary credentials expire with them."""

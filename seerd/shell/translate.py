@@ -5,13 +5,15 @@ The one rule: nothing is decided and nothing is kept; each value becomes one oth
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast, get_args
 
 from seerd.agent import protocol
 from seerd.agent.manifest import Manifest
-from seerd.agent.protocol import Fact, Order
+from seerd.agent.protocol import Fact, Node, Order, Start
 from seerd.core import events
-from seerd.core.commands import StartTrial, StopTrial
+from seerd.core.commands import AnyCommand, StartTrial, StopTrial
 from seerd.core.events import AnyEvent, AttemptFact, Checkpoint, ExitCause, Notice
 from seerd.core.last_words import obstacle_of
 
@@ -26,6 +28,10 @@ SAME: dict[type, type[AttemptFact]] = {
     protocol.Waited: events.TrialWaited,
 }
 """Facts about an attempt -> events, which have the fields of the same names."""
+FIRST_PORT, PORTS = 29_400, 500
+"""First and number of ports for these meetings, below the ports that Linux hands out by itself
+(32768 and more), where torchrun's own default port is, too.
+"""
 
 
 def order_of(command: StartTrial | StopTrial) -> Order:
@@ -43,6 +49,34 @@ def order_of(command: StartTrial | StopTrial) -> Order:
         seed=command.seed,
         checkpoints=list(command.checkpoints),
     )
+
+
+def instances_of(command: AnyCommand) -> tuple[str, ...]:
+    """Return the instances whose agents carry out this command."""
+    return command.nodes if isinstance(command, StartTrial | StopTrial) else ()
+
+
+def start_on(command: StartTrial, instance: str, address: Callable[[str], str]) -> Start:
+    """Return the order to start, as the agent of this instance gets it. `address` returns that of
+    an instance.
+    """
+    start = order_of(command)
+    assert isinstance(start, Start)
+    if not command.beside:
+        return start
+    nodes, ids = (
+        ((command.instance, command.gpus), *command.beside),
+        map(int, command.id.split(".")),
+    )
+    rank = instances_of(command).index(instance)
+    node = Node(
+        rank=rank,
+        count=len(nodes),
+        address=address(instance),
+        endpoint=f"{address(command.instance)}:{FIRST_PORT + sum(ids) % PORTS}",
+        gpus=sum(len(gpus) for _, gpus in nodes),
+    )
+    return replace(start, gpus=list(nodes[rank][1]), node=node)
 
 
 def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str) -> AnyEvent | None:

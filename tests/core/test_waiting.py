@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seerd.core.packing import Demand
-from seerd.core.waiting import Waiting
+from seerd.core.placement import Waiting
 
 sizes = st.lists(st.sampled_from([1, 1, 2, 3, 4, 8]), max_size=25)
 

@@ -82,7 +82,7 @@ class Noted:
 
 
 class VirtualAsker:
-    """An `Asker` whose answers take virtual time."""
+    """A `PolicyProcess` whose answers take virtual time."""
 
     def __init__(
         self,

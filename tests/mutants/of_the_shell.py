@@ -313,7 +313,7 @@ CARRYING = (
         "an order to stop counts from when it is said",
         "an order that is said again gives no new time",
         "Conversation._dated",
-        "self._core.asked_s(order.trial) if isinstance(order, protocol.Stop) else clock.now()",
+        "trials[order.trial].asked_s if isinstance(order, protocol.Stop) else clock.now()",
         "clock.now()",
         (f"{CONVERSATION}::{MOMENT}",),
     ),

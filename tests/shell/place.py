@@ -12,10 +12,13 @@ import contextlib
 import sqlite3
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 from seerd.agent.protocol import (
     VERSION,
@@ -45,6 +48,7 @@ from seerd.core.state import State, new_state
 from seerd.runs.reading import replay
 from seerd.shell.collecting import Collector
 from seerd.shell.daemon import Daemon
+from seerd.shell.event_queue import EventQueue
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment, Running
@@ -145,13 +149,26 @@ class Agent:
 
 @dataclass
 class Core:
-    """What conversations ask of the daemon: a `seerd.shell.environment.Core`."""
+    """What conversations ask of the daemon: a `seerd.shell.core.Core`."""
 
     clock: RunClock
     seen: int = 0
     commands: list[AnyCommand] = field(default_factory=list)
     attempts: list[Running] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def state(self) -> SimpleNamespace:
+        """Trials, all alike, and what was decided about requests."""
+        checkpoint = SimpleNamespace(name=ANY, reports=3)
+        trial = SimpleNamespace(asked_s=0.25, seed=7, checkpoints=[checkpoint])
+        requests = SimpleNamespace(answered=self.answers)
+        return SimpleNamespace(trials=defaultdict(lambda: trial), requests=requests)
+
+    @property
+    def queue(self) -> EventQueue:
+        return EventQueue()
 
     def emit(self, event: AnyEvent) -> None:
         if isinstance(event, AgentFact):
@@ -175,18 +192,6 @@ class Core:
 
     def lease(self) -> tuple[float, float, float]:
         return 60.0, 4.0, 120.0
-
-    def asked_s(self, trial: str) -> float:
-        return 0.25
-
-    def is_judged(self, request: str) -> bool:
-        return False
-
-    def made(self, trial: str, checkpoint: str) -> tuple[int, int]:
-        return 7, 3
-
-    async def room(self, instance: str) -> None:
-        """Wait for nothing."""
 
     def spare(self) -> float:
         return 60.0

@@ -263,7 +263,7 @@ def test_orders_carry_the_moment_from_which_their_seconds_count_in_the_agents_ti
             for kind in (Stop, Renew)
         )
         began = place.core.clock.origin + AHEAD_S
-        assert stop.at == pytest.approx(began + place.core.asked_s("t1"), abs=0.2)
+        assert stop.at == pytest.approx(began + place.core.state.trials["t1"].asked_s, abs=0.2)
         assert began <= renewed.at <= wall() + AHEAD_S
         place.core.clock.origin -= 60.0
         place.agent.writers[-1].close()

@@ -70,16 +70,9 @@ LAUNCH = Launch(id="2.0", gpus=4, orphan_timeout_s=90.0, why="plan")
 
 @dataclass
 class Core(PlainCore):
-    """`answers`: what was decided about requests; `stops`: how often a stop was asked for."""
+    """`stops`: how often a stop was asked for."""
 
-    answers: dict[str, Any] = field(default_factory=dict)
     stops: int = 0
-
-    def is_judged(self, request: str) -> bool:
-        return request in self.answers
-
-    def denied(self, request: str) -> Any:
-        return self.answers[request]
 
     def stop(self) -> None:
         self.stops += 1
@@ -244,8 +237,8 @@ def test_a_launch_is_ready_when_its_agent_is(tmp_path: Path) -> None:
             running_since=pytest.approx(2.5),
             boot="boot-1",
         )
-        assert place.dispatch.clocks() == {"i-1": pytest.approx(-0.1, abs=1e-3)}
-        assert place.dispatch.welcomes()["i-1"].boot == "boot-1"
+        assert place.dispatch.sessions.clocks() == {"i-1": pytest.approx(-0.1, abs=1e-3)}
+        assert place.dispatch.sessions.welcomes()["i-1"].boot == "boot-1"
         prepare = next(one for one in place.cloud.told if isinstance(one, Prepare))
         assert prepare == Prepare("2.0", JOB, None, [])
         place.cloud.launched = Launched("i-2", 4, EPOCH - 7)
@@ -338,7 +331,7 @@ def test_a_rented_instance_is_left_and_given_back(tmp_path: Path) -> None:
             at=50.0, command="5.0", instance="i-1", running_since=1.0, ended=6.0
         )
         assert place.cloud.asked[-1] == ("terminate", "i-1", math.inf)
-        assert place.dispatch.clocks() == {}
+        assert place.dispatch.sessions.clocks() == {}
         assert not any(isinstance(one, Shutdown) for one in place.cloud.told)
 
     play(tmp_path, scenario, rented=True)
@@ -387,7 +380,7 @@ def test_a_loss_that_the_cloud_tells_ends_the_conversation(tmp_path: Path) -> No
         place.cloud.losses.put_nowait(Loss("i-1", "spot", Span(EPOCH, EPOCH + 4)))
         (lost,) = await place.carried_out()
         assert lost == InstanceLost(at=5.0, instance="i-1", why="spot", ended=4.0)
-        assert place.dispatch.clocks() == {}
+        assert place.dispatch.sessions.clocks() == {}
 
     play(tmp_path, scenario)
 
@@ -505,7 +498,7 @@ def test_long_uploads_are_told_every_half_minute(tmp_path: Path) -> None:
 def test_what_is_not_collected_asked_or_known_does_nothing(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         place.dispatch.collect("i-1")
-        place.dispatch.committed("i-1", 3)
+        place.dispatch.sessions.committed("i-1", 3)
         assert await place.carried_out(AskPolicy(id="9.0", why="clock")) == [], (
             "it is another question by now"
         )
@@ -686,7 +679,7 @@ def test_each_request_becomes_its_event_once(tmp_path: Path) -> None:
                 at=at, request=ids["extend"], problem=PROBLEM, rented_until_s=500.0
             ),
         }
-        place.core.answers = {ids["add"]: None, ids["stop"]: "lower"}
+        place.core.answers.update({ids["add"]: None, ids["stop"]: "lower"})
         await asyncio.sleep(1.0)
         assert inbox.reply(ids["add"]) == Reply(None)
         assert inbox.reply(ids["stop"]) == Reply("lower")

@@ -26,7 +26,7 @@ from seerd.planner.allocations import most_gpus
 from seerd.runs import reading, runs
 from seerd.shell.home import RunFolder
 from seerd.shell.journal import Entry, Journal, damaged
-from seerd.shell.sums import Tip
+from seerd.shell.salvage import Tip
 from seerd.sim.behaviour import Behaviour
 from seerd.sim.world import World
 from tests.explanation.timelines import MakeFacts
