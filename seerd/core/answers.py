@@ -40,13 +40,10 @@ def judge(state: State) -> AnyVerdict:
 def _untrue(state: State, change: PlanChange) -> Iterator[str]:
     """Yield the trials that the answer wants and that cannot run any more."""
     out, new = set(change.eliminated), {new.trial for new in change.new}
-    for put in change.put:
-        if put.trial not in new and (put.trial in out or not _may_run(state, put.trial)):
-            yield put.trial
-
-
-def _may_run(state: State, trial: str) -> bool:
-    return state.trials[trial].status == "live" and state.jobs[job_of(trial)].over is None
+    for name in (put.trial for put in change.put if put.trial not in new):
+        is_live = state.trials[name].status == "live" and state.jobs[job_of(name)].over is None
+        if name in out or not is_live:
+            yield name
 
 
 def _mistakes(state: State, change: PlanChange) -> Iterator[str]:

@@ -31,14 +31,16 @@ def decide(state: State) -> Iterator[AnyVerdict]:
     state.agenda.hold = False
     if state.phase is RunPhase.RUNNING:
         yield from _run_on(state, woken)
-    if state.phase is RunPhase.CLOSING and (
-        state.fleet.holding == 0 or (woken and _too_late(state))
-    ):
-        yield Releasing()
+    if state.phase is RunPhase.CLOSING:
+        by_s = state.end.close_by
+        too_late = woken and by_s is not None and state.now >= by_s
+        if state.fleet.holding == 0 or too_late:  # instances are given back as they are
+            yield Releasing()
 
 
 def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
-    failing = _failing(state)
+    doubt, state.agenda.doubt = state.agenda.doubt, False
+    failing = hopeless_jobs(state) if doubt else {}
     for over in ending_jobs(state, failing):
         yield over
         state.agenda.ask, state.agenda.about = "jobs", None
@@ -53,18 +55,10 @@ def _run_on(state: State, woken: bool) -> Iterator[AnyVerdict]:
         yield _closing(state, *ending)
         state.aims.waiting = Waiting()
         return
-    state.agenda.hold = (
-        _plan_is_coming(state, answered=answered) and state.agenda.because != "replacement"
-    )
-    if not state.agenda.hold:
-        _place(state)
-
-
-def _plan_is_coming(state: State, *, answered: bool) -> bool:
-    return state.plan.question is not None or (wants_to_ask(state) and not answered)
-
-
-def _place(state: State) -> None:
+    plan_is_coming = state.plan.question is not None or (wants_to_ask(state) and not answered)
+    state.agenda.hold = plan_is_coming and state.agenda.because != "replacement"
+    if state.agenda.hold:
+        return
     if state.agenda.roomy and not state.agenda.replace:
         fill(state)
     if state.agenda.replace:
@@ -82,23 +76,16 @@ def ask(state: State) -> Iterator[AskPolicy]:
 
 def wants_to_ask(state: State) -> bool:
     """Return whether the policy must be asked now."""
-    plan = state.plan
-    running = state.phase is RunPhase.RUNNING and plan.question is None
-    return (
-        running
-        and state.agenda.ask is not None
-        and (not plan.failures or state.now >= plan.again_s)
-    )
+    plan, may_ask = state.plan, state.phase is RunPhase.RUNNING and state.agenda.ask is not None
+    return may_ask and plan.question is None and (not plan.failures or state.now >= plan.again_s)
 
 
 def promises(state: State) -> Iterator[Promised]:
     """Yield what agents may rely on, if it is not what was promised last."""
-    if (
-        state.phase is RunPhase.RUNNING
-        and not state.facts.cluster.instant
-        and (told := promise(state)) != state.end.promised
-    ):
-        yield told
+    if state.phase is RunPhase.RUNNING and not state.facts.cluster.instant:
+        promised = promise(state)
+        if promised != state.end.promised:
+            yield promised
 
 
 def _drop_ended(state: State) -> None:
@@ -119,19 +106,19 @@ def _ending(state: State, woken: bool, failing: Collection[str]) -> Ending | Non
         return "target", "target"
     if "" in failing or all(job.over == "alike" for job in state.jobs.values()):
         return "failed", "alike"
-    if woken and (found := _limit_reached(state)) is not None:
-        return found
+    if woken and (ending := _limit_reached(state)) is not None:
+        return ending
     if state.fleet.holding == 0 and not time_left(state):
         return "done" if _in_last_stage(state) else "deadline", "late"
     if state.fleet.live:
         return None
     status = hopeless(state, in_last_stage=_in_last_stage(state))
-    return None if status is None else (status, _hopeless_cause(status))
-
-
-def _failing(state: State) -> dict[str, str]:
-    doubt, state.agenda.doubt = state.agenda.doubt, False
-    return hopeless_jobs(state) if doubt else {}
+    causes: dict[Status, CloseCause] = {
+        "done": "last-stage",
+        "deadline": "deadline",
+        "budget": "budget",
+    }
+    return None if status is None else (status, causes.get(status, "no-instance"))
 
 
 def _targets_reached(state: State) -> bool:
@@ -139,15 +126,6 @@ def _targets_reached(state: State) -> bool:
     if state.facts.jobs:
         return all(job.over == "target" for job in state.jobs.values())
     return target_reached(state, "") is not None
-
-
-def _hopeless_cause(status: Status) -> CloseCause:
-    causes: dict[Status, CloseCause] = {
-        "done": "last-stage",
-        "deadline": "deadline",
-        "budget": "budget",
-    }
-    return causes.get(status, "no-instance")
 
 
 def _limit_reached(state: State) -> Ending | None:
@@ -174,11 +152,8 @@ def _wanted_end(state: State) -> Ending | None:
         return "failed", "policy"
     if not state.plan.last.done:
         return None
-    return (
-        ("done", "plan")
-        if any(trial.history for trial in state.trials.values())
-        else ("failed", "no-trial")
-    )
+    reported = any(trial.history for trial in state.trials.values())
+    return ("done", "plan") if reported else ("failed", "no-trial")
 
 
 def _look_ahead(state: State, verdict: AnyVerdict) -> None:
@@ -190,15 +165,11 @@ def _look_ahead(state: State, verdict: AnyVerdict) -> None:
         return
     change, wanted, agenda = answer[0], state.plan.wanted, state.agenda
     agenda.because = "plan"
-    moved = (
-        p
-        for p in change.put
-        if p.place >= 0 or p.trial not in wanted or wanted[p.trial].gpus != p.gpus
-    )
-    leaves = any(name in wanted for name in (*change.gone, *change.eliminated))
-    agenda.replace = (
-        agenda.replace or leaves or any(put.trial not in verdict.dropped for put in moved)
-    )
+    agenda.replace |= any(name in wanted for name in (*change.gone, *change.eliminated))
+    for put in change.put:
+        old = wanted.get(put.trial)
+        is_moved = put.place >= 0 or old is None or old.gpus != put.gpus
+        agenda.replace |= is_moved and put.trial not in verdict.dropped
     if verdict.dropped:
         agenda.ask = agenda.ask or "untrue"
 
@@ -222,8 +193,8 @@ def _detail(state: State, why: CloseCause) -> str:
     if why == "alike":
         return "; ".join(f"{name}: {job.detail}" for name, job in state.jobs.items())
     if why == "target":
-        found = (target_reached(state, name) for name in state.jobs)
-        return "; ".join(text for text in found if text is not None)
+        reached = (target_reached(state, name) for name in state.jobs)
+        return "; ".join(text for text in reached if text is not None)
     refused = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return refused[-1] if why == "no-instance" and refused else ""
 

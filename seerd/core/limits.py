@@ -87,10 +87,8 @@ def quiet_by(state: State) -> float:
     """Return when no attempt may be left if all are asked to stop now. A late daemon leaves trials
     less time to save, but the limits are kept.
     """
-    last = limit_at(state) + release_s(state)
-    return min(state.now + release_s(state), max(last, state.now + end_s(state))) - terminate_s(
-        state
-    )
+    last_s = max(limit_at(state) + release_s(state), state.now + end_s(state))
+    return min(state.now + release_s(state), last_s) - terminate_s(state)
 
 
 def grace_left_s(state: State) -> float:
@@ -98,13 +96,8 @@ def grace_left_s(state: State) -> float:
     if state.phase is RunPhase.RUNNING:
         late_s = state.now - limit_at(state)
         return max(0.0, grace_s(state) - max(0.0, late_s))
-    return max(
-        0.0,
-        min(
-            grace_s(state),
-            (state.end.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now,
-        ),
-    )
+    left_s = (state.end.close_by or 0.0) + terminate_s(state) - end_s(state) - state.now
+    return max(0.0, min(grace_s(state), left_s))
 
 
 def time_left(state: State, first_s: float = 0.0) -> bool:
@@ -138,15 +131,11 @@ def alone_until(state: State) -> float:
     """Return when the last launch under way would end by itself without a daemon, in seconds since
     the run began; minus infinity if there is none.
     """
-    launches = (
-        (name, command) for name, command in state.under_way.items() if isinstance(command, Launch)
-    )
-    ends = (
-        state.ledger.open[name].since_s + command.orphan_timeout_s
-        for name, command in launches
-        if name in state.ledger.open and command.orphan_timeout_s is not None
-    )
-    return max(ends, default=-math.inf)
+    charges, ends = state.ledger.open, [-math.inf]
+    for name, command in state.under_way.items():
+        if isinstance(command, Launch) and name in charges and command.orphan_timeout_s is not None:
+            ends.append(charges[name].since_s + command.orphan_timeout_s)
+    return max(ends)
 
 
 def lease_s(state: State, now: float) -> float:
@@ -303,11 +292,11 @@ def gone_by(state: State) -> float:
     """
     if state.end.close_by is not None:
         return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
-    told = state.end.promised or promise(state)
-    limit_s = math.inf if told.limit_s is None else told.limit_s
-    lasts_s = max(0.0, min(told.lease_s, limit_s - state.clock.heard_at + told.end_s / 2))
-    by_lease = state.clock.heard_at + lasts_s + told.grace_s + told.end_s
-    return min(by_lease, max(state.clock.heard_at, limit_s + told.grace_s + told.end_s))
+    promised, heard_at = state.end.promised or promise(state), state.clock.heard_at
+    limit_s = math.inf if promised.limit_s is None else promised.limit_s
+    lasts_s = max(0.0, min(promised.lease_s, limit_s - heard_at + promised.end_s / 2))
+    by_lease = heard_at + lasts_s + promised.grace_s + promised.end_s
+    return min(by_lease, max(heard_at, limit_s + promised.grace_s + promised.end_s))
 
 
 def wake_at(state: State) -> float:
@@ -316,20 +305,14 @@ def wake_at(state: State) -> float:
         return state.end.close_by if state.end.close_by is not None else math.inf
     if state.phase is not RunPhase.RUNNING:
         return math.inf
-    fleet = state.fleet
-    launch_at = (
-        fleet.launch_at
-        if state.now < fleet.launch_at and fleet.live < state.aims.needed
-        else math.inf
-    )
+    fleet, launch_at = state.fleet, math.inf
+    if state.now < fleet.launch_at and fleet.live < state.aims.needed:
+        launch_at = fleet.launch_at
     last_at = math.inf if fleet.holding else close_at(state) - shortest_s(state)
-    own = min(launch_at, last_at, retire_at(state), _unblocks_at(state))
+    blocks = (job.block.again_s for job in state.jobs.values() if job.block is not None)
+    unblocks_at = min((again_s for again_s in blocks if again_s > state.now), default=math.inf)
+    own = min(launch_at, last_at, retire_at(state), unblocks_at)
     return min(own, _ask_at(state), limit_at(state))
-
-
-def _unblocks_at(state: State) -> float:
-    blocks = (job.block for job in state.jobs.values() if job.block is not None)
-    return min((one.again_s for one in blocks if one.again_s > state.now), default=math.inf)
 
 
 def retire_at(state: State) -> float:

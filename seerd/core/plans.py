@@ -235,13 +235,11 @@ def _longest_rising(numbers: Sequence[int]) -> set[int]:
             length = bisect_left(ends, number)
             before.append(places[length - 1] if length else -1)
             ends[length], places[length] = number, place
-    return set(_back(before, places[-1] if places else -1))
-
-
-def _back(before: Sequence[int], place: int) -> Iterator[int]:
+    place, rising = places[-1] if places else -1, set()
     while place >= 0:
-        yield place
+        rising.add(place)
         place = before[place]
+    return rising
 
 
 def _without(names: Sequence[str], out: Collection[str]) -> list[str]:

@@ -45,11 +45,9 @@ def after_coming(state: State) -> Again | None:
     fleet = state.fleet
     if not fleet.refusals and fleet.launch_at == -math.inf:
         return None
-    at_s = (
-        fleet.launch_at
-        if fleet.launch_at == math.inf and not fleet.until_change
-        else min(fleet.launch_at, state.now + _wait_s(state, 0))
-    )
+    at_s = fleet.launch_at
+    if at_s < math.inf or fleet.until_change:
+        at_s = min(at_s, state.now + _wait_s(state, 0))
     return Again(refusals=0, batch=fleet.refused, at_s=at_s if at_s < math.inf else None)
 
 
@@ -59,21 +57,17 @@ def _wait_s(state: State, refusals: int) -> float:
 
 def doubling_s(state: State, times: int) -> float:
     """Return how many seconds to wait after so many refusals in a row, or anything like them."""
-    rules = state.rules
-    doubled = rules.retry_s * 2.0 ** min(10, max(0, times - 1))
-    return min(
-        doubled, rules.retry_most_s, state.facts.problem.limits.deadline_s / rules.retry_share
-    )
+    rules, deadline_s = state.rules, state.facts.problem.limits.deadline_s
+    doubled_s = rules.retry_s * 2.0 ** min(10, max(0, times - 1))
+    return min(doubled_s, rules.retry_most_s, deadline_s / rules.retry_share)
 
 
 def launches(state: State) -> int:
     """Return how many more instances are wanted and allowed now, affordable or not."""
     if state.now < state.fleet.launch_at or not _in_time(state):
         return 0
-    more, cluster = (
-        min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live,
-        state.facts.cluster,
-    )
+    more = min(state.aims.needed, _most(state) - state.fleet.leaving) - state.fleet.live
+    cluster = state.facts.cluster
     if not cluster.per_instance and cluster.max_instances is not None:
         # These are always the same machines: one that is being left must be free first.
         return min(more, cluster.max_instances - state.fleet.present)
@@ -87,18 +81,14 @@ def asked_together(state: State) -> tuple[int, float | None]:
     """
     most, asked = launches(state), 0
     ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state
+    cluster = state.facts.cluster
+    size, minimum_s = cluster.gpus_per_instance, cluster.minimum_s
     while asked < most and affordable_one(ahead):
         asked += 1
-        _charge_one(ahead, f"one of {asked}")
+        name = f"one of {asked}"
+        if cluster.per_instance:
+            ahead.ledger.start(Charge(name, name, size, ahead.now, minimum_s=minimum_s))
     return asked, orphan_timeout_s(ahead) if asked else None
-
-
-def _charge_one(ahead: State, name: str) -> None:
-    cluster = ahead.facts.cluster
-    if cluster.per_instance:
-        ahead.ledger.start(
-            Charge(name, name, cluster.gpus_per_instance, ahead.now, minimum_s=cluster.minimum_s)
-        )
 
 
 def affordable_one(state: State) -> bool:
@@ -133,7 +123,9 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
     """Return how a run ends that has no instance and can get none; else None."""
     if state.fleet.live or state.fleet.leaving:
         return None
-    patience_is_over = not state.fleet.until_change and _patience_is_over(state)
+    patience_s = state.facts.problem.limits.deadline_s / state.rules.patience_share
+    until_s = state.fleet.refused_since + patience_s
+    patience_is_over = not state.fleet.until_change and state.fleet.launch_at >= until_s
     if state.fleet.refusals >= state.rules.max_refusals and patience_is_over:
         return "failed"
     if state.fleet.present or not state.aims.needed or not state.facts.cluster.per_instance:
@@ -143,19 +135,10 @@ def hopeless(state: State, *, in_last_stage: bool) -> Status | None:
     return None if affordable_one(state) else "budget"
 
 
-def _patience_is_over(state: State) -> bool:
-    """Return whether the run's patience will be over at the next launch, if there is one."""
-    patience_s = state.facts.problem.limits.deadline_s / state.rules.patience_share
-    return state.fleet.launch_at >= state.fleet.refused_since + patience_s
-
-
 def refused(state: State) -> str | None:
     """Return why the cloud refused instances, if the run ended without any attempt."""
-    if (
-        not state.finished
-        or state.end.status == "interrupted"
-        or any(trial.attempt for trial in state.trials.values())
-    ):
+    attempted = any(trial.attempt for trial in state.trials.values())
+    if not state.finished or state.end.status == "interrupted" or attempted:
         return None
     whys = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return whys[-1] if whys else None

@@ -9,25 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from seerd.core import commands
+from seerd.core import commands, limits
 from seerd.core.commands import AnyCommand, PublishCause, StartCause, StopCause, TerminateCause
 from seerd.core.hangs import hangs
 from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.jobs import to_publish
 from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
-from seerd.core.limits import (
-    affordable,
-    affordable_for_job,
-    grace_left_s,
-    job_grace_left_s,
-    own_limit_at,
-    time_left,
-    wake_at,
-)
 from seerd.core.obstacles import has_to_wait
-from seerd.core.placement import Assignment
 from seerd.core.provisioning import asked_together, held_back
-from seerd.core.state import Incumbent, Instance, State, Trial
+from seerd.core.state import LIVE, Instance, State, Trial
 from seerd.core.verdicts import HeldBack, HoldCause
 from seerd.planner.trial_ids import job_of
 
@@ -61,10 +51,8 @@ def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
 
 def set_timer(state: State) -> Iterator[commands.SetTimer]:
     """Yield a new timer if something is due before the present one, or if none is set."""
-    due = min(wake_at(state), own_limit_at(state))
-    set_already = (
-        state.clock.timer is not None and state.clock.timer.due <= due + state.rules.timer_slack_s
-    )
+    due, timer = min(limits.wake_at(state), limits.own_limit_at(state)), state.clock.timer
+    set_already = timer is not None and timer.due <= due + state.rules.timer_slack_s
     if due < math.inf and not set_already:
         yield commands.SetTimer(id=state.next_id, due=max(due, state.now))
 
@@ -89,7 +77,9 @@ def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTria
             return
     why = _stop_cause(state, trial, hung=hung)
     ends_s = min(state.end.slowest_s, _between_reports_s(trial)) + state.rules.kill_s
-    if why in FOR_OTHERS and not time_left(state, ends_s) and not _is_over(state, trial):
+    fully_trained = trial.judged is not None and trial.judged.final
+    is_over = fully_trained or state.jobs[job_of(trial.id)].over is not None
+    if why in FOR_OTHERS and not is_over and not limits.time_left(state, ends_s):
         state.touch(trial.id)  # for another cause, or when the limits are extended
         return
     first, *others = [slots.node for slots in trial.left]
@@ -114,11 +104,6 @@ def _between_reports_s(trial: Trial) -> float:
     return times[1] - times[0] if len(times) == 2 else math.inf
 
 
-def _is_over(state: State, trial: Trial) -> bool:
-    fully_trained = trial.judged is not None and trial.judged.final
-    return fully_trained or state.jobs[job_of(trial.id)].over is not None
-
-
 def _stop_cause(state: State, trial: Trial, *, hung: bool) -> StopCause:
     if state.end.hard:
         return "hard"
@@ -130,13 +115,12 @@ def _stop_cause(state: State, trial: Trial, *, hung: bool) -> StopCause:
         return "node"
     if state.phase is not RunPhase.RUNNING:
         return "closing"
-    if any(
-        state.fleet.instances[slots.node].phase is InstancePhase.LEAVING for slots in trial.left
-    ):
+    nodes = [(state.fleet.instances[slots.node], slots.gpus) for slots in trial.left]
+    if any(node.phase is InstancePhase.LEAVING for node, _ in nodes):
         return "leaving"
     if trial.gpus == 0:
         return "paused" if trial.reached is None else "reached"
-    if any(max(slots.gpus) >= state.fleet.instances[slots.node].usable for slots in trial.left):
+    if any(max(gpus) >= node.usable for node, gpus in nodes):
         return "shared"
     if trial.gpus != sum(len(slots.gpus) for slots in trial.held or ()):
         return "resized"
@@ -153,16 +137,14 @@ def _grace_s(state: State, trial: Trial) -> float:
     """Return the seconds that the attempt has to save and exit. Once node 0 has saved, the others
     only have to exit; the attempt must be gone before the cloud takes an instance away.
     """
-    left_s = min(grace_left_s(state), job_grace_left_s(state, job_of(trial.id)))
+    own_left_s = limits.job_grace_left_s(state, job_of(trial.id))
+    left_s = min(limits.grace_left_s(state), own_left_s)
     if trial.saved:
         left_s = min(left_s, state.rules.grace_min_s)
     if not state.fleet.leaving:
         return left_s
-    instances = state.fleet.instances
-    by = min(
-        (by for slots in trial.left if (by := instances[slots.node].by) is not None),
-        default=math.inf,
-    )
+    ends = (state.fleet.instances[slots.node].by for slots in trial.left)
+    by = min((end for end in ends if end is not None), default=math.inf)
     return min(left_s, max(0.0, by - state.rules.notice_margin_s - state.now))
 
 
@@ -170,7 +152,13 @@ def _grace_s(state: State, trial: Trial) -> float:
 
 
 def _start_if_possible(state: State, trial: Trial) -> Iterator[commands.StartTrial]:
-    if not _could_start(state, trial) or not _worthwhile(state, trial):
+    worthwhile = (
+        _could_start(state, trial)
+        and limits.affordable_for_job(state, job_of(trial.id), trial.gpus)
+        and limits.affordable(state, trial.gpus)
+        and limits.time_left(state)
+    )
+    if not worthwhile:
         return
     if has_to_wait(state, trial):
         state.aims.blocked[trial.id] = None
@@ -201,22 +189,13 @@ def _start_cause(trial: Trial) -> StartCause:
 
 
 def _could_start(state: State, trial: Trial) -> bool:
+    """Return whether a trial waits and all its GPUs are free."""
     if trial.phase is not TrialPhase.WAITING or trial.target is None or trial.held is not None:
         return False
-    return _free(state, trial.target)
-
-
-def _worthwhile(state: State, trial: Trial) -> bool:
-    own = affordable_for_job(state, job_of(trial.id), trial.gpus)
-    return own and affordable(state, trial.gpus) and time_left(state)
-
-
-def _free(state: State, target: Assignment) -> bool:
-    instances = state.fleet.instances
+    nodes = ((state.fleet.instances[slots.node], slots.gpus) for slots in trial.target)
     return all(
-        instances[slots.node].phase is InstancePhase.READY
-        and not any(gpu in instances[slots.node].busy for gpu in slots.gpus)
-        for slots in target
+        node.phase is InstancePhase.READY and not any(gpu in node.busy for gpu in gpus)
+        for node, gpus in nodes
     )
 
 
@@ -224,7 +203,7 @@ def _refused_start(state: State, trial: Trial) -> HeldBack | None:
     """Return why a trial whose GPUs are free is not started; None if it is not such a trial."""
     if not _could_start(state, trial) or trial.id in state.aims.blocked:
         return None
-    why: HoldCause = "budget" if time_left(state) else "late"
+    why: HoldCause = "budget" if limits.time_left(state) else "late"
     return HeldBack(why=why, trial=trial.id, needed=state.aims.needed, had=state.fleet.live)
 
 
@@ -241,28 +220,18 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
     for name in idle if fleet.leaving else ():
         if fleet.instances[name].phase is InstancePhase.LEAVING and not fleet.instances[name].busy:
             yield _termination(state, fleet.instances[name], "leaving")
-    yield from _launch(state)
-    if state.facts.cluster.per_instance:
-        kept = max(
-            state.aims.needed,
-            -(-state.plan.last.hold_gpus // state.facts.cluster.gpus_per_instance),
-        )
-        for name in idle:
-            if fleet.live > kept and _unused(fleet.instances[name]):
-                yield _termination(state, fleet.instances[name], "idle")
-
-
-def _launch(state: State) -> Iterator[commands.Launch]:
-    asked, orphan_timeout_s = asked_together(state)
-    for _ in range(asked):
-        gpus = state.facts.cluster.gpus_per_instance
+    launched, alone_s = asked_together(state)
+    size = state.facts.cluster.gpus_per_instance
+    for _ in range(launched):
         yield commands.Launch(
-            id=state.next_id, gpus=gpus, orphan_timeout_s=orphan_timeout_s, why=state.agenda.because
+            id=state.next_id, gpus=size, orphan_timeout_s=alone_s, why=agenda.because
         )
-
-
-def _unused(instance: Instance) -> bool:
-    return instance.phase is InstancePhase.READY and not instance.busy and not instance.claims
+    if state.facts.cluster.per_instance:
+        kept = max(state.aims.needed, -(-state.plan.last.hold_gpus // size))
+        for instance in map(fleet.instances.__getitem__, idle):
+            unused = not instance.busy and not instance.claims
+            if fleet.live > kept and instance.phase is InstancePhase.READY and unused:
+                yield _termination(state, instance, "idle")
 
 
 def _termination(state: State, instance: Instance, why: TerminateCause) -> commands.Terminate:
@@ -273,9 +242,9 @@ def _hold_back(state: State, waits: HeldBack | None) -> Iterator[HeldBack]:
     """Report when something wanted begins not to be asked for, and when that ends."""
     before = state.fleet.held_back
     why = held_back(state)
-    now = (
-        waits if why is None else HeldBack(why=why, needed=state.aims.needed, had=state.fleet.live)
-    )
+    now = waits
+    if why is not None:
+        now = HeldBack(why=why, needed=state.aims.needed, had=state.fleet.live)
     if now is None and before is not None and before.trial is not None:
         now = _refused_start(state, state.trials[before.trial])
     if _kind(now) != _kind(before):
@@ -292,7 +261,9 @@ def _kind(held: HeldBack | None) -> tuple[HoldCause | None, bool] | None:
 def _release_and_publish(state: State) -> Iterator[AnyCommand]:
     """Give everything back and publish the best model; when both are done the run is over."""
     if state.fleet.live or state.fleet.leaving:
-        yield from _release_all(state)
+        for instance in list(state.fleet.instances.values()):
+            if instance.phase in (*LIVE, InstancePhase.LEAVING):
+                yield _termination(state, instance, "end")
     yield from _publish_next(state, state.jobs)
     if state.result.publishing is None and not state.fleet.present:
         yield commands.Finish(id=state.next_id, status=state.end.status or "failed")
@@ -303,33 +274,22 @@ def _publish_next(state: State, jobs: Iterable[str]) -> Iterator[commands.Publis
     if state.result.publishing is not None:
         return
     for job in (job for job in jobs if job not in state.result.no_model):
-        best = incumbent(state, job)
-        if best is not None and _should_be_published(state, job, best):
-            yield _publish(state, job, best)
-            return
-
-
-def _release_all(state: State) -> Iterator[commands.Terminate]:
-    """Give back every instance, also those that are still being launched."""
-    for instance in list(state.fleet.instances.values()):
-        if instance.phase in (InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING):
-            yield _termination(state, instance, "end")
-
-
-def _should_be_published(state: State, job: str, best: Incumbent) -> bool:
-    published = state.result.of_jobs.get(job)
-    sign = sign_of(state.facts.goals[job])
-    return published is None or sign * best.metric > sign * published.incumbent.metric
-
-
-def _publish(state: State, job: str, best: Incumbent) -> commands.Publish:
-    why: PublishCause = "best" if job not in state.result.of_jobs else "better"
-    return commands.Publish(
-        id=state.next_id,
-        trial=best.trial,
-        config=dict(state.trials[best.trial].config),
-        checkpoint=best.checkpoint.name,
-        sha256=best.checkpoint.sha256,
-        metric=best.metric,
-        why="next" if state.result.unreadable and why == "best" else why,
-    )
+        best, published = incumbent(state, job), state.result.of_jobs.get(job)
+        sign = sign_of(state.facts.goals[job])
+        why: PublishCause = "better"
+        if published is None:
+            why = "next" if state.result.unreadable else "best"
+        if best is None or (
+            published is not None and not sign * best.metric > sign * published.incumbent.metric
+        ):
+            continue
+        yield commands.Publish(
+            id=state.next_id,
+            trial=best.trial,
+            config=dict(state.trials[best.trial].config),
+            checkpoint=best.checkpoint.name,
+            sha256=best.checkpoint.sha256,
+            metric=best.metric,
+            why=why,
+        )
+        return

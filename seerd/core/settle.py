@@ -93,11 +93,9 @@ def _in_a_burst(state: State, trial: Trial) -> bool:
     """Return whether a trial has crashed too often in a short time, even if it came further each
     time.
     """
-    rules, crashed_s = state.rules, trial.crashed_s
-    within_s = state.facts.problem.limits.deadline_s / rules.burst_share
-    return (
-        len(crashed_s) > rules.max_burst and state.now - crashed_s[-rules.max_burst - 1] <= within_s
-    )
+    within_s = state.facts.problem.limits.deadline_s / state.rules.burst_share
+    burst = trial.crashed_s[-state.rules.max_burst - 1 :]
+    return len(burst) > state.rules.max_burst and state.now - burst[0] <= within_s
 
 
 def _slow_ranks(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
@@ -136,12 +134,8 @@ def since_s(state: State, launch: str, ended: float) -> float:
     it goes on without an agent; if none is, what it brings now begins now.
     """
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
-    orphan_timeout_s = (
-        command.orphan_timeout_s
-        if isinstance(command, Launch) and command.orphan_timeout_s is not None
-        else 0.0
-    )
-    gone = min(state.now, max(ended, since + orphan_timeout_s))
+    alone_s = command.orphan_timeout_s if isinstance(command, Launch) else None
+    gone = min(state.now, max(ended, since + (alone_s or 0.0)))
     return since + state.now - gone
 
 

@@ -28,9 +28,9 @@ def aside(work: Callable[[], T]) -> T:
         _answer(work, writing)
     os.close(writing)
     try:
-        with os.fdopen(reading, "rb") as said:
-            answer = said.read()
-    except BaseException:  # nobody waits any more
+        with os.fdopen(reading, "rb") as pipe:
+            answer = pipe.read()
+    except BaseException:  # the answer is not needed any more
         os.kill(child, signal.SIGKILL)
         raise
     finally:
@@ -50,16 +50,12 @@ def _answer(work: Callable[[], T], to: int) -> NoReturn:
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        answer = _pickled(work)
-        with os.fdopen(to, "wb") as said:
-            said.write(answer)
+        try:
+            answer = pickle.dumps((work(), None))
+        except Exception as error:  # noqa: BLE001 - it is raised in the parent
+            error.add_note(traceback.format_exc())
+            answer = pickle.dumps((None, error))
+        with os.fdopen(to, "wb") as pipe:
+            pipe.write(answer)
     finally:
         os._exit(0)
-
-
-def _pickled(work: Callable[[], T]) -> bytes:
-    try:
-        return pickle.dumps((work(), None))
-    except Exception as error:  # noqa: BLE001 - it is raised where the work was asked for
-        error.add_note(traceback.format_exc())
-        return pickle.dumps((None, error))

@@ -45,10 +45,8 @@ class Core:
     def running(self, instance: str) -> list[Running]:
         """Return the attempts that report and save on this instance."""
         held = (t for t in self.state.trials.values() if t.held and t.held[0].node == instance)
-        return [
-            Running(t.id, t.attempt, _saved(t), t.checkpoints[0].name if t.checkpoints else "")
-            for t in held
-        ]
+        newest = ((t, t.checkpoints[0].name if t.checkpoints else "") for t in held)
+        return [Running(t.id, t.attempt, _saved(t), name) for t, name in newest]
 
     def holds(self, instance: str) -> list[str]:
         """Return the attempts that hold GPUs of this instance, as "trial/attempt"."""

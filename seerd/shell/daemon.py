@@ -94,13 +94,10 @@ class Daemon:
 
     async def _take_up(self, note: str, stored: tuple[Checkpoint, ...], *, steady: bool) -> None:
         let_go_s = math.inf if steady else gone_by(self.state)
-        known = [
-            i.id
-            for i in self.state.fleet.instances.values()
-            if i.phase in PRESENT and i.ready_at is not None
-        ]
+        present = (i for i in self.state.fleet.instances.values() if i.phase in PRESENT)
+        known = [i.id for i in present if i.ready_at is not None]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
-        self._queue.is_bounded = False  # agents tell all that they have before it is handled
+        self._queue.is_bounded = False  # agents send all that they have before it is handled
         found = await self._dispatch.reattach(
             known, launches, lambda: off_in_s(self.state, self.clock.now())
         )
@@ -224,7 +221,9 @@ class Daemon:
 
     def _handle(self, events: list[AnyEvent]) -> None:
         entries, carried_on = [], []
-        for event in map(self._in_order, events):
+        for event in events:
+            if event.at < self.state.now:  # times of events never decrease
+                event = msgspec.structs.replace(event, at=self.state.now)  # noqa: PLW2901
             before = unfinished(self.state) if isinstance(event, RunResumed) else []
             entry = Entry(self.state.clock.seq + 1, event, step(self.state, event))
             entries.append(entry)
@@ -243,11 +242,11 @@ class Daemon:
             e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)
         }.items():
             self._dispatch.sessions.committed(instance, fact)
-        for instance in {
-            entry.event.instance for entry in entries if isinstance(entry.event, TrialExited)
-        }:
+        for instance in {e.event.instance for e in entries if isinstance(e.event, TrialExited)}:
             self._dispatch.collect(instance)
-        self._keep_checkpoints([e.event for e in entries if isinstance(e.event, TrialCheckpointed)])
+        saved = {e.event.trial for e in entries if isinstance(e.event, TrialCheckpointed)}
+        for name in saved & self.state.trials.keys():
+            self._dispatch.keep(name, [kept.name for kept in self.state.trials[name].checkpoints])
         self._watcher(self.state, self.clock.now(), entries)
 
     def _put_question(self, entry: Entry, still: list[AnyCommand]) -> None:
@@ -261,20 +260,6 @@ class Daemon:
         for command in [*entry.commands, *still]:
             if isinstance(command, AskPolicy) and command.id == self.state.plan.question:
                 self._dispatch.put_question(command.id, self.state.view, self.state.plan)
-
-    def _keep_checkpoints(self, events: list[TrialCheckpointed]) -> None:
-        for name in {event.trial for event in events} & self.state.trials.keys():
-            self._dispatch.keep(
-                name, [checkpoint.name for checkpoint in self.state.trials[name].checkpoints]
-            )
-
-    def _in_order(self, event: AnyEvent) -> AnyEvent:
-        """Return the event with a time that is not before the last event's."""
-        return (
-            event
-            if event.at >= self.state.now
-            else msgspec.structs.replace(event, at=self.state.now)
-        )
 
     # ------------------------------------------------------------ signals
 

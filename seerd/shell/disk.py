@@ -4,9 +4,10 @@ removed; links are never followed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -16,19 +17,12 @@ def size_of(paths: Iterable[Path]) -> int:
     """
     seen: dict[tuple[int, int], int] = {}
     for path in paths:
-        for found in _files(path):
-            seen[found.st_dev, found.st_ino] = found.st_size
+        for folder, _, names in os.walk(path):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    about = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - millions of them
+                    seen[about.st_dev, about.st_ino] = about.st_size
     return sum(seen.values())
-
-
-def _files(path: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each file; what is removed meanwhile is left out."""
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                yield os.lstat(os.path.join(folder, name))  # noqa: PTH118 - millions of them
-            except FileNotFoundError:
-                continue
 
 
 def remove(paths: Iterable[Path]) -> None:

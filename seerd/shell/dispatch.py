@@ -111,29 +111,22 @@ class Dispatch:
         off_in_s  returns how many seconds are left until everything must be given back
         """
         with self.requests.readying():
-            return await self._reattached(instances, launches, off_in_s)
-
-    async def _reattached(
-        self, instances: Sequence[str], launches: Sequence[str], off_in_s: Callable[[], float]
-    ) -> Reattached:
-        present, others = await self._environment.provider.adopt(instances, launches)
-        answers = {name: self._tasks.create_task(self._reattach(name)) for name in present}
-        if answers:
-            patience_s = min(REATTACH_S, max(OVERDUE_S, off_in_s()))
-            await asyncio.wait(answers.values(), timeout=patience_s)
-        alive = [
-            instance for instance, answer in answers.items() if not answer.done() or answer.result()
-        ]
-        gone = [instance for instance in instances if instance not in alive]
-        ended = await asyncio.gather(*map(self._losses.ended, gone))
-        # An agent that has not answered yet may have stored new checkpoints and deleted all that
-        # the journal knows.
-        silent = [instance for instance in alive if not answers[instance].done()]
-        saved = [
-            one for instance in (*gone, *silent) for one in await self._losses.saved_on(instance)
-        ]
-        ends = {instance: at for instance, at in zip(gone, ended, strict=True) if at is not None}
-        return Reattached(tuple(alive), ends, tuple(saved), tuple(others))
+            present, others = await self._environment.provider.adopt(instances, launches)
+            answers = {name: self._tasks.create_task(self._reattach(name)) for name in present}
+            if answers:
+                patience_s = min(REATTACH_S, max(OVERDUE_S, off_in_s()))
+                await asyncio.wait(answers.values(), timeout=patience_s)
+            alive = [name for name, task in answers.items() if not task.done() or task.result()]
+            gone = [name for name in instances if name not in alive]
+            ended = await asyncio.gather(*map(self._losses.ended, gone))
+            # An agent that has not answered yet may have stored new checkpoints and deleted all
+            # that the journal knows.
+            silent = [name for name in alive if not answers[name].done()]
+            saved: list[Checkpoint] = []
+            for name in (*gone, *silent):
+                saved += await self._losses.saved_on(name)
+            ends = {name: at for name, at in zip(gone, ended, strict=True) if at is not None}
+            return Reattached(tuple(alive), ends, tuple(saved), tuple(others))
 
     async def call_off(self, launches: Sequence[str]) -> None:
         """End all instances of these launches, whose trials are unknown."""
@@ -244,9 +237,9 @@ class Dispatch:
         except PolicyError as error:
             self._emit(events.PolicyFailed, question=command.id, why=str(error))
             return
-        plan, memory = answer.plan, answer.memory
-        now = self._clock.now()
-        answered = events.PolicyAnswered(at=now, question=command.id, plan=plan, memory=memory)
+        answered = events.PolicyAnswered(
+            at=self._clock.now(), question=command.id, plan=answer.plan, memory=answer.memory
+        )
         if is_kept(answered):
             self._core.emit(answered)
         else:
@@ -312,13 +305,9 @@ class Dispatch:
         if launching is not None and not launching.done():
             launching.cancel()
             await asyncio.wait({launching})
+        again = f"the end of {command.instance} is not confirmed yet; it is requested repeatedly"
         try:
-            ending = self._end(command.instance, command.id)
-            span = await self._remarking(
-                ending,
-                f"the end of {command.instance} is not confirmed yet; it is asked for again "
-                "and again",
-            )
+            span = await self._remarking(self._end(command.instance, command.id), again)
         except ProviderError as error:
             await self._losses.tell(Loss(command.instance, str(error), Span()))
             return
@@ -344,22 +333,19 @@ class Dispatch:
             return await self._environment.provider.terminate(name)
         spare_s = self._core.spare()
         shut_down = self.sessions.shut_down(name, token, spare_s)
-        _, span = await asyncio.gather(
-            shut_down, self._environment.provider.terminate(name, spare_s)
-        )
+        ended = self._environment.provider.terminate(name, spare_s)
+        _, span = await asyncio.gather(shut_down, ended)
         self._losses.hear(name)
         return span
 
     async def _publish(self, command: commands.Publish) -> None:
         to = self._environment.result / job_of(command.trial) / "checkpoint.pt"
+        again = "the best model is in the store, which does not give it; it is requested repeatedly"
         try:
-            fetching = self._fetch(command, to)
             place = self._environment.store.place(command.trial, command.checkpoint)
-            await self._remarking(
-                self._remarking(fetching, f"copying the best model: {place}", SLOW_S),
-                "the best model is in the store, which does not give it; it is asked for "
-                "again and again",
-            )
+            copying = f"copying the best model: {place}"
+            fetching = self._remarking(self._fetch(command, to), copying, SLOW_S)
+            await self._remarking(fetching, again)
             await self._describe(command, to.with_name("config.json"))
         except (StoreError, OSError) as error:
             damaged = isinstance(error, StoreError) and error.damaged

@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from pathlib import Path
 
 from seerd.agent.clock import since_boot, zero_of
 from seerd.agent.host import boot_id
 from seerd.agent.journal import facts_after
-from seerd.agent.protocol import Fact
 from seerd.backends.base import Loss, Span
 from seerd.clock import wall
 from seerd.core.events import Checkpoint, InstanceLost
@@ -59,8 +57,7 @@ class Losses:
         """Emit the loss, after all that the agent had noted, with the checkpoints stored there."""
         self.hear(loss.instance)
         saved = tuple(await self.saved_on(loss.instance))
-        ended = self._core.clock.past(loss.span.until)
-        at = self._core.clock.now()
+        ended, at = self._core.clock.past(loss.span.until), self._core.clock.now()
         self._core.emit(
             InstanceLost(at=at, instance=loss.instance, why=loss.why, ended=ended, saved=saved)
         )
@@ -76,7 +73,11 @@ class Losses:
             return
         zero = zero_of(journal.parent, boot_id())
         ahead_s = (time.time() if zero is None else since_boot() + zero) - wall()
-        for fact in _noted(journal, seen):
+        try:
+            facts = facts_after(journal, seen)
+        except OSError:
+            return
+        for fact in facts:
             happened = clock.past(fact.at - ahead_s)
             metric = self._environment.metric_of(getattr(fact, "trial", ""))
             event = event_of(fact, instance, clock.now(), happened, metric)
@@ -106,10 +107,3 @@ class Losses:
         except ProviderError as error:
             why = f"{why}; {error}"
         await self.tell(Loss(instance, why, span))
-
-
-def _noted(journal: Path, seen: int) -> list[Fact]:
-    try:
-        return facts_after(journal, seen)
-    except OSError:
-        return []

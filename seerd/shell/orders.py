@@ -34,8 +34,9 @@ class InstanceOrders:
         """Return the orders for a new connection: URLs for running attempts, and commands without
         an outcome.
         """
-        running = self.core.running(self.instance)
-        orders = [order for one in running for order in await self.renewal(one)]
+        orders: list[Order] = []
+        for running in self.core.running(self.instance):
+            orders += await self.renewal(running)
         for command in self.core.pending(self.instance):
             orders += await self.of(command)
         return orders
@@ -54,7 +55,8 @@ class InstanceOrders:
             return [start]
         attempt = Running(command.trial, command.attempt, 0)
         while (urls := await self._urls(attempt, command.checkpoints)) is None:
-            if self._is_to_stop(command):
+            stops = (c for c in self.core.pending(self.instance) if isinstance(c, StopTrial))
+            if any((c.trial, c.attempt) == (start.trial, start.attempt) for c in stops):
                 return [start]
             await asyncio.sleep(AGAIN_S)
         return [*urls, start]
@@ -64,7 +66,9 @@ class InstanceOrders:
         none if it has ended by then. An agent uses the URLs that come last.
         """
         while self.is_ours(running.trial, running.attempt):
-            if (urls := await self._urls(self._by_now(running))) is not None:
+            attempts = (a for a in self.core.running(self.instance) if a.trial == running.trial)
+            by_now = max([running, *attempts], key=lambda attempt: attempt.saved)
+            if (urls := await self._urls(by_now)) is not None:
                 return urls
             await asyncio.sleep(AGAIN_S)
         return []
@@ -79,17 +83,6 @@ class InstanceOrders:
         except SeerdError:
             return None
         return [] if grant is None else [grant]
-
-    def _by_now(self, running: Running) -> Running:
-        """Return the same attempt with what it has saved meanwhile."""
-        there = [one for one in self.core.running(self.instance) if one.trial == running.trial]
-        return max([running, *there], key=lambda one: one.saved)
-
-    def _is_to_stop(self, start: StartTrial) -> bool:
-        return any(
-            isinstance(one, StopTrial) and (one.trial, one.attempt) == (start.trial, start.attempt)
-            for one in self.core.pending(self.instance)
-        )
 
     async def parts(self, ask: Ask) -> list[Order]:
         """Answer an agent that asks to upload a checkpoint in parts."""
@@ -109,7 +102,7 @@ class InstanceOrders:
     def is_ours(self, trial: str, attempt: int) -> bool:
         """Return whether this attempt reports and saves on this instance."""
         running = self.core.running(self.instance)
-        return any((one.trial, one.attempt) == (trial, attempt) for one in running)
+        return any((run.trial, run.attempt) == (trial, attempt) for run in running)
 
 
 def chunks(items: Sequence[Download]) -> list[Downloads]:

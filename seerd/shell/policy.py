@@ -23,17 +23,7 @@ from seerd.core.asking import Answer
 from seerd.core.plans import Order
 from seerd.errors import PolicyError
 from seerd.planner.model import Problem, Report, TrialStatus, TrialView, View
-from seerd.shell.policy_wire import (
-    LENGTH,
-    MOST_BYTES,
-    Anew,
-    Failure,
-    Opening,
-    Question,
-    Reply,
-    TrialNews,
-    frame,
-)
+from seerd.shell import policy_wire as wire
 
 BUFFER_BYTES = 1 << 20
 END_S = 1.0
@@ -51,8 +41,8 @@ class PolicyProcess:
     """
 
     def __init__(self, problem: Problem, limit_s: float = 10.0, *, plan: str = "") -> None:
-        self._opening = Opening(problem, limit_s, plan)
-        self._replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+        self._opening = wire.Opening(problem, limit_s, plan)
+        self._replies: msgspec.msgpack.Decoder[wire.Reply] = msgspec.msgpack.Decoder(wire.Reply)
         self._child: _Child | None = None
         self._ending: set[_Child] = set()
         self._told = _Told()
@@ -68,7 +58,7 @@ class PolicyProcess:
     def start(self) -> None:
         """Start the process, so that the first question need not wait for it. Returns at once."""
         if self._child is None:
-            self._child = _Child(frame(self._opening))
+            self._child = _Child(wire.frame(self._opening))
             self._in_step = False
 
     def note(
@@ -93,12 +83,10 @@ class PolicyProcess:
         anew = None
         if not self._in_step:
             self._told, changed = _Told(), None
-            anew = Anew(dict(memory), order.puts())
-        news = self._told.news(view.trials, changed)
-        self._question = (
-            question,
-            frame(Question(question, view.now_s, view.mode, news, anew, dict(view.spent))),
-        )
+            anew = wire.Anew(dict(memory), order.puts())
+        news, spent = self._told.news(view.trials, changed), dict(view.spent)
+        message = wire.Question(question, view.now_s, view.mode, news, anew, spent)
+        self._question = question, wire.frame(message)
         self._in_step = False  # until it is answered
 
     async def answer(self) -> Answer:
@@ -118,7 +106,7 @@ class PolicyProcess:
         if child is not self._child:
             raise PolicyError("the policy's process was given up while it was answering")
         self._in_step, self._asked = True, False
-        if isinstance(reply, Failure):
+        if isinstance(reply, wire.Failure):
             raise PolicyError(f"the policy has failed: {reply.why}")
         return reply.answer
 
@@ -139,7 +127,7 @@ class PolicyProcess:
         for child in list(self._ending):
             await child.gone()
 
-    async def _reply(self, child: _Child, question: str, data: bytes) -> Reply:
+    async def _reply(self, child: _Child, question: str, data: bytes) -> wire.Reply:
         limit_s = self._opening.limit_s
         try:
             async with asyncio.timeout(limit_s):
@@ -169,7 +157,7 @@ class _Known:
     count: int = 0  # how many reports it was sent
     last: Report | None = None  # the last of these
 
-    def news(self, trial: TrialView) -> TrialNews | None:
+    def news(self, trial: TrialView) -> wire.TrialNews | None:
         """Return what the process does not know yet of this trial, or None. Reports never change;
         they are only removed from the end, or inserted: if the last known report is still in its
         place, so are all before it.
@@ -182,7 +170,7 @@ class _Known:
             return None
         config = dict(trial.config) if self.status is None else None
         self.status, self.count, self.last = status, len(history), history[-1] if history else None
-        return TrialNews(trial.id, status, kept, list(history[kept:]), config)
+        return wire.TrialNews(trial.id, status, kept, list(history[kept:]), config)
 
 
 class _Told:
@@ -193,7 +181,7 @@ class _Told:
 
     def news(
         self, trials: Mapping[str, TrialView], changed: Collection[str] | None
-    ) -> list[TrialNews]:
+    ) -> list[wire.TrialNews]:
         """Return what the process does not know yet, of the trials `changed` or of all. New trials
         come last and in their order, on which a policy may rely.
         """
@@ -234,9 +222,11 @@ class _Child(asyncio.SubprocessProtocol):
         await asyncio.wait([self._started])
         try:
             self._write(question)
-            size = int.from_bytes(await self._said.readexactly(LENGTH), "big")
-            if size > MOST_BYTES:
-                raise PolicyError(f"the policy's answer has {size} bytes, more than {MOST_BYTES}")
+            size = int.from_bytes(await self._said.readexactly(wire.LENGTH), "big")
+            if size > wire.MOST_BYTES:
+                raise PolicyError(
+                    f"the policy's answer has {size} bytes, more than {wire.MOST_BYTES}"
+                )
             return await self._said.readexactly(size)
         except asyncio.IncompleteReadError as error:
             await self._end()

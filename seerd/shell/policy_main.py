@@ -22,16 +22,7 @@ from seerd.core.asking import Asking, PlanFunction, default_plan, why
 from seerd.core.plans import Order, PlanChange
 from seerd.planner.model import Report, TrialStatus, View
 from seerd.planner.space import Config
-from seerd.shell.policy_wire import (
-    LENGTH,
-    Answered,
-    Failure,
-    Opening,
-    Question,
-    Reply,
-    TrialNews,
-    frame,
-)
+from seerd.shell import policy_wire as wire
 
 SPARE_S = 5.0
 """Seconds after the daemon's limit until this process ends itself, if it was not killed by then."""
@@ -56,7 +47,7 @@ class KnownTrial:
         """The metric of its last report."""
         return self.history[-1].metric if self.history else None
 
-    def hear(self, news: TrialNews) -> None:
+    def hear(self, news: wire.TrialNews) -> None:
         """Apply what has changed."""
         self.status = news.status
         self.config = self.config if news.config is None else news.config
@@ -66,22 +57,14 @@ class KnownTrial:
 class Answering:
     """The policy, and what it knows of the run."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: wire.Opening) -> None:
         self._problem = opening.problem
         self._plan = _named(opening.plan) if opening.plan else default_plan()
         self._trials: dict[str, KnownTrial] = {}
         self._asking = Asking(self._problem, {}, Order(), plan=self._plan)
 
-    def reply(self, question: Question) -> Reply:
+    def reply(self, question: wire.Question) -> wire.Reply:
         """Ask the policy and return its answer, or what it has raised."""
-        self._hear(question)
-        view = View(question.now_s, question.mode, self._trials, question.spent)
-        try:
-            return Answered(question.id, self._asking.ask(view))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the daemon is told
-            return Failure(question.id, why(error))
-
-    def _hear(self, question: Question) -> None:
         if question.anew is not None:
             order = Order()
             order.apply(PlanChange(put=question.anew.order))
@@ -89,6 +72,11 @@ class Answering:
             self._trials = {}
         for news in question.news:
             self._trials.setdefault(news.trial, KnownTrial(news.trial)).hear(news)
+        view = View(question.now_s, question.mode, self._trials, question.spent)
+        try:
+            return wire.Answered(question.id, self._asking.ask(view))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the daemon reports it
+            return wire.Failure(question.id, why(error))
 
 
 def main() -> None:
@@ -96,20 +84,15 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     questions, answers = _streams()
     _thread.start_new_thread(_end_with, (questions.fileno(),))
-    messages = _messages(questions)
+    messages, decoder = _messages(questions), msgspec.msgpack.Decoder(wire.Question)
     for first in messages:
-        opening = msgspec.msgpack.decode(first, type=Opening)
-        _answer(messages, answers, opening)
-
-
-def _answer(messages: Iterator[bytes], answers: BinaryIO, opening: Opening) -> None:
-    answering = Answering(opening)
-    decoder = msgspec.msgpack.Decoder(Question)
-    for message in messages:
-        with _limited(opening.limit_s + SPARE_S):
-            data = frame(answering.reply(decoder.decode(message)))
-        answers.write(data)
-        answers.flush()
+        opening = msgspec.msgpack.decode(first, type=wire.Opening)
+        answering = Answering(opening)
+        for message in messages:
+            with _limited(opening.limit_s + SPARE_S):
+                data = wire.frame(answering.reply(decoder.decode(message)))
+            answers.write(data)
+            answers.flush()
 
 
 def _streams() -> tuple[BinaryIO, BinaryIO]:
@@ -126,7 +109,7 @@ def _streams() -> tuple[BinaryIO, BinaryIO]:
 
 def _messages(stream: BinaryIO) -> Iterator[bytes]:
     """Yield messages until the stream is closed; an incomplete last one is dropped."""
-    while len(length := stream.read(LENGTH)) == LENGTH:
+    while len(length := stream.read(wire.LENGTH)) == wire.LENGTH:
         size = int.from_bytes(length, "big")
         message = stream.read(size)
         if len(message) == size:

@@ -100,7 +100,8 @@ class Salvage:
         self._pages: list[bytes] = []
         self._by_number: dict[int, list[bytes]] = {}
         file, log = _bytes(path), _bytes(path.with_name(f"{path.name}-wal"))
-        self._size = size = _page_size(file)
+        written = int.from_bytes(file[16:18], "big")
+        self._size = size = written if written >= 512 and written.bit_count() == 1 else PAGE
         for number, start in enumerate(range(0, len(file), size), 1):
             self._add(number, file[start : start + size])
         for start in range(LOG_HEADER, len(log), FRAME_HEADER + size):
@@ -164,11 +165,6 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def _page_size(file: bytes) -> int:
-    size = int.from_bytes(file[16:18], "big")
-    return size if size >= 512 and size & (size - 1) == 0 else PAGE
 
 
 def _pointers(page: bytes) -> Iterator[int]:

@@ -325,7 +325,7 @@ def test_a_rented_instance_is_left_and_given_back(tmp_path: Path) -> None:
         remark, ended = await place.carried_out(
             Terminate(id="5.0", instance="i-1", why="idle"), for_s=60.0
         )
-        text = "the end of i-1 is not confirmed yet; it is asked for again and again"
+        text = "the end of i-1 is not confirmed yet; it is requested repeatedly"
         assert remark == Remarked(at=35.0, text=text)
         assert ended == InstanceTerminated(
             at=50.0, command="5.0", instance="i-1", running_since=1.0, ended=6.0
@@ -607,7 +607,7 @@ class Away(DirectoryStore):
 
 
 COPYING = "copying the best model: "
-WAITING = "the best model is in the store, which does not give it; it is asked for again and again"
+WAITING = "the best model is in the store, which does not give it; it is requested repeatedly"
 
 
 def test_a_store_that_does_not_give_the_model_is_asked_for_five_minutes(tmp_path: Path) -> None:
