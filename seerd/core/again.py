@@ -31,9 +31,7 @@ class Difference:
 
 
 def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Difference | None:
-    """Read one event and decide again what follows. Return the first difference, or None; the state
-    is then as it was recorded.
-    """
+    """Read one event, decide again what follows, and return the first difference, or None."""
     take(state, event)
     deciding = decisions(state, event)
     for place, was in enumerate(recorded):
@@ -45,7 +43,6 @@ def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Dif
 
 
 def _go_on(state: State, recorded: Sequence[AnyDecision], difference: Difference) -> Difference:
-    """Apply what was recorded, and nothing more of what is being decided anew."""
     for decision in recorded:
         enact(state, decision)
     state.agenda = Agenda()
@@ -65,9 +62,7 @@ class AskingAgain:
         self._answer: Answer | str | None = None
 
     def compare(self, event: AnyEvent) -> Difference | None:
-        """Compare a recorded answer with what the policy answered now, before the event is read.
-        Return the difference, None if there is none or the event is no answer.
-        """
+        """Compare a recorded answer, before it is read, with what the policy answers now."""
         if not isinstance(event, PolicyAnswered) or event.question != self._question:
             return None
         was, answer = Answer(event.plan, event.memory), self._answer

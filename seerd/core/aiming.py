@@ -43,9 +43,7 @@ def aim_all(state: State) -> None:
 
 
 def derive(state: State) -> None:
-    """Compute anew what is not recorded, for a daemon that takes up a run: trials that run where
-    they should stay there, and the others wait for room.
-    """
+    """Compute anew what is not recorded: trials that run where they should stay; others wait."""
     agenda, aims = state.agenda, Aims()
     state.aims, state.agenda = (
         aims,
@@ -96,14 +94,13 @@ def _stays(trial: Trial, gpus: int, state: State) -> bool:
 
 
 def _demands(state: State) -> list[Demand]:
-    """Return what the wanted trials need, most valuable first."""
     wanted, cut = state.plan.wanted, state.aims.cut
     return [Demand(a.trial, cut(a.gpus)) for a in state.plan.order if a.trial in wanted]
 
 
 def _most(state: State) -> int | None:
-    """Return the most GPUs that a trial can get on instances that are shared with other runs, so
-    that a larger trial does not wait for others' ends. None if all of some instance may be used.
+    """Return the most GPUs of a trial where all instances are shared, so that none waits for
+    others.
     """
     ready = [i for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
     largest = max((i.usable for i in ready), default=0)
@@ -114,9 +111,7 @@ def _most(state: State) -> int | None:
 
 
 def drop(state: State, trial: Trial, gpus: int) -> None:
-    """Free for others what an ended trial had, or was to have (`gpus`: how many were wanted for
-    it).
-    """
+    """Free for others what an ended trial had, or was to have (`gpus` GPUs)."""
     if not gpus:
         return
     gpus = state.aims.cut(gpus)
@@ -168,7 +163,6 @@ def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> Non
 def _present(
     state: State, demands: list[Demand], nodes: list[PackingNode]
 ) -> dict[str, Assignment]:
-    """Return where trials are or already go, if all these instances are present."""
     there = {node.id for node in nodes}
     trials = (state.trials[demand.trial] for demand in demands)
     where = {trial.id: trial.target or trial.held for trial in trials if not trial.out}
@@ -190,9 +184,7 @@ def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
 
 
 def _needed(state: State) -> int:
-    """Return how many instances the wanted trials need, plus one per instance shared with other
-    runs.
-    """
+    """Return how many instances are needed: one more per instance shared with other runs."""
     cluster = state.facts.cluster
     needed = instances_needed(state.aims.sizes, cluster)
     if not needed or cluster.per_instance or cluster.max_instances is None:
@@ -204,10 +196,9 @@ def _needed(state: State) -> int:
 
 
 def instances_needed(sizes: Mapping[int, int], cluster: ClusterFacts) -> int:
-    """Return how many instances trials need if none that fits an instance is split. They are placed
-    largest first, each where the least room is left.
-
-    sizes  number of GPUs -> how many trials want so many
+    """Return how many instances trials need if none that fits an instance is split. `sizes`: number
+    of GPUs -> how many trials want so many. The largest are placed first, each where the least room
+    is left.
     """
     size = cluster.gpus_per_instance
     needed, rooms = 0, Counter[int]()

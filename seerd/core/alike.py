@@ -85,8 +85,8 @@ def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
 
 
 def _differ(state: State, job: str, trials: list[Trial]) -> bool:
-    """Return whether trials have values in both halves of each hyperparameter's range: a half of
-    the space that works would probably have been met.
+    """Return whether trials cover both halves of each range, so that a half that works would be
+    known.
     """
     for parameter in state.facts.problem_of(job).space.parameters:
         values = [one.config[parameter.name] for one in trials if parameter.name in one.config]
@@ -97,9 +97,7 @@ def _differ(state: State, job: str, trials: list[Trial]) -> bool:
 
 
 def _never_finite(state: State, job: str, trials: list[Trial]) -> str | None:
-    """Describe trials none of which has reported a finite metric. A trial counts when it has
-    reported twice, or was eliminated after its first report.
-    """
+    """Describe trials without a finite metric, each of two reports or eliminated after one."""
     if not all(trial.reports > 1 or (trial.out and trial.reports) for trial in trials):
         return None
     name, reports = state.facts.goals[job].metric, sum(len(trial.history) for trial in trials)
@@ -108,9 +106,7 @@ def _never_finite(state: State, job: str, trials: list[Trial]) -> str | None:
 
 
 def again_is_useless(state: State, trial: Trial) -> bool:
-    """Return whether a trial that has crashed would crash again: by an error that no attempt can
-    avoid, while no other trial of the job has reported or runs.
-    """
+    """Return whether a trial would crash again by an error that no attempt can avoid."""
     own = tried(state, job_of(trial.id))
     return (
         is_certain(trial.tail)
@@ -179,7 +175,6 @@ def still_quiet(state: State, name: str) -> Warned | None:
 
 
 def _late(state: State, trial: Trial | None) -> Warned | None:
-    """Return the warning that a trial has not reported, as others have. It is given once."""
     if trial is None or trial.history or trial.began_s is None or "late" in state.signs.warned:
         return None
     ran = in_words(state.now - trial.began_s)

@@ -38,7 +38,6 @@ def judge(state: State) -> AnyVerdict:
 
 
 def _untrue(state: State, change: PlanChange) -> Iterator[str]:
-    """Yield the trials that the answer wants and that cannot run any more."""
     out, new = set(change.eliminated), {new.trial for new in change.new}
     for name in (put.trial for put in change.put if put.trial not in new):
         is_live = state.trials[name].status == "live" and state.jobs[job_of(name)].over is None
@@ -47,7 +46,6 @@ def _untrue(state: State, change: PlanChange) -> Iterator[str]:
 
 
 def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
-    """Yield what is wrong with the answer."""
     new = Counter(trial.trial for trial in change.new)
     for name, times in new.items():
         if name in state.trials or times > 1:
@@ -66,7 +64,6 @@ def _mistakes(state: State, change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_job(state: State, change: PlanChange) -> Iterator[str]:
-    """Find new trials of a job that does not exist, or is over."""
     for new in change.new:
         job = state.jobs.get(job_of(new.trial))
         if job is None or job.over is not None:
@@ -82,7 +79,6 @@ def _wrong_values(change: PlanChange) -> Iterator[str]:
 
 
 def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
-    """Find changes that do not fit the present plan."""
     placed = [put for put in change.put if put.place != STAYS]
     named = [*change.gone, *(put.trial for put in change.put)]
     moved = sum(put.trial in order for put in placed)
@@ -111,7 +107,6 @@ def _wrong_size(state: State, put: Put) -> Iterator[str]:
 
 
 def _too_many(state: State, change: PlanChange) -> Iterator[str]:
-    """Find more GPUs than are allowed at one moment. The change must fit the present plan."""
     most = state.facts.problem.limits.max_gpus
     if most is None:
         return

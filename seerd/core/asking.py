@@ -52,12 +52,8 @@ def outlined(facts: RunFacts) -> RunFacts:
 
 
 class Asking:
-    """The policy of one problem, its memory and the order of its plan.
-
-    problem        names the policy
-    memory_values  what the policy remembers at first
-    order          the plan before; `ask` changes it
-    plan           the function to ask, for tests; None: the policy that the problem names
+    """The policy of one problem, its memory and the order of its plan, which `ask` changes. `plan`:
+    the function to ask, for tests; None: the policy that the problem names.
     """
 
     def __init__(
@@ -74,9 +70,7 @@ class Asking:
         self._plan = plan or default_plan()
 
     def ask(self, view: View) -> Answer:
-        """Return the next plan and memory. Raises what the policy raises, or an error if its answer
-        is no plan; this object is then unchanged.
-        """
+        """Return the next plan and memory. Raises what the policy raises, changing nothing."""
         plan, memory = self._plan(self._problem, self._memory, view)
         changes = {} if memory is self._memory else dict(memory.changes)
         answer = Answer(difference(self._order, plan), changes)

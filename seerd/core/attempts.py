@@ -20,8 +20,8 @@ OFTEN = {9: ["usually out of memory"]}
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """Return the trial whose present attempt a fact is about, if it has processes on this node.
-    None: the fact came too late, or is false.
+    """Return the trial whose present attempt has processes on this node; None: the fact is too
+    late.
     """
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
@@ -48,9 +48,7 @@ def node_started(state: State, trial: Trial, event: TrialStarted) -> None:
 
 
 def node_waits(state: State, trial: Trial, event: TrialComplained) -> None:
-    """Record that the attempt still waits for GPUs on a node: it costs nothing until it has them,
-    and may have them at any time from now on.
-    """
+    """Record that an attempt still waits for GPUs on a node: it costs nothing until it has them."""
     key = trial.key_on(event.instance)
     if event.instance not in trial.told and key in state.ledger.open:
         _begins(state, trial, key, event.happened)
@@ -90,9 +88,7 @@ def node_lost(state: State, trial: Trial, node: str, why: str, at: float) -> Non
 
 
 def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float) -> None:
-    """Free the attempt's GPUs on a node, and put trials that get them on the agenda; with its last
-    node the attempt is over.
-    """
+    """Free the attempt's GPUs on a node; with its last node the attempt is over."""
     trial.ends[node] = end
     _settle_start(state, trial)
     _release(state, trial, node, at)
@@ -105,9 +101,7 @@ def node_ended(state: State, trial: Trial, node: str, end: AttemptEnd, at: float
 
 
 def _alone(trial: Trial) -> bool:
-    """Return whether an end that comes now is unasked. An attempt that is stopped because another
-    of its nodes has ended counts as unasked.
-    """
+    """Return whether an end that comes now is unasked, as it is where another node ended first."""
     return trial.phase is not TrialPhase.STOPPING or trial.broken
 
 
@@ -126,7 +120,6 @@ def crash_text(event: TrialExited) -> str:
 
 
 def _settle_start(state: State, trial: Trial) -> None:
-    """Close the order to start once every node has reported."""
     if trial.start_command is None or len(trial.told | trial.ends) < len(trial.held or ()):
         return
     state.under_way.pop(trial.start_command, None)
@@ -151,9 +144,7 @@ def _release(state: State, trial: Trial, node: str, at: float) -> None:
 
 
 def _conclude(state: State, trial: Trial) -> None:
-    """Set the phase and fault of a trial all of whose nodes have ended. `settle` judges whether it
-    has failed for good.
-    """
+    """Set phase and fault of a trial whose nodes have all ended, for `settle` to judge."""
     assert trial.held is not None
     saved, ends, first = trial.saved, list(trial.ends.values()), trial.ends[trial.held[0].node]
     on = tuple((slots.node, gpu) for slots in trial.held for gpu in slots.gpus)
@@ -205,9 +196,9 @@ def unwant(state: State, trial: Trial) -> None:
 
 
 def _guilty(ends: Sequence[AttemptEnd]) -> AttemptEnd | None:
-    """Return the end that explains why the attempt ended (`ends`: in the order of their reports),
-    None if no fault ended it. A lost node takes the others with it. Of crashed nodes it is the one
-    whose log fell silent first: the others waited for it.
+    """Return the end that explains why the attempt ended, None if no fault ended it. A lost node
+    takes the others with it. Of crashed nodes it is the one whose log fell silent first: the others
+    waited for it.
     """
     for cause in ("lost", "refused"):
         for end in ends:

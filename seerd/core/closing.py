@@ -9,16 +9,13 @@ from seerd.planner.model import ClusterFacts
 
 
 def shortened(seconds: float, deadline_s: float, rules: Rules = RULES) -> float:
-    """Return how many of these seconds at the end a run with this deadline sets aside. A slow
-    machine is no danger to a short run: it does not begin in time there.
-    """
+    """Return how many of these seconds a run with this deadline sets aside: less if short."""
     return seconds if deadline_s >= rules.short_s else seconds * deadline_s / rules.short_s
 
 
 def shortest_s(deadline_s: float, first_s: float = math.inf, rules: Rules = RULES) -> float:
-    """Return how many seconds before the end the last attempts are started.
-
-    first_s  seconds of the quickest attempt until its first report; infinite: there is none
+    """Return how many seconds before the end the last attempts are started; `first_s`: of the
+    quickest first report.
     """
     learned_s = max(rules.start_s, first_s)
     return min(rules.shortest_s, deadline_s / rules.shortest_share, learned_s)

@@ -35,9 +35,7 @@ def decode_event(data: bytes) -> AnyEvent:
 
 
 def is_kept(event: AnyEvent) -> bool:
-    """Return whether a journal gives the event back as it is: a policy's plan and memory need not
-    be JSON.
-    """
+    """Return whether a journal gives the event back as it is: a policy's answer may be no JSON."""
     try:
         return decode_event(encode_event(event)) == event
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):

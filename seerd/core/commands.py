@@ -139,9 +139,8 @@ class Terminate(Command, frozen=True, kw_only=True, omit_defaults=True, tag="ter
 
 
 class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="start-trial"):
-    """Start an attempt, from the newest checkpoint that can be read.
-
-    Outcomes: `TrialStarted` and later `TrialExited`; `OrderRefused`; `InstanceLost`.
+    """Start an attempt, from the newest checkpoint that can be read. Outcomes: `TrialStarted` and
+    later `TrialExited`; `OrderRefused`; `InstanceLost`.
     """
 
     trial: str
@@ -180,10 +179,7 @@ class StopTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="sto
 
 
 class Publish(Command, frozen=True, kw_only=True, omit_defaults=True, tag="publish"):
-    """Put a checkpoint into the run's folder as its result.
-
-    Outcomes: `ModelPublished`, `PublishFailed`.
-    """
+    """Copy a checkpoint to the run's folder. Outcomes: `ModelPublished`, `PublishFailed`."""
 
     trial: str
     config: dict[str, Value]

@@ -89,9 +89,7 @@ def promises(state: State) -> Iterator[Promised]:
 
 
 def _drop_ended(state: State) -> None:
-    """Stop wanting trials that have ended. The policy is asked if it wants that, or if none is
-    left.
-    """
+    """Stop wanting ended trials, and ask the policy if it wants that, or if none is left."""
     ended, state.agenda.ended = state.agenda.ended, {}
     for name, gpus in ended.items():
         drop(state, state.trials[name], gpus)
@@ -147,7 +145,6 @@ def _in_last_stage(state: State) -> bool:
 
 
 def _wanted_end(state: State) -> Ending | None:
-    """Return how the run ends if the plan is done, or if no plan can be had; else None."""
     if state.plan.failures >= state.rules.max_failures:
         return "failed", "policy"
     if not state.plan.last.done:
@@ -157,9 +154,7 @@ def _wanted_end(state: State) -> Ending | None:
 
 
 def _look_ahead(state: State, verdict: AnyVerdict) -> None:
-    """Note whether the plan that is about to be adopted places trials anew or must be followed by a
-    question.
-    """
+    """Note whether the next plan places trials anew or leads to another question."""
     answer = state.plan.answer
     if not isinstance(verdict, Adopted) or not isinstance(answer, tuple):
         return

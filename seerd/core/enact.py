@@ -313,7 +313,6 @@ def _(asked: JobWeighed, state: State) -> None:
 
 @_enact.register
 def _end_job(verdict: JobOver, state: State) -> None:
-    """Give a job nothing any more, whenever the policy answers."""
     job = state.jobs[verdict.job]
     job.over, job.detail = verdict.why, verdict.detail
     jobs = state.facts.problem.jobs

@@ -70,9 +70,7 @@ class JobFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that is decided about a run before it begins. Where jobs share it, its own goal is
-    that of the first job.
-    """
+    """Everything decided before a run. Its own goal is that of the first of several jobs."""
 
     run: str  # id of the run
     name: str  # name of the run in its spec
@@ -347,9 +345,7 @@ class TrialComplained(AttemptFact, frozen=True, kw_only=True, tag="trial-complai
 
 
 class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
-    """No process of an attempt is left on this instance (outcome of `StopTrial`, or by itself). An
-    attempt on several instances has ended when each of them has reported it.
-    """
+    """No process of an attempt is left on this instance (outcome of `StopTrial`, or unasked)."""
 
     cause: ExitCause  # what ended it
     code: int | None  # exit status, None if unknown

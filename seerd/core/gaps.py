@@ -17,8 +17,8 @@ from seerd.core.state import Instance, State
 
 
 def lacks(state: State, instance: str, launch: str) -> bool:
-    """Return whether the journal lacks an instance and its launch, given by their ids. An older
-    copy may have another event with the launch's number.
+    """Return whether the journal lacks an instance and its launch (an older copy may reuse its
+    number).
     """
     instances = state.fleet.instances
     if instance in instances or not launch.partition(".")[0].isdecimal():
@@ -59,9 +59,7 @@ def events_missing(event: EventsMissing, state: State) -> None:
 
 
 def note_unknown_attempt(state: State, event: AttemptFact) -> None:
-    """Charge for missing events if an agent reports an attempt from before the last resume that was
-    never begun.
-    """
+    """Charge for missing events if an agent reports an unknown attempt from before the resume."""
     trial = state.trials.get(event.trial)
     is_unknown = trial is None or event.attempt > trial.attempt
     if is_unknown and state.ledger.least_s < event.happened < state.clock.resumed_s:
@@ -74,9 +72,7 @@ def note_unknown_attempt(state: State, event: AttemptFact) -> None:
 def add_lost(
     state: State, lost: tuple[float, float], strays: Mapping[str, tuple[float | None, float | None]]
 ) -> None:
-    """Charge for what a damaged journal has lost, and add the ended instances of which it has lost
-    all. Both are as in `RunResumed`.
-    """
+    """Charge for what a damaged journal has lost; add the instances of which it has lost all."""
     gpus, minimum_s = state.facts.cluster.gpus_per_instance, state.facts.cluster.minimum_s
     for name, (since_s, until_s) in strays.items():
         over = InstancePhase.TERMINATED
@@ -88,9 +84,7 @@ def add_lost(
 
 
 def _charge_lost(state: State, since_s: float, until_s: float) -> None:
-    """Charge for lost events as much as there can have been: all GPUs that the run may have, less
-    those that are charged anyway. From now on no id is given that the lost events may have.
-    """
+    """Charge lost events as all GPUs of the run, less those that are charged anyway."""
     state.clock.gap_s = state.now
     until_s = state.ledger.least_s = min(until_s, state.now)
     cluster, most = state.facts.cluster, state.facts.problem.limits.max_gpus

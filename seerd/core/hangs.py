@@ -61,8 +61,8 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
 def slow_rank(
     shares: Mapping[int, float], least: float = RULES.slow_share
 ) -> tuple[int, float] | None:
-    """Return the rank for which every other rank waits at least `least` more of its time (0 to 1),
-    and how much more they wait on average; None if there is none.
+    """Return the rank for which each other one waits at least `least` more of its time, and the
+    mean.
     """
     if len(shares) < 2:
         return None

@@ -35,9 +35,7 @@ def incumbent(state: State, job: str | None = None) -> Incumbent | None:
 
 
 def chosen(state: State, job: str | None = None) -> Incumbent | None:
-    """Return the model of a job that is in its place, or else would be now. `job`: as for
-    `incumbent`.
-    """
+    """Return the model of a job that is in its place, or else would be now (as `incumbent`)."""
     name = next(iter(state.jobs)) if job is None else job
     published = state.result.of_jobs.get(name)
     return incumbent(state, name) if published is None else published.incumbent
@@ -61,8 +59,8 @@ def best_saved(state: State, trial: Trial) -> float | None:
 
 
 def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
-    """Return trial and metric of the best report of this model's job, if better than the model;
-    else None. With `Objective.smooth` always None: some report is better than every mean.
+    """Return trial and metric of a report of this job that is better than its model; else None.
+    With `Objective.smooth` always None: some report is better than every mean.
     """
     goal, job = state.facts.goal_of(best.trial), job_of(best.trial)
     if goal.smooth > 1:
@@ -80,9 +78,7 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
 
 
 def best_report(state: State, job: str) -> tuple[Trial, Report] | None:
-    """Return the best report of a job with its trial, whether or not its model was kept; of equal
-    ones the first. None: no report counts.
-    """
+    """Return a job's best report, the first of equal ones, with its trial, or None."""
     sign = sign_of(state.facts.goals[job])
     return max(
         (

@@ -112,15 +112,14 @@ def noticed(event: events.InstanceNoticed, state: State) -> None:
 
 
 def _sooner(first: float | None, second: float | None) -> float | None:
-    """Return the sooner of two moments, of which either may be unknown."""
     return min((by for by in (first, second) if by is not None), default=None)
 
 
 def _is_hint(state: State, event: events.InstanceNoticed) -> bool:
     """Return whether a notice changes nothing here: a cold start, or an interruption that is only
-    expected. Trials stay until it is announced, since recommendations come far more often than
-    interruptions (github.com/kubernetes/kops/issues/14761,
-    github.com/aws/karpenter-provider-aws/pull/4903), and each move costs an instance's boot.
+    expected. Recommendations come far more often than interruptions
+    (github.com/kubernetes/kops/issues/14761, github.com/aws/karpenter-provider-aws/pull/4903), and
+    each move costs an instance's boot.
     """
     expected = event.what == "rebalance" and not state.facts.cluster.hints_move
     return expected or event.what == "cold"
@@ -144,9 +143,7 @@ def shared(event: events.InstanceShared, state: State) -> None:
 
 
 def leave(state: State, instance: Instance, by: float | None) -> None:
-    """Stop using an instance that will be taken away at `by` (None: unknown): what runs there
-    moves, and another instance is wanted in its place.
-    """
+    """Stop using an instance that will be taken away at `by` (None: unknown): its trials move."""
     state.fleet.go(instance, InstancePhase.LEAVING)
     instance.by = by
     instance.claims.clear()
@@ -211,9 +208,7 @@ def _ended_at(
 
 
 def launch(command: commands.Launch, state: State) -> None:
-    """Add an instance that is asked for. It is charged from now on until its true start is known,
-    since it may run at any moment.
-    """
+    """Add a requested instance. It is charged from now on until its true start is known."""
     state.fleet.add(Instance(command.id, command.gpus, launch=command.id))
     if state.facts.cluster.per_instance:
         _charge(state, command.id, command.gpus, state.now)

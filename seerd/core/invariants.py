@@ -45,9 +45,7 @@ def no_gpu_is_held_twice(state: State) -> Iterator[str]:
 
 
 def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
-    """A trial spans instances only if no instance has GPUs enough for it. Instances shared with
-    other runs do not count: their room comes and goes.
-    """
+    """A trial spans instances only if no unshared instance has GPUs enough for it."""
     for trial in _holding(state):
         if trial.held is None or len(trial.held) == 1:
             continue

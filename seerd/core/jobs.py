@@ -20,9 +20,7 @@ from seerd.units import count
 
 
 def ending_jobs(state: State, failing: Mapping[str, str]) -> Iterator[JobOver]:
-    """Yield the jobs that are over now: by their target, their own limits, or since they are
-    `failing` (job -> in which way all its trials fail).
-    """
+    """Yield the jobs that are over now; `failing`: job -> in which way all its trials fail."""
     for job in state.facts.problem.jobs:
         if job.over:
             continue
@@ -35,9 +33,7 @@ def ending_jobs(state: State, failing: Mapping[str, str]) -> Iterator[JobOver]:
 
 
 def target_reached(state: State, job: str) -> str | None:
-    """Describe the model that is as good as the job's target, or the trial where none is saved;
-    None if there is none.
-    """
+    """Describe the model as good as the job's target, or the trial where none is saved, if any."""
     goal = state.facts.goals[job]
     if goal.target is None:
         return None
@@ -68,9 +64,7 @@ def _own_limit(state: State, job: PlannedJob) -> OverCause | None:
 
 
 def _can_begin_nothing(state: State, job: PlannedJob) -> bool:
-    """Return whether a job has no GPUs, and too little left of its limits for any trial to get
-    some.
-    """
+    """Return whether a job has no GPUs and its limits allow no trial to get any."""
     if state.jobs[job.id].gpus:
         return False
     wanted = (one.gpus for name, one in state.plan.wanted.items() if job_of(name) == job.id)

@@ -51,9 +51,7 @@ OBSTACLES: dict[Obstacle, str] = {
 
 
 def error_line(tail: Sequence[str]) -> str:
-    """Return the line of the error that ended a script: below the last traceback, or else the last;
-    empty if there is none.
-    """
+    """Return the line of the error that ended a script: after its last traceback, or the last."""
     lines = [PREFIX.sub("", line).rstrip() for line in tail]
     frames = [number for number, line in enumerate(lines) if FRAME.match(line)]
     after = lines[frames[-1] + 1 :] if frames else []

@@ -72,9 +72,7 @@ class Ledger:
             self._grown_by = max(self._grown_by, charge.since_s + charge.minimum_s)
 
     def end(self, what: str, at_s: float, now_s: float) -> None:
-        """Close the charge for `what`; an end before its beginning counts as `now_s`. Raises
-        `KeyError` if none is open.
-        """
+        """Close the charge for `what`; an end before its beginning counts as `now_s`."""
         charge = self._take(what)
         ended_s = at_s if at_s >= charge.since_s else max(now_s, charge.since_s)
         until_s = max(ended_s, self.least_s)
@@ -83,13 +81,11 @@ class Ledger:
         self._closed_gpu_s += ended.gpu_s(until_s)
 
     def void(self, what: str) -> None:
-        """Remove the open charge for `what`, which never cost anything. Raises `KeyError` if none
-        is open.
-        """
+        """Remove the open charge for `what`, which never cost anything."""
         self._take(what)
 
     def begin_at(self, what: str, since_s: float) -> None:
-        """Correct when the open charge for `what` began. Raises `KeyError` if none is open."""
+        """Correct when the open charge for `what` began."""
         self.start(replace(self._take(what), since_s=since_s))
 
     def copy(self) -> Ledger:
@@ -123,15 +119,11 @@ class Ledger:
         return self._linear_gpu_s(now_s) + self._shortfall(now_s)
 
     def committed_gpu_s(self, now_s: float, release_s: float) -> float:
-        """Return the GPU-seconds billed in the end if everything is given back from now on, which
-        takes and costs `release_s` seconds.
-        """
+        """Return the GPU-seconds if all is given back from now on, within `release_s` seconds."""
         return self.spent_gpu_s(now_s + release_s)
 
     def within(self, budget_gpu_s: float, at_s: float) -> bool:
-        """Return whether what is billed up to `at_s` stays within the budget: `spent_gpu_s`, but
-        fast.
-        """
+        """Return whether `spent_gpu_s(at_s)` stays within the budget, fast where that is clear."""
         linear = self._linear_gpu_s(at_s)
         surely = linear + self._floor_gpu_s <= budget_gpu_s
         return surely or linear + self._shortfall(at_s) <= budget_gpu_s
@@ -139,7 +131,7 @@ class Ledger:
     def exhausted_at(self, budget_gpu_s: float, release_s: float) -> float:
         """Return the last moment, in seconds since the run began, at which giving everything back
         still keeps the budget; infinite if nothing costs. Never too late, and exact once every open
-        charge is past its minimum: before that a charge already counts in full.
+        charge is past its minimum.
         """
         if self._open_gpus == 0:
             return math.inf
@@ -169,9 +161,7 @@ class Ledger:
         )
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float, past_minimum: float) -> float:
-        """Compute `exhausted_at` where minimums matter: cost over time is piecewise linear, with a
-        corner where a charge passes its minimum.
-        """
+        """Compute `exhausted_at` where minimums are the corners of a piecewise linear cost."""
         corners = sorted(c.since_s + c.minimum_s - release_s for c in self.open.values())
         affordable = -math.inf
         for corner in corners:
@@ -184,9 +174,7 @@ class Ledger:
     def _interpolate(
         self, low_s: float, high_s: float, budget_gpu_s: float, release_s: float
     ) -> float:
-        """Return where the linear piece between two corners crosses the budget, or `low_s` if it
-        begins past the budget or is flat.
-        """
+        """Return where the piece between two corners crosses the budget, or its beginning."""
         if low_s == -math.inf:
             return low_s
         low, high = (self.committed_gpu_s(t, release_s) for t in (low_s, high_s))

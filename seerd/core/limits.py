@@ -26,9 +26,7 @@ def grace_s(state: State) -> float:
 
 
 def terminate_s(state: State) -> float:
-    """Return the seconds from asking to give an instance back until it costs no more. An instance
-    that has not confirmed the end of its trials is given back all the same.
-    """
+    """Return the seconds from giving an instance back until it costs no more."""
     return 0.0 if state.facts.cluster.instant else state.facts.cluster.terminate_s
 
 
@@ -38,8 +36,8 @@ def end_s(state: State) -> float:
 
 
 def publish_s(state: State) -> float:
-    """Return the seconds from the last checkpoint until the best model is in its place. Fetching it
-    from the cloud takes as long as storing it; at most a tenth of the deadline is set aside.
+    """Return the seconds from the last checkpoint until the best model is in its place. Fetching
+    takes as long as storing, for which at most a tenth of the deadline is set aside.
     """
     if not state.facts.cluster.per_instance:
         return _set_aside_s(state, state.rules.publish_s)
@@ -67,14 +65,12 @@ def release_s(state: State) -> float:
 
 
 def close_at(state: State) -> float:
-    """Return when all trials must be asked to stop, for the best model to be published by the
-    deadline.
-    """
+    """Return when all trials must stop for the best model to be published by the deadline."""
     return state.facts.problem.limits.deadline_s - release_s(state) - publish_s(state)
 
 
 def exhausted_at(state: State) -> float:
-    """Return when all trials must be asked to stop to keep the budget."""
+    """Return when all trials must stop to keep the budget."""
     return state.ledger.exhausted_at(budget_gpu_s(state), release_s(state))
 
 
@@ -84,9 +80,7 @@ def budget_gpu_s(state: State) -> float:
 
 
 def quiet_by(state: State) -> float:
-    """Return when no attempt may be left if all are asked to stop now. A late daemon leaves trials
-    less time to save, but the limits are kept.
-    """
+    """Return when no attempt may be left if all are stopped now; limits go before grace."""
     last_s = max(limit_at(state) + release_s(state), state.now + end_s(state))
     return min(state.now + release_s(state), last_s) - terminate_s(state)
 
@@ -106,18 +100,15 @@ def time_left(state: State, first_s: float = 0.0) -> bool:
 
 
 def affordable(state: State, gpus: int) -> bool:
-    """Return whether the budget allows a trial to hold `gpus` more GPUs until they can be given
-    back. With per-instance billing the GPUs are paid already.
-    """
+    """Return whether the budget allows a trial `gpus` more GPUs until they can be given back."""
     wait_s = release_s(state)
     more = gpus * wait_s if not state.facts.cluster.per_instance else 0.0
     return state.ledger.within(budget_gpu_s(state) - more, state.now + wait_s)
 
 
 def affordable_launch(state: State, gpus: int) -> bool:
-    """Return whether the budget allows one more rented instance with `gpus` GPUs. It costs its
-    minimum and its boot at least. Launches under way are counted up to where they would end
-    themselves without a daemon.
+    """Return whether the budget allows one more rented instance: its minimum and boot, with all
+    launches under way until they would end themselves without a daemon.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance:
@@ -128,9 +119,7 @@ def affordable_launch(state: State, gpus: int) -> bool:
 
 
 def alone_until(state: State) -> float:
-    """Return when the last launch under way would end by itself without a daemon, in seconds since
-    the run began; minus infinity if there is none.
-    """
+    """Return when the last launch under way would end by itself, or minus infinity."""
     charges, ends = state.ledger.open, [-math.inf]
     for name, command in state.under_way.items():
         if isinstance(command, Launch) and name in charges and command.orphan_timeout_s is not None:
@@ -139,9 +128,9 @@ def alone_until(state: State) -> float:
 
 
 def lease_s(state: State, now: float) -> float:
-    """Return how many seconds from `now` on agents may go on without hearing from the daemon. The
-    lease ends before the run must close, so that an agent alone keeps deadline and budget. Limits
-    of single jobs do not shorten it: that would end the others' trials too.
+    """Return how many seconds from `now` on agents may go on without the daemon. The lease ends
+    before the run must close, so that an agent alone keeps deadline and budget; limits of single
+    jobs do not shorten it.
     """
     if state.phase is not RunPhase.RUNNING:
         return max(0.0, (state.end.close_by or 0.0) - now)
@@ -149,25 +138,19 @@ def lease_s(state: State, now: float) -> float:
 
 
 def off_in_s(state: State, now: float) -> float:
-    """Return how many seconds from `now` on instances may still cost; less than 0 if a limit is
-    past.
-    """
+    """Return how many seconds instances may still cost; less than 0 if a limit is past."""
     off_by = min(state.facts.problem.limits.deadline_s, exhausted_at(state) + release_s(state))
     return off_by - terminate_s(state) - now
 
 
 def spare_s(state: State, now: float) -> float:
-    """Return how many seconds from `now` on the end of the run may still wait for a machine, with
-    the best model published by the deadline and all costs within the budget.
-    """
+    """Return how many seconds the end of the run may still wait for a machine within its limits."""
     deadline_s = state.facts.problem.limits.deadline_s - publish_s(state)
     return max(0.0, min(deadline_s, exhausted_at(state) + release_s(state)) - now)
 
 
 def lease_grace_s(state: State, now: float) -> float:
-    """Return how many seconds trials have to save when an agent's lease, renewed at `now`, has
-    ended. It is 0 while the run closes: the lease then lasts until no attempt may be left.
-    """
+    """Return how many seconds trials have to save after a lease; 0 while the run closes."""
     if state.phase is not RunPhase.RUNNING:
         return 0.0
     return max(0.0, grace_s(state) + min(0.0, _lease_by(state) - now))
@@ -178,17 +161,14 @@ def _lease_by(state: State) -> float:
 
 
 def last_s(state: State, now: float) -> float:
-    """Return how many seconds beyond lease and grace period agents may take to store the last
-    checkpoints. Deadline and budget count more than a checkpoint that is not stored by then.
-    """
+    """Return how many seconds after lease and grace agents may store the last checkpoints."""
     alone_s = lease_s(state, now) + lease_grace_s(state, now)
     return max(0.0, min(state.rules.last_s, off_in_s(state, now) - alone_s))
 
 
 def orphan_timeout_s(state: State) -> float | None:
-    """Return how many seconds an instance that is launched now may run without an agent before it
-    ends itself, so that limits are kept even without a daemon. None if instances cost nothing by
-    themselves.
+    """Return how many seconds an instance that is launched now may run without an agent: limits are
+    kept even without a daemon. None if instances cost nothing by themselves.
     """
     cluster = state.facts.cluster
     if not cluster.per_instance or cluster.instant:
@@ -198,9 +178,7 @@ def orphan_timeout_s(state: State) -> float | None:
 
 
 def job_ends(state: State, job: PlannedJob) -> tuple[float, float]:
-    """Return by when nothing of a job may be left, for its own deadline and for its own budget;
-    infinite where those are the run's.
-    """
+    """Return by when nothing of a job may be left, for its own deadline and budget, or infinity."""
     own, whole, used = job.problem.limits, state.facts.problem.limits, state.jobs[job.id]
     by_s = exhausted_s = math.inf
     if own.deadline_s < whole.deadline_s:
@@ -219,9 +197,7 @@ def _planned(state: State, name: str) -> PlannedJob | None:
 
 
 def own_limit_at(state: State) -> float:
-    """Return when the trials of the next job must stop for limits of its own; infinite if none
-    must.
-    """
+    """Return when the next job's trials must stop for its own limits, or infinity."""
     if state.phase is not RunPhase.RUNNING:
         return math.inf
     ends = (min(job_ends(state, job)) for job in state.facts.problem.jobs if not job.over)
@@ -237,9 +213,7 @@ def job_grace_left_s(state: State, name: str) -> float:
 
 
 def affordable_for_job(state: State, name: str, gpus: int) -> bool:
-    """Return whether a job's own limits allow its trials to hold `gpus` more GPUs: until they can
-    be given back, and long enough to do something.
-    """
+    """Return whether a job's own limits allow `gpus` more GPUs, long enough to do something."""
     job = _planned(state, name)
     if job is None:
         return True
@@ -265,8 +239,8 @@ def limit_at(state: State) -> float:
 
 
 def training_ends_at(state: State) -> float:
-    """Return when trials that go on until the end must expect to be asked to stop. Before the last
-    stage that is the plan's own end: the GPUs of the present stage do not predict the budget's end.
+    """Return when trials that go on until the end must expect to stop. Before the last stage that
+    is the plan's end: the GPUs of the present stage do not predict the budget's end.
     """
     stages = state.outline.stages
     if stages and state.now < stages[-1].end_s and state.plan.stage < len(stages) - 1:
@@ -286,9 +260,8 @@ def promise(state: State) -> Promised:
 
 
 def gone_by(state: State) -> float:
-    """Return by when everything that a dead daemon left behind has let go: the last lease has ended
-    and trials have had their time to save. A limit that cuts the lease short also cuts this time
-    short.
+    """Return by when everything that a dead daemon left behind has let go: its last lease, which a
+    limit may have cut short, and the time to save are over.
     """
     if state.end.close_by is not None:
         return max(state.clock.heard_at, state.end.close_by + terminate_s(state))
@@ -316,9 +289,7 @@ def wake_at(state: State) -> float:
 
 
 def retire_at(state: State) -> float:
-    """Return when the next instance that was rented for earlier limits must be replaced; infinite
-    if none must, or if the run ends before.
-    """
+    """Return when the next instance that was rented for earlier limits must be replaced."""
     lead_s = state.rules.retire_s + release_s(state)
     ends = (
         instance.until - lead_s
@@ -330,7 +301,6 @@ def retire_at(state: State) -> float:
 
 
 def _ask_at(state: State) -> float:
-    """Return when to ask the policy next; in the past if its last answer came too late."""
     plan = state.plan
     if plan.question is not None:
         return math.inf

@@ -14,8 +14,8 @@ from seerd.planner.model import MetricConstraint, Report
 
 
 def violated_by(metrics: Mapping[str, float | None], goal: Objective) -> list[MetricConstraint]:
-    """Return the constraints that do not hold for these metrics, or whose metric is missing or not
-    finite. In a script's output a metric that is not printed yet violates nothing.
+    """Return the constraints that do not hold, or whose metric is missing or not finite. In a
+    script's output a metric that is not printed yet violates nothing.
     """
     return [
         one
@@ -25,8 +25,8 @@ def violated_by(metrics: Mapping[str, float | None], goal: Objective) -> list[Me
 
 
 def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
-    """Keep what a report had beside the metric; return the metric as it counts for decisions. If
-    the report violates a constraint that is None, and the metric is kept beside the others.
+    """Keep what a report had beside the metric; return the metric as it counts for decisions: None,
+    kept beside the others, if the report violates a constraint.
     """
     state.signs.names.update(dict.fromkeys(event.others))
     goal = state.facts.goal_of(trial.id)
@@ -40,9 +40,7 @@ def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
 
 
 def as_it_counts(state: State, checkpoint: Checkpoint) -> float | None:
-    """Return the metric of a checkpoint; None if one of its reports is known to violate a
-    constraint.
-    """
+    """Return a checkpoint's metric; None if one of its reports is known to violate a constraint."""
     trial, goal = state.trials[checkpoint.trial], state.facts.goal_of(checkpoint.trial)
     first = checkpoint.reports - goal.smooth + 1 if goal.constraints else checkpoint.reports + 1
     for reports in range(max(1, first), checkpoint.reports + 1):

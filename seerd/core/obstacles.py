@@ -35,8 +35,8 @@ def newly_blocked(state: State) -> Iterator[Blocked]:
 
 
 def _is_own(state: State, trial: Trial) -> bool:
-    """Return whether an obstacle is in the way of this trial alone: time and again, in a place that
-    is free for it, while others have reported, or the job has neither reported nor another trial.
+    """Return whether an obstacle is in the way of this trial alone, time and again and in a free
+    place, while others have reported, or the job has neither reported nor another trial.
     """
     job = job_of(trial.id)
     if len(trial.blocked_s) <= state.rules.max_blocks or (
@@ -78,9 +78,7 @@ def has_to_wait(state: State, trial: Trial) -> bool:
 
 
 def always_blocked(state: State, job: str) -> bool:
-    """Return whether something is in the way of every configuration of a job that has never
-    reported.
-    """
+    """Return whether obstacles stop all configurations of a job that has never reported."""
     block, rules, trials = state.jobs[job].block, state.rules, _of_job(state, job)
     if block is None or block.times < rules.blocked_times or running(state, job):
         return False

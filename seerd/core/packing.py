@@ -69,9 +69,7 @@ class Before:
 def choose(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool
 ) -> dict[str, Home]:
-    """Find instances for as many trials as fit, the most valuable first; `pack`: for the fewest
-    instances.
-    """
+    """Find instances for as many trials as fit, the most valuable first; `pack`: few instances."""
     chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
     if not pack or before.cost(known, pack=True) <= _least(chosen, nodes):
         return known
@@ -95,8 +93,8 @@ Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
 def _most_valuable(
     demands: Sequence[Demand], nodes: Sequence[PackingNode], fit: Fit
 ) -> tuple[list[Demand], dict[str, Home]]:
-    """Return the trials that are placed, and their homes: the first of the list, as many as fit;
-    then again of those behind the first one that does not.
+    """Return the trials that are placed, and homes: the first, as many as fit, then others that
+    fit.
     """
     largest = max((node.gpus for node in nodes), default=0)
     capacity = sum(node.gpus for node in nodes)
@@ -117,8 +115,8 @@ def _most_valuable(
 def _longest(
     rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fit: Fit
 ) -> tuple[int, dict[str, Home] | None]:
-    """Return how many of the first of `rest` fit beside `chosen`, which leaves `room` GPUs free,
-    and homes for all of them. Most often as many fit as there are GPUs for, so that is tried first.
+    """Return how many of the first of `rest` fit beside `chosen`, which leaves `room` GPUs, and
+    homes.
     """
     high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
     low, middle, homes = 0, high, None
@@ -135,9 +133,7 @@ def _longest(
 def _greedy(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """Return the better of two tries: resized trials near their files, or where the least room is
-    left.
-    """
+    """Return the better of two tries: resized trials near their files, or where it is tightest."""
     best = _best_fit(demands, before, nodes, near_first=True)
     if not before.near or (best is not None and not before.cost(best, pack=False)[1]):
         return best
@@ -267,9 +263,7 @@ class _Rooms:
 
 
 def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Demand] | None:
-    """Return the fewest trials, all smaller than the newcomer and the last as small as will do,
-    that must leave to free `need` GPUs. None if they cannot free so many.
-    """
+    """Return the fewest trials, smaller than the newcomer, to leave for `need` GPUs, if any."""
     smaller = sorted((d for d in inside if d.gpus < smaller_than), key=_largest_first)
     if sum(d.gpus for d in smaller) < need:
         return None
@@ -289,7 +283,7 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
 def _squeezed(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode]
 ) -> dict[str, Home] | None:
-    """Place the demands on as few instances of each size as an empty cluster would need: those on
+    """Place the demands on as few instances of each size as an empty cluster would need, those on
     which the most trials can stay. None if that does not work.
     """
     needed = _opened(demands, Counter(node.gpus for node in nodes))
@@ -304,8 +298,8 @@ def _squeezed(
 
 
 def _opened(demands: Sequence[Demand], closed: Counter[int]) -> Counter[int] | None:
-    """Return how many instances of each size the demands need on an empty cluster: the largest are
-    placed first, each where the least room is left. None if there are too few instances.
+    """Return how many instances of each size an empty cluster needs, the largest placed first where
+    the least room is left. None if there are too few.
     """
     opened: Counter[int] = Counter()
     free: Counter[int] = Counter()

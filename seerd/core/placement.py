@@ -74,9 +74,7 @@ def place(
 def _unchanged(
     demands: Sequence[Demand], current: Mapping[str, Assignment], sizes: Mapping[str, int]
 ) -> dict[str, Assignment]:
-    """Return the trials that could stay, with their GPUs. If two claim a GPU, the more valuable has
-    it.
-    """
+    """Return the trials that could stay, with their GPUs; of rivals the more valuable."""
     largest = max(sizes.values(), default=0)
     claimed: set[tuple[str, int]] = set()
     stay: dict[str, Assignment] = {}
@@ -128,9 +126,7 @@ def _new_slots(
 
 
 def _neighbours(free: set[int], count: int) -> tuple[int, ...]:
-    """Choose the lowest aligned run of neighbours, which fast links join, else the lowest run, else
-    the lowest free GPUs.
-    """
+    """Choose the lowest aligned run, which fast links join, else the lowest run, else free GPUs."""
     for stride in (count, 1):
         for start in range(0, max(free) + 1, stride):
             run = range(start, start + count)
@@ -163,9 +159,7 @@ class Waiting:
             self._by_size.pop(gpus, None)
 
     def first(self, gpus: int) -> list[Demand]:
-        """Return the trials that could be among the most valuable ones that share so many GPUs, in
-        order.
-        """
+        """Return the trials that could be among the most valuable that share so many GPUs."""
         found = [
             (place, Demand(trial, size))
             for size, same in self._by_size.items()

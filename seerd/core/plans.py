@@ -119,9 +119,7 @@ class Order:
         )
 
     def apply(self, change: PlanChange) -> None:
-        """Change this order into that of the next plan. Raises `ValueError` if the change does not
-        fit.
-        """
+        """Change this order into the next plan's. Raises `ValueError` if that does not fit."""
         placed = [put for put in change.put if put.place != STAYS]
         if any(put.place == STAYS and put.trial not in self._of for put in change.put):
             raise ValueError("a trial without an allocation cannot keep its place")
@@ -160,9 +158,7 @@ def _put(one: Allocation, place: int) -> Put:
 
 
 def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
-    """Return the allocations of trials that had another one, or none. This takes most of the time
-    of comparing plans.
-    """
+    """Return the allocations of trials that had another or none: most time of comparing is here."""
     return [
         a
         for a, b in zip(plan.allocations, map(before.get, names), strict=True)
@@ -190,9 +186,7 @@ def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
 
 
 def _moved(old: list[str], new: list[str]) -> list[str]:
-    """Return the trials that must be put elsewhere to turn `old` into `new`, which has the same
-    trials.
-    """
+    """Return the trials that must move to turn `old` into `new`, which has the same ones."""
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     old, new = old[start : len(old) - end], new[start : len(new) - end]
@@ -206,9 +200,7 @@ def _moved(old: list[str], new: list[str]) -> list[str]:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many elements are the same at the beginning, by bisection: comparing slices is
-    fast.
-    """
+    """Return how many elements are the same at the beginning, by bisection of fast comparisons."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -220,8 +212,8 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """Return the places of a longest rising subsequence. It keeps the smallest end that each length
-    can have (Fredman, On computing the length of longest increasing subsequences, 1975).
+    """Return the places of a longest rising subsequence (Fredman, On computing the length of
+    longest increasing subsequences, 1975): it keeps the smallest end that each length can have.
     """
     ends: list[int] = []
     places: list[int] = []
@@ -257,9 +249,7 @@ def _without(names: Sequence[str], out: Collection[str]) -> list[str]:
 
 
 def _inserted(names: list[str], placed: Sequence[Put]) -> list[str]:
-    """Return the names with these trials put in their places. Raises `ValueError` if there is no
-    such place.
-    """
+    """Return the names with these trials in their places. Raises `ValueError` for a wrong place."""
     if not placed:
         return names
     all_names: list[str] = []

@@ -87,17 +87,13 @@ def _reporting(state: State, event: events.AttemptFact) -> Trial | None:
 
 
 def rewind(trial: Trial, reports: int) -> None:
-    """Take back all reports of a lost attempt after the first `reports`: training goes on from
-    there.
-    """
+    """Take back a lost attempt's reports after the first `reports`: training goes on from there."""
     while trial.history and trial.history[-1].reports > reports:
         trial.others.pop(trial.history.pop().reports, None)
 
 
 def fill(state: State, event: events.TrialReported) -> None:
-    """Add a report that comes after its instance was gone, if later reports are known: the trial
-    has then gone on from a checkpoint that includes it.
-    """
+    """Add a late report of a lost instance, if later reports show that it was not in vain."""
     trial = state.trials.get(event.trial)
     if trial is None or event.attempt != trial.attempt:
         return
@@ -108,9 +104,7 @@ def fill(state: State, event: events.TrialReported) -> None:
 
 
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
-    """Confirm checkpoints that no agent had reported, oldest first. Where the report of the newest
-    is missing, its metric stands for it.
-    """
+    """Confirm checkpoints that no agent had reported, oldest first, and reports that they imply."""
     for one in saved:
         trial = state.trials.get(one.trial)
         if trial is None or trial.held is None or trial.attempt != one.attempt:
@@ -121,9 +115,7 @@ def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
-    """Record that a checkpoint is in the store, behind newer ones (names sort by age). Repeating it
-    changes nothing.
-    """
+    """Record that a checkpoint is in the store, behind newer ones, once."""
     if any(known.name == new.name for known in trial.checkpoints):
         return
     new = msgspec.structs.replace(new, metric=as_it_counts(state, new))
@@ -141,9 +133,7 @@ def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
 
 
 def _took(state: State, seconds: float) -> None:
-    """Note the seconds of a unit of work or a save: the slowest decides how early trials are
-    stopped.
-    """
+    """Note the seconds of a unit of work or a save; the slowest sets the grace period."""
     if seconds > state.end.slowest_s:
         state.end.slowest_s = seconds
         state.agenda.stirred = True

@@ -20,9 +20,9 @@ from seerd.core.verdicts import Again, HoldCause
 
 
 def after_refusal(state: State, refusal: Refusal) -> Again:
-    """Decide when to launch again after a refusal. Launches of one batch are refused together and
-    count once. After an unknown reason launches rest until an instance has come or gone; where none
-    can, they are tried again as if there were no capacity.
+    """Decide when to launch again after a refusal, which counts once for each batch. After an
+    unknown reason launches rest until an instance has come or gone; where none can, they are
+    repeated.
     """
     fleet, rules = state.fleet, state.rules
     refusals, batch = fleet.refusals, max(fleet.refused, refusal.batch)
@@ -75,9 +75,8 @@ def launches(state: State) -> int:
 
 
 def asked_together(state: State) -> tuple[int, float | None]:
-    """Return how many instances to launch now, all of them affordable together, and for how many
-    seconds each may run without an agent (None: none is launched, or they cost nothing by
-    themselves).
+    """Return how many instances to launch now, all affordable together, and for how many seconds
+    each may run without an agent (None: they cost nothing by themselves).
     """
     most, asked = launches(state), 0
     ahead = replace(state, ledger=state.ledger.copy()) if most > 0 else state

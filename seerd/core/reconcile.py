@@ -26,9 +26,7 @@ FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")
 
 
 def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:
-    """Yield what must be asked for now. While a plan is about to come, nothing is started or given
-    back that it might undo.
-    """
+    """Yield what must be asked for now, but for what a coming plan might undo."""
     agenda = state.agenda
     touched, agenda.touched = state.aims.blocked | agenda.touched, {}
     for name in touched:
@@ -61,9 +59,8 @@ def set_timer(state: State) -> Iterator[commands.SetTimer]:
 
 
 def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTrial]:
-    """Stop an attempt that should not be where it is. Attempts of eliminated trials, and those that
-    are broken or hang, are killed; others may save first. A stop under way is repeated only as a
-    kill.
+    """Stop an attempt that should not be where it is. Those of eliminated, broken or hanging trials
+    are killed; others may save first. A stop under way is repeated only as a kill.
     """
     hung = hangs(trial)
     if trial.held is None or (
@@ -128,15 +125,12 @@ def _stop_cause(state: State, trial: Trial, *, hung: bool) -> StopCause:
 
 
 def _heirs(state: State, trial: Trial) -> tuple[str, ...]:
-    """Return the trials that get the GPUs that this trial has to leave."""
     claims = (state.fleet.instances[s.node].claims.get(gpu) for s in trial.left for gpu in s.gpus)
     return tuple(dict.fromkeys(name for name in claims if name is not None and name != trial.id))
 
 
 def _grace_s(state: State, trial: Trial) -> float:
-    """Return the seconds that the attempt has to save and exit. Once node 0 has saved, the others
-    only have to exit; the attempt must be gone before the cloud takes an instance away.
-    """
+    """Return the seconds that an attempt has to save, and to exit before its instance is taken."""
     own_left_s = limits.job_grace_left_s(state, job_of(trial.id))
     left_s = min(limits.grace_left_s(state), own_left_s)
     if trial.saved:
@@ -259,7 +253,6 @@ def _kind(held: HeldBack | None) -> tuple[HoldCause | None, bool] | None:
 
 
 def _release_and_publish(state: State) -> Iterator[AnyCommand]:
-    """Give everything back and publish the best model; when both are done the run is over."""
     if state.fleet.live or state.fleet.leaving:
         for instance in list(state.fleet.instances.values()):
             if instance.phase in (*LIVE, InstancePhase.LEAVING):

@@ -21,9 +21,8 @@ from seerd.planner.trial_ids import job_of
 
 
 def record(state: State, event: events.AnyEvent) -> None:
-    """Apply an event to the state. A fact seen before changes nothing; one of an instance that is
-    not known yet is kept until it is; a late report of an instance that is gone only completes the
-    trial's history.
+    """Apply an event to the state. A repeated fact changes nothing; one of an instance that is not
+    known yet is kept; a late report of a lost instance only completes the trial's history.
     """
     if isinstance(event, events.AgentFact):
         if isinstance(event, events.TrialStarted | events.TrialExited):
@@ -108,7 +107,6 @@ def _(event: events.RunResumed, state: State) -> None:
 
 
 def _reopen(state: State) -> None:
-    """Go on with an interrupted run: its trials wait where their checkpoints left them."""
     state.go(RunPhase.RUNNING)
     state.end.reopen()
     state.result.of_jobs.clear()
@@ -182,9 +180,7 @@ def _(event: events.InstanceComputed, state: State) -> None:
 
 @_record.register
 def _(event: events.OrderRefused, state: State) -> None:
-    """End a trial's attempt on the instance whose agent could not start it. Agents refuse only
-    starts.
-    """
+    """End a trial's attempt on the instance whose agent could not start it."""
     command = state.under_way.get(event.command)
     if not isinstance(command, StartTrial):
         return

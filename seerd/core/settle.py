@@ -90,9 +90,7 @@ def _for_good(state: State, name: str, why: FailCause) -> bool:
 
 
 def _in_a_burst(state: State, trial: Trial) -> bool:
-    """Return whether a trial has crashed too often in a short time, even if it came further each
-    time.
-    """
+    """Return whether a trial has crashed too often in a short time, with or without progress."""
     within_s = state.facts.problem.limits.deadline_s / state.rules.burst_share
     burst = trial.crashed_s[-state.rules.max_burst - 1 :]
     return len(burst) > state.rules.max_burst and state.now - burst[0] <= within_s
@@ -116,9 +114,7 @@ def _launches(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
-    """Decide since when missing instances have cost nothing: by their cloud, or by the end of their
-    lease. Launches under way are charged anew (`since_s`).
-    """
+    """Decide since when missing instances and launches under way have cost nothing."""
     missing, agenda.missing = agenda.missing or {}, None
     ended = min(state.now, gone_by(state))
     for name, ended_s in missing.items():
@@ -129,9 +125,8 @@ def _missing(state: State, agenda: Agenda) -> Iterator[AnyVerdict]:
 
 
 def since_s(state: State, launch: str, ended: float) -> float:
-    """Return since when a launch under way is charged after a restart, given when all else that the
-    dead daemon had left had `ended`. An instance that it brought may still be there for as long as
-    it goes on without an agent; if none is, what it brings now begins now.
+    """Return since when a launch under way is charged after a restart, given when all else of the
+    dead daemon had `ended`: its instance may have run on without an agent.
     """
     command, since = state.under_way.get(launch), state.ledger.open[launch].since_s
     alone_s = command.orphan_timeout_s if isinstance(command, Launch) else None

@@ -132,9 +132,7 @@ class Trial:
 
     @property
     def status(self) -> TrialStatus:
-        """The status that policies see: an eliminated trial is out even while its attempt is still
-        ending.
-        """
+        """The status that policies see: eliminated trials are out even while attempts still end."""
         if self.out and self.phase not in STATUS:
             return "eliminated"
         return STATUS.get(self.phase, "live")
@@ -156,9 +154,7 @@ class Trial:
 
     @property
     def left(self) -> list[Slots]:
-        """GPUs that its present attempt still holds, by instance; node 0 is first unless it has
-        ended.
-        """
+        """GPUs that its present attempt still holds; node 0 is first unless it has ended."""
         return [slots for slots in self.held or () if slots.node not in self.ends]
 
     @property
@@ -169,8 +165,8 @@ class Trial:
 
     @property
     def broken(self) -> bool:
-        """Whether its present attempt must not go on: it hangs, or it has ended unasked on one of
-        its instances. Another node than node 0 that has finished is no reason: node 0 still saves.
+        """Whether its present attempt must not go on: it hangs, or it has ended unasked on a node.
+        Other nodes than node 0, which still saves, may finish first.
         """
         return self.hung or (
             bool(self.ends)
@@ -312,9 +308,7 @@ class Signs:
 
 @dataclass(slots=True)
 class Fleet:
-    """All instances, and when more may be launched. `invariants` compares its counts with a
-    recount.
-    """
+    """All instances, and when more may be launched."""
 
     instances: dict[str, Instance] = field(default_factory=dict)  # all instances of the run by id
     live: int = 0  # how many are asked for or ready
@@ -343,10 +337,7 @@ class Fleet:
         self.present += 1
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
-        """Move an instance to another phase and update the counts.
-
-        Raises `IllegalMoveError` if `INSTANCE_MOVES` does not allow it.
-        """
+        """Move an instance and update the counts. Raises `IllegalMoveError` for a wrong move."""
         old, instance.phase = (
             instance.phase,
             move(INSTANCE_MOVES, f"instance {instance.id}", instance.phase, phase),
@@ -409,10 +400,8 @@ class Refusal:
 
 @dataclass(slots=True)
 class Agenda:
-    """What must be looked at next.
-
-    Limits are judged only when a timer has fired: after a restart, facts that come before the first
-    timer may still lower what is spent.
+    """What must be looked at next. Limits are judged only when a timer has fired: after a restart,
+    facts that come before may still lower what is spent.
     """
 
     woken: bool = False  # True: a timer has fired, so the limits must be looked at
@@ -446,11 +435,9 @@ class Agenda:
 
 @dataclass(slots=True)
 class Clock:
-    """Where in its journal the run is. Times are in seconds since the run began.
-
-    The id of a command is made of `seq` and `given`. After a gap, ids and numbers of attempts are
-    above all that the missing events can have used, at one event a microsecond and one attempt of a
-    trial a second.
+    """Where in its journal the run is. Times are in seconds since the run began. After a gap, ids
+    (of `seq` and `given`) and attempts are above all that missing events can have used, at one
+    event a microsecond and one attempt of a trial a second.
     """
 
     now: float = 0.0  # time of the present event; it never goes back
@@ -531,9 +518,7 @@ class State:
         return self.facts.outline
 
     def go(self, phase: RunPhase) -> None:
-        """Move the run to another phase. Raises `IllegalMoveError` if `RUN_MOVES` does not allow
-        it.
-        """
+        """Move the run to another phase. Raises `IllegalMoveError` for a wrong move."""
         self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
 
     @property

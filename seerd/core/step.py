@@ -53,9 +53,7 @@ def take(state: State, event: AnyEvent) -> None:
 
 
 def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
-    """Decide what follows from the event that was just taken. Each decision is applied to the state
-    when the next one is asked for.
-    """
+    """Decide what follows from the event just taken; each decision is applied before the next."""
     quiet = isinstance(event, QUIET)
     for decision in chain(settle(state), _later(state, quiet=quiet)):
         yield decision
@@ -63,7 +61,7 @@ def decisions(state: State, event: AnyEvent) -> Iterator[AnyDecision]:
 
 
 def _later(state: State, *, quiet: bool) -> Iterator[AnyDecision]:
-    """Decide what must wait until `settle` is done; nothing if a quiet event stirred nothing."""
+    """Decide what must wait until `settle` is done."""
     if quiet and not state.agenda.stirred:
         return
     if state.agenda.resumed:

@@ -114,9 +114,7 @@ class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed
 
 
 class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="blocked"):
-    """Something outside was in the way of an attempt that has crashed: until it is gone, fewer
-    trials of its job train side by side.
-    """
+    """An obstacle ended an attempt: until it is gone, fewer trials of its job train at once."""
 
     trial: str
     why: Obstacle  # what was in the way
@@ -177,8 +175,8 @@ class Again(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="again")
 
 
 class HeldBack(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="held-back"):
-    """Instances, or GPUs for a waiting trial, are wanted and not asked for now. It is recorded when
-    that begins, when its kind changes, and when it ends (`why` is None).
+    """Instances, or GPUs for a waiting trial, are wanted and not launched. Recorded when that
+    begins, changes its kind, or ends (`why` is None).
     """
 
     why: HoldCause | None = None  # None: nothing is held back any more
@@ -197,9 +195,7 @@ class Promised(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="prom
 
 
 class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retired"):
-    """An instance was rented for earlier limits and will end itself before the run does: it is not
-    used any more, and is replaced.
-    """
+    """An instance rented for earlier limits will end itself before the run does: it is replaced."""
 
     instance: str
     by_s: float  # when it ends itself, in seconds since the run began

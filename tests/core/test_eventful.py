@@ -20,7 +20,7 @@ from seerd.core import (
     metrics,
     obstacles,
     provisioning,
-    suspicious,
+    settle,
 )
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
@@ -75,7 +75,7 @@ OF_A_TRIAL = (
     *(fate, diagnosis.hint_of, incumbent.best_checkpoint, incumbent.best_saved),
     *(metrics.best_value, metrics.violations_of, obstacles.has_to_wait, alike.again_is_useless),
 )
-WARNINGS = alike.still_quiet, suspicious.identical_warning, suspicious.disk_warning
+WARNINGS = alike.still_quiet, settle.identical_warning, settle.disk_warning
 
 
 def answers(state: State) -> Iterator[object]:
