@@ -1,7 +1,5 @@
-"""Deciding again what was decided, to compare: from the recorded state, one event at a time. The
-policy is asked again too.
-
-The one rule: the state goes on as it was recorded, whatever would be decided now.
+"""Deciding again what was decided, and asking the policy again, to compare. The state goes on as it
+was recorded, whatever would be decided now.
 """
 
 from __future__ import annotations

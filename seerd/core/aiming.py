@@ -1,7 +1,5 @@
-"""Where wanted trials should run. A changed plan places all of them anew; else only those on the
-few instances where something has changed.
-
-The one rule: only targets, claims and the number of needed instances are written here.
+"""Where wanted trials should run. A changed plan places all of them anew; else only those on
+instances where something has changed. Only targets, claims and the need of instances are written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Whether every trial fails in the same way, so that going on only costs; and warnings while no
 trial has reported.
 
-The one rule: nothing is concluded from one configuration. A job ends for this only if several
-trials, and all that were tried, have failed alike, and one of them has failed again when it was
-restarted, or by an error that no configuration can avoid.
+The one rule: a job ends for this only if several trials, and all that were tried, have failed
+alike, and one of them again when it was restarted, or by an error that no configuration can avoid.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Whether an answer of the policy can be the plan. It is checked like any input: a policy is
-anybody's code.
-
-The one rule: an entry that has become untrue since the question is left out, and the policy is
-asked again. An entry that was never valid rejects the whole answer.
+"""Whether a policy's answer can be the plan. An entry that has become untrue since the question is
+left out, and the policy is asked again. An entry that was never valid rejects the whole answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Asking a policy, and keeping its memory and order until it is asked again.
-
-The one rule: plan and memory are kept here as the run's state has them. If an answer is not
-adopted, `Asking` is made anew from the state.
+"""Asking a policy, and keeping its memory and order until it is asked again. If an answer is not
+adopted, `Asking` is made anew from the run's state.
 """
 
 from __future__ import annotations

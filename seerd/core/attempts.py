@@ -1,8 +1,7 @@
 """How attempts begin and end, on one instance or on several.
 
-The one rule: an attempt has started when node 0 has started, and has ended when every node has
-ended. The GPUs of a node are free as soon as that node has ended. All ends together decide the
-future of the trial.
+The one rule: an attempt has started when node 0 has, and has ended when every node has; all ends
+together decide the future of the trial. The GPUs of a node are free as soon as that node has ended.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Events and decisions as JSON, for the journal. `FORMAT` is raised when an older version could not
-read the journal any more.
-
-The one rule: decoding accepts nothing that is not exactly an event or a decision. A damaged record
-raises `msgspec.DecodeError`.
+"""Events and decisions as JSON, for the journal. Decoding accepts nothing else. `FORMAT` is raised
+when an older version could not read the journal any more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the core can ask for. Each command names its possible outcomes; the shell answers with one
-of these events, never with an error. `why` is the reason, set where the command was decided.
+"""What the core can ask for. The shell answers a command with one of its outcomes, never with an
+error.
 
 The one rule: a command's id is the number of the event that caused it and its index among that
-event's commands. It is the same after every crash and in every replay, so agents and clouds
-recognise a repetition.
+event's commands: after every crash and in every replay, so agents and clouds recognise a
+repetition.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""What is wanted now: whether the run goes on, whether an answer of the policy becomes the plan,
-and where trials should run.
-
-The one rule: verdicts are yielded, and applied before the next is looked for. Only what is derived
-(`aims`, targets, claims, agenda) is changed here.
+"""What is wanted now: whether the run goes on, whether an answer becomes the plan, and where trials
+should run. Each verdict is applied before the next is looked for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""How each decision changes the state: one small function for each verdict and command.
-
-The one rule: a live run and a recorded run are treated alike. Nothing is decided here, and no rule
-is read.
-"""
+"""How each decision changes the state, in live and recorded runs alike. Nothing is decided here."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
-"""What can happen to a run: every fact that the core ever learns is one of these values.
+"""What can happen to a run: every fact that the core ever learns.
 
-The one rule: an event is the past. It is committed to the journal before it is handled, and is
-never refused. One that cannot be true any more (a report of an attempt that has ended, a repeated
-fact) changes nothing.
-
-All times are seconds since the run began. `at` is when the daemon learned of the event; it never
-decreases. `happened` is when it took place on the instance, by the daemon's clock; the ledger uses
-that time.
+The one rule: an event is the past. It is committed to the journal before it is handled, and one
+that cannot be true any more (a repeated fact) changes nothing. All times are seconds since the run
+began. `at` is when the daemon learned of the event and never decreases; `happened` is when it took
+place on the instance, by the daemon's clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Whether a user's request can be granted while a run goes on.
-
-The one rule: limits are never lowered here. That would end what is under way; there is a command
-for that.
+"""Whether a user's request can be granted while a run goes on. Limits are never lowered here: that
+would end what is under way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""What a journal lacks: its end was lost, or an older copy was put back.
-
-The one rule: an agent's fact is acknowledged, and an order given, only once it is committed. A
-journal that has less than agents and store has lost events, however whole it looks.
+"""What a journal lacks: its end was lost, or an older copy was put back. A fact is acknowledged,
+and an order given, only once it is committed, so agents and store reveal lost events.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Which model would be handed back now.
 
 The one rule: only a confirmed checkpoint with a finite metric, all constraints of which hold, can
-win, whatever became of its trial. Of equal ones, that of a trial that has not failed wins, then the
-one with more reports, then the older trial. A checkpoint's metric is that of its last report, or
-with `Objective.smooth` the mean of the last ones.
+win. Of equal ones, that of a trial that has not failed wins, then the one with more reports, then
+the older trial. With `Objective.smooth` a metric is the mean of the last reports.
 """
 
 from __future__ import annotations

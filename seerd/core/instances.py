@@ -1,7 +1,5 @@
-"""How events and decisions change the instances of a run (called by `record` and `enact`).
-
-The one rule: an instance costs from the moment at which it may run until its cloud says, or must be
-believed, that it has ended. What runs there ends with it.
+"""How events and decisions change a run's instances. An instance costs from when it may run until
+its cloud says, or must be believed, that it has ended; what runs there ends with it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The safety properties that hold after every step, checked in tests, in simulation and after every
-replay.
-
-The one rule: a property is a sentence that can be checked against docs/rules.md, and code that
-yields where it is broken. Each belongs to one part of a state (`CHECKS_OF`).
+replay; each can be compared with docs/rules.md.
 """
 
 from __future__ import annotations

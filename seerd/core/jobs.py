@@ -1,7 +1,5 @@
-"""Jobs that share a run: when one of them is over.
-
-The one rule: a job that is over gets nothing any more, and what is left goes to the others. The run
-itself ends by its own limits, or when all its jobs are over.
+"""Jobs that share a run: when one of them is over. What is left then goes to the others. The run
+ends by its own limits, or when all its jobs are over.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """What the last lines of a crashed script say: its error, and whether something outside was in its
-way.
-
-The one rule: only the line of the error counts. What was logged before or after it may have been
-overcome.
+way. Only the line of the error counts: all else may have been overcome.
 """
 
 from __future__ import annotations

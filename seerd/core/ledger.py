@@ -1,9 +1,7 @@
 """What the run has cost, what it is committed to, and when the budget will be used up.
 
-The one rule: a charge is opened when something begins to cost and closed when that has ended, both
-by the times at the place where it happened.
-
-Two ways of billing share one table of charges:
+A charge lasts from when something begins to cost until it has ended, by the times at its place. Two
+ways of billing share one table of charges:
 
 per trial     (local, hosts) a charge is one attempt: its GPUs from its start until its processes
               are gone; while its start is unknown, from the order, or from its last wait for GPUs

@@ -1,8 +1,5 @@
-"""The phases of a run, a trial and an instance: one table of legal moves for each. The diagrams in
-the docs are drawn from these tables.
-
-The one rule: a phase changes only through `move` and along its table. An illegal move is a bug and
-raises.
+"""The phases of a run, a trial and an instance, and one table of legal moves for each, from which
+the diagrams in the docs are drawn. A phase changes only through `move`.
 """
 
 from __future__ import annotations

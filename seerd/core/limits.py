@@ -1,7 +1,5 @@
-"""The deadline and the budget as moments in time, in seconds since the run began.
-
-The one rule: every limit includes the time that giving back takes, so it is kept even if the daemon
-dies right now.
+"""The deadline and the budget as moments in time, in seconds since the run began. Every limit
+includes the time that giving back takes, so it is kept even if the daemon dies right now.
 """
 
 from __future__ import annotations

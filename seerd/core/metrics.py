@@ -1,7 +1,5 @@
-"""Every metric that trials report, and what must hold of them for a model to be the best.
-
-The one rule: a report that violates a constraint counts in decisions as one that is not finite.
-What was reported is shown as it was.
+"""Every metric that trials report, and what must hold of them for a model to be the best. A report
+that violates a constraint counts in decisions as one that is not finite, and is shown as it was.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Crashes that say nothing of a configuration: something outside was in the way, such as a port, a
 lock or a server.
 
-The one rule: they use up no configuration. The trial waits. As many attempts of its job as were not
-in each other's way may go on side by side; ever more rarely one more is tried, and once that has
-reported all are. Only what is in the way of one trial time and again, while others report or none
-is tried, counts as a crash of that trial.
+The one rule: they use up no configuration. As many attempts of the job as were not in each other's
+way go on side by side; ever more rarely one more is tried, and once that has reported all are. Only
+what is in the way of one trial alone, time and again, counts as its crash.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Which trials fit on which instances: bin packing that remembers where trials are.
 
-The one rule is a list of aims, the most important first: place the most valuable trials; if asked,
-use the fewest instances; move the fewest trials; put the fewest resized trials away from the
-instance that has their files.
+Its aims, the most important first: place the most valuable trials; if asked, use the fewest
+instances; move the fewest trials; put the fewest resized trials away from their files.
 
 The method is that of RubberBand (Misra et al., EuroSys '21, section 4.4, Algorithm 3): trials that
-can stay do so, the others are placed largest first, each where the least room is left over, and
-smaller trials are displaced where nothing else helps. If sizes divide each other, as 1, 2, 4 and 8
-do, this finds room whenever there is any, with the fewest moves (`bench/packing.py` measures the
-rest).
+can stay do so, the others are placed largest first where the least room is left over, and smaller
+trials are displaced where nothing else helps. If sizes divide each other, as 1, 2, 4 and 8 do, this
+finds room whenever there is any, with the fewest moves (`bench/packing.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Placing trials on the GPUs of instances (Misra et al., RubberBand, EuroSys '21, section 4.4,
-Algorithm 3). `packing` chooses the instances; the GPUs on them are chosen here.
+Algorithm 3). `packing` chooses the instances.
 
-The one rule: a trial that fits an instance is never split. A larger one takes whole instances of
+The one rule: a trial that fits an instance is never split; a larger one takes whole instances of
 one size. A trial whose number of GPUs is unchanged keeps exactly its GPUs, unless a more valuable
 or larger trial, or packing, needs them.
 """

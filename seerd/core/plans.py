@@ -1,7 +1,5 @@
-"""How one plan differs from the one before it. This difference is what is recorded and sent.
-
-The one rule: an order to which a difference is applied has exactly the new plan's allocations, in
-their order. What is not in the difference stays.
+"""How one plan differs from the one before it: this difference is recorded and sent. Applied to an
+order, it gives exactly the new plan's allocations, in their order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Reports and checkpoints of trials.
-
-The one rule: training goes on from what is stored. A report that a lost attempt made after that is
-taken back.
+"""Reports and checkpoints of trials. Training goes on from what is stored: a report that a lost
+attempt made after that is taken back.
 """
 
 from __future__ import annotations

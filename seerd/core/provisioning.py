@@ -1,9 +1,6 @@
-"""How many instances to launch now, when to try again after a refusal, and when launching is of no
-use any more.
-
-The one rule: an instance is launched only if it could be ready in time, can be paid, and keeps
-within the user's largest number of GPUs. Instances that the cloud is taking away count until they
-are being given back.
+"""How many instances to launch now, and when again after a refusal. An instance is launched only if
+it could be ready in time, can be paid, and keeps within the user's largest number of GPUs.
+Instances that the cloud is taking away count until they are being given back.
 """
 
 from __future__ import annotations

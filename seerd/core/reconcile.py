@@ -1,7 +1,5 @@
-"""The difference between what is wanted and what is, as commands.
-
-The one rule: what is under way counts as done, so reconciling twice asks for nothing new. Each
-command is yielded, and applied before the next is looked for.
+"""The difference between what is wanted and what is, as commands. What is under way counts as done.
+Each command is applied before the next is looked for.
 """
 
 from __future__ import annotations

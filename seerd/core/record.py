@@ -1,7 +1,5 @@
-"""How each event changes the state: one small function for each event.
-
-The one rule: only what the event says is recorded, and what must be looked at next. No rule is
-read, so every version of seerd reads an event alike.
+"""How each event changes the state. Only what the event says is recorded, and what must be looked
+at next. No rule is read, so every version of seerd reads an event alike.
 """
 
 from __future__ import annotations

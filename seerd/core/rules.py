@@ -1,7 +1,5 @@
-"""The figures that decisions go by, given as one value to what decides.
-
-The one rule: only deciding reads them. Recorded decisions are applied without them, so every
-version reads every run as it was.
+"""The figures that decisions go by. Recorded decisions are applied without them, so every version
+reads every run as it was.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""What follows from a fact at once, whatever is wanted: which trials have failed for good, which
-checkpoints are needed, and when to launch again.
-
-The one rule: these functions yield verdicts and change nothing but the agenda. Each verdict is
-applied before the next is looked for.
+"""What follows from a fact at once, whatever is wanted: failed trials, needed checkpoints,
+warnings, and when to launch again. Only the agenda is changed here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Everything that the core knows of a run. It follows from the events and decisions in the journal.
+"""Everything that the core knows of a run, from the events and decisions in its journal alone.
 
 The one rule: only `record` (events) and `enact` (decisions) change it. `aims` and `agenda` are
-derived from it, and may be computed anew at any time (`derive`).
+derived, and may be computed anew at any time (`derive`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The decision core as three moves: an event is recorded, what follows is decided, and each
-decision is recorded before the next is made.
-
-The one rule: no clock, no network, no randomness, no logging. `step` is for a run that goes on;
-`follow` reads a recorded run and decides nothing.
+"""The decision core: an event is recorded, what follows is decided, and each decision is applied
+before the next is made. No clock, no network, no randomness, no logging.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Decisions that no other part has to carry out: each only changes the state. They are recorded
-with the event that they follow from.
-
-The one rule: a verdict holds everything that `enact` needs. A reader of runs applies verdicts
-without knowing any rule.
+"""Decisions that only change the state. A verdict holds everything that `enact` needs, so recorded
+runs are read without any rule.
 """
 
 from __future__ import annotations

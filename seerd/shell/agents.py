@@ -1,11 +1,10 @@
 """Conversations with agents, one per instance, reconnected as long as the instance may exist.
 
-The one rule: each fact is emitted once and in order, and acknowledged only when `commit` says that
-it is in the journal. After a lost connection the conversation goes on after the last emitted fact,
-and orders without an outcome are sent again: an agent carries out an order's id once. An agent is
-not trusted to keep to the protocol: one that breaks it for `GIVE_UP_S` seconds is given up. An
-agent of another protocol version is replaced; the new one reads the old one's facts from its
-journal.
+The one rule: each fact is emitted once and in order, and acknowledged only when it is in the
+journal. After a lost connection the conversation goes on after the last emitted fact, and orders
+without an outcome are sent again: an agent carries out an order's id once. An agent that breaks the
+protocol for `GIVE_UP_S` seconds is given up. One of another version is replaced; the new one reads
+the old one's facts from its journal.
 """
 
 from __future__ import annotations
@@ -124,9 +123,8 @@ class Conversation:
 
     async def start(self) -> None:
         """Connect to the agent. Returns when every fact that it had kept has been emitted, or the
-        conversation is ended meanwhile.
-
-        Raises `ProviderError` if the agent does not answer within `CATCH_UP_S` seconds.
+        conversation is ended. Raises `ProviderError` if it does not answer within `CATCH_UP_S`
+        seconds.
         """
         name = f"conversation {self.instance}"
         self._task = self._tasks.create_task(self._keep_talking(), name=name)
@@ -153,9 +151,7 @@ class Conversation:
             self._preparing = None
 
     async def prepare_for(self, job: str, order: protocol.Prepare) -> Readiness:
-        """Make a ready instance ready for one more job, one job at a time. Failures are in the
-        result.
-        """
+        """Make a ready instance ready for one more job. Failures are in the result."""
         wish = self._one_more = _wish(order, job)
         try:
             for one in await self._wished(wish):
@@ -174,16 +170,12 @@ class Conversation:
             return Readiness(f"{self.instance} was not ready after {long} of {work}")
 
     def say(self, order: Order) -> None:
-        """Send this order now, if there is a connection. Orders that are still needed are sent
-        again on the next one (`InstanceOrders.pending`).
-        """
+        """Send this order now, if there is a connection; the next one sends `pending` again."""
         if self._writer is not None:
             self._writer.write(encode(self._dated(order)))
 
     def _dated(self, order: Order) -> Order:
-        """Add the moment, in the agent's time, from which an order's seconds count, for late
-        arrivals.
-        """
+        """Add the moment, in the agent's time, from which an order's seconds count."""
         if not isinstance(order, protocol.Renew | protocol.Stop):
             return order
         clock, trials = self._core.clock, self._core.state.trials
@@ -212,10 +204,7 @@ class Conversation:
     async def _speak(
         self, orders: Callable[[], Awaitable[list[Order]]], starting: Collection[str]
     ) -> None:
-        """Send these orders after those of earlier calls, and before those of later ones.
-
-        starting  trials that they start, noted as such until then
-        """
+        """Send these orders, which start trials `starting`, after those of earlier calls."""
         try:
             async with self._speaking:
                 for order in await orders():
@@ -238,9 +227,7 @@ class Conversation:
         self.say(protocol.Renew(*self._core.lease(), ends_in_s=self._core.ends_in()))
 
     def commit(self, seen: int) -> None:
-        """Acknowledge all facts up to number `seen`, which are in the journal, within `ACK_S`
-        seconds.
-        """
+        """Acknowledge all facts up to number `seen`, which are in the journal, soon."""
         self._committed = seen
         if self._acking is None:
             self._acking = asyncio.get_running_loop().call_later(ACK_S, self._acknowledge)

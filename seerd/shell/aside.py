@@ -1,6 +1,4 @@
-"""Work in a forked process that ends with it: its imports take no memory in a process that lives
-for days. Only the value or the error of the work is left.
-"""
+"""Work in a forked process: its imports take no memory in a process that lives for days."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ T = TypeVar("T")
 
 
 def aside(work: Callable[[], T]) -> T:
-    """Call `work` in a forked process, while this process has one thread; return what it returns,
-    or raise what it raises. Raises `RuntimeError` if the process ends without an answer.
+    """Call `work` in a forked process, while this process has one thread; return or raise its
+    outcome. Raises `RuntimeError` if the process ends without an answer.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -45,9 +43,7 @@ def aside(work: Callable[[], T]) -> T:
 
 
 def _answer(work: Callable[[], T], to: int) -> NoReturn:
-    """Do the work in the forked process, send the outcome, and end. The parent reports an interrupt
-    that stops both.
-    """
+    """Do the work, send the outcome, and end; the parent reports an interrupt that stops both."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         try:

@@ -1,7 +1,5 @@
-"""Collects logs from other machines into the run's folder, while those machines exist.
-
-The one rule: the run waits for it only for a moment before a machine is given back. Nothing that a
-machine sends becomes an unchecked path, or more than a bounded number of bytes.
+"""Collects logs from other machines into the run's folder. Nothing that a machine sends becomes an
+unchecked path, or more than a bounded number of bytes.
 """
 
 from __future__ import annotations
@@ -51,9 +49,7 @@ class Collector:
         return self._next[instance]
 
     async def last(self, instance: str, spare_s: float) -> None:
-        """Look at the instance's logs for the last time, for at most `LAST_S` and `spare_s`
-        seconds.
-        """
+        """Look at the instance's logs once more, for at most `LAST_S` and `spare_s` seconds."""
         look = self.look(instance)
         if spare_s > 0:
             await asyncio.wait({look}, timeout=min(LAST_S, spare_s))

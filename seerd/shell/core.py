@@ -1,6 +1,5 @@
-"""The core's state as the parts below the daemon see it: they query it, and emit events.
-
-The one rule: nothing here changes the state; the daemon does, event by event.
+"""The core's state as the parts below the daemon query it, and where they emit events. Only the
+daemon changes the state, event by event.
 """
 
 from __future__ import annotations
@@ -54,9 +53,7 @@ class Core:
         return [t.key for t in trials if any(slots.node == instance for slots in t.held or ())]
 
     def known(self, instance: str) -> tuple[int, str]:
-        """Return the number of the last fact received from the instance's agent, and its machine's
-        boot id.
-        """
+        """Return the number of an instance's last received fact, and its machine's boot id."""
         fleet, received = self.state.fleet, self._heard.get(instance, 0)
         recorded = fleet.instances.get(instance)
         if recorded is None:  # it is not ready yet; its agent may have reported before
@@ -64,9 +61,8 @@ class Core:
         return max(received, recorded.seen), recorded.boot
 
     def lease(self) -> tuple[float, float, float]:
-        """Return three times in seconds: how long agents may go on without hearing from the daemon,
-        how long trials may take to save, and how long storing that may take after the lease has
-        ended.
+        """Return three times in seconds: how long agents may go on without the daemon, how long
+        trials then have to save, and how long storing that may take.
         """
         now = self.clock.now()
         return lease_s(self.state, now), lease_grace_s(self.state, now), last_s(self.state, now)
@@ -82,9 +78,7 @@ class Core:
 
 
 def _saved(trial: Trial) -> int:
-    """Return the number of the present attempt's last checkpoint; 0 if it has none or the store
-    does not number them.
-    """
+    """Return the number of the present attempt's last checkpoint; 0 without one, or a number."""
     prefix = slot_name(trial.attempt, 0).rpartition("-")[0]
     return max(
         (slot_number(c.name) for c in trial.checkpoints if c.name.startswith(f"{prefix}-")),

@@ -1,5 +1,4 @@
-"""The loop that runs a run: event, step, journal, commands, and their outcomes as events, until the
-core says that the run is over.
+"""The loop that runs a run: event, step, journal, commands, and their outcomes as events.
 
 The one rule: commands are carried out, facts acknowledged and observers informed only after the
 events are committed to the journal.
@@ -142,9 +141,8 @@ class Daemon:
         notes: list[str],
     ) -> tuple[float, float] | None:
         """Return from when until when events are missing, and add it to `notes`; None: none.
-
-        others  when instances that the journal lacks ended
-        saved   when trials that the journal lacks last stored a checkpoint, since 1970
+        `others`: when instances that the journal lacks ended; `saved`: when trials that it lacks
+        last saved (since 1970).
         """
         welcomes = self._dispatch.sessions.welcomes()
         acked = {instance: welcome.acked for instance, welcome in welcomes.items()}
@@ -187,9 +185,7 @@ class Daemon:
             raise RunRemovedError(self.state.facts.run, self._journal.path.parent)
 
     def _look_for_the_folder(self) -> None:
-        """End the run at once when its folder has been removed: whatever is started would fail, and
-        what is rented must be given back.
-        """
+        """End the run at once when its folder has been removed: new work would fail."""
         if not self._removed and not self._journal.path.exists():
             self._removed = True
             self._queue.put(StopAsked(at=self.clock.now(), hard=True))
@@ -205,9 +201,8 @@ class Daemon:
                 await self._dispatch.close()
 
     async def _turn(self) -> None:
-        """Wait for events, at most `SHOW_S` seconds, then handle the first of them.
-
-        Raises `AbandonedError` after more than `MOST_STOPS` requests to stop.
+        """Wait for events, at most `SHOW_S` seconds, then handle the first of them. Raises
+        `AbandonedError` after more than `MOST_STOPS` requests to stop.
         """
         try:
             async with asyncio.timeout(SHOW_S):
@@ -250,9 +245,7 @@ class Daemon:
         self._watcher(self.state, self.clock.now(), entries)
 
     def _put_question(self, entry: Entry, still: list[AnyCommand]) -> None:
-        """Prepare the policy's question right after its event: it is about the run at that moment,
-        whatever is handled before it is sent.
-        """
+        """Prepare the policy's question right after its event: it is about that moment."""
         self._dispatch.note(entry)
         over = any(isinstance(one, JobOver) for one in entry.decided)
         if over or isinstance(entry.event, AnyRequest):

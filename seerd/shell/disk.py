@@ -12,9 +12,7 @@ from pathlib import Path
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Add up the bytes of all files in these folders; one with several names (linked checkpoints)
-    counts once.
-    """
+    """Add up the bytes of all files in these folders; one with several names counts once."""
     seen: dict[tuple[int, int], int] = {}
     for path in paths:
         for folder, _, names in os.walk(path):

@@ -1,8 +1,7 @@
-"""Carries out the core's commands: the one place that knows both the commands and the adapters
-(provider, store, agents, policy's process) that do the work.
+"""Carries out the core's commands with the adapters (provider, store, agents, policy's process).
 
-The one rule: whatever an adapter returns or raises becomes one of the command's outcome events.
-Nothing is raised into the core, and a repeated command is carried out once.
+The one rule: whatever an adapter returns or raises becomes one of the command's outcome events,
+never an error, and a repeated command is carried out once.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ come by then.
 
 @dataclass(frozen=True, slots=True)
 class Reattached:
-    """What is found after a restart. An agent that has not answered yet counts as alive: the daemon
-    goes on trying, and its instance is lost later if it never answers.
+    """What is found after a restart. Agents that have not answered yet count as alive: they are
+    tried again.
     """
 
     alive: tuple[str, ...]  # instances that still exist
@@ -80,10 +79,8 @@ class Dispatch:
         self.requests = RequestReader(environment, core, self.sessions, tasks)
 
     async def open(self) -> None:
-        """Start the policy's process, open the provider and the store, and begin the background
-        tasks.
-
-        Raises `ProviderError` or `StoreError` if instances or checkpoints cannot be had at all.
+        """Open policy, provider and store, and begin the background tasks. Raises `ProviderError`
+        or `StoreError` if instances or checkpoints cannot be had at all.
         """
         self._environment.policy.start()
         await self._environment.provider.open(lambda: self._core.lease()[0])
@@ -104,11 +101,9 @@ class Dispatch:
         launches: Sequence[str],
         off_in_s: Callable[[], float] = lambda: math.inf,
     ) -> Reattached:
-        """Reconnect to the agents of `instances` after a restart, and emit all facts that they had
-        kept.
-
-        launches  ids of the launches that were under way
-        off_in_s  returns how many seconds are left until everything must be given back
+        """Reconnect to the agents of `instances` and of `launches` under way after a restart, and
+        emit all facts that they had kept. `off_in_s` returns the seconds until everything must be
+        given back.
         """
         with self.requests.readying():
             present, others = await self._environment.provider.adopt(instances, launches)
@@ -170,17 +165,13 @@ class Dispatch:
             self._environment.collector.look(instance)
 
     def keep(self, trial: str, checkpoints: Sequence[str]) -> None:
-        """Note that only these checkpoints of the trial are needed; the store is tidied after
-        `KEEP_S`.
-        """
+        """Note that only these checkpoints of the trial are needed, to tidy the store soon."""
         if not self._kept:
             self._tasks.create_task(self._keep_soon())
         self._kept[trial] = checkpoints
 
     async def leftovers(self) -> Leftovers:
-        """Ask the provider what still exists of the run. If it cannot be asked, that counts as one
-        thing that may cost money.
-        """
+        """Ask the provider what still exists of the run; a failure counts as one thing."""
         try:
             return await self._environment.provider.leftovers()
         except ProviderError as error:
@@ -320,9 +311,8 @@ class Dispatch:
         )
 
     async def _end(self, name: str, token: str) -> Span:
-        """Collect the instance's logs and give it back. Raises `ProviderError`. The agent of a
-        rented instance is not shut down: if the cloud refuses to end it, its agent still switches
-        it off when the lease ends.
+        """Collect the instance's logs and give it back. Raises `ProviderError`. A rented one's
+        agent goes on: if the cloud refuses, it still switches the instance off when the lease ends.
         """
         if self._environment.collector is not None:
             # Collecting may take time only while agents hold a lease: until then nothing has to be
@@ -370,8 +360,8 @@ class Dispatch:
         write_card(to, model, manifest)
 
     async def _fetch(self, command: commands.Publish, to: Path) -> None:
-        """Fetch the best model, again and again for `FETCH_S` seconds unless it is damaged: nothing
-        is paid for meanwhile, and any other model would be worse. Raises `StoreError`.
+        """Fetch the best model, for `FETCH_S` seconds unless it is damaged: nothing is paid for
+        meanwhile, and any other model would be worse. Raises `StoreError`.
         """
         end = self._clock.now() + FETCH_S
         while True:

@@ -1,7 +1,5 @@
-"""The events that wait to be handled.
-
-The one rule: events about one instance stay in order. Apart from that no event waits for reports:
-limits, exits and losses must be handled in time however much trials report.
+"""The events that wait to be handled. Those about one instance stay in order; apart from that no
+event waits for reports, since limits, exits and losses must be handled in time.
 """
 
 from __future__ import annotations
@@ -46,9 +44,7 @@ class EventQueue:
             await self._taken.wait()
 
     async def some(self) -> list[AnyEvent]:
-        """Wait for an event; return the first ones, at most `MOST_AT_ONCE`. Everything else that is
-        due in this loop runs before.
-        """
+        """Wait for events; return the first, at most `MOST_AT_ONCE`, after all else that is due."""
         await asyncio.sleep(0)
         await self._there.wait()
         return self.take(MOST_AT_ONCE)

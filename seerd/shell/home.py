@@ -1,7 +1,5 @@
-"""Where runs are kept on the coordinator's disk: one folder per run in the home folder.
-
-The one rule: everything about a run is in its folder, and only the daemon that holds its lock
-writes there.
+"""Where runs are kept: one folder per run in the home folder. Everything about a run is in its
+folder, and only the daemon that holds its lock writes there.
 """
 
 from __future__ import annotations
@@ -78,9 +76,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run's lock, with this process's id in it, during the block. Raises `BusyError`
-        if another process holds it.
-        """
+        """Hold the run's lock, with this process's id in it. Raises `BusyError`."""
         with (self.path / "lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,9 +98,7 @@ class RunFolder:
             os.close(descriptor)
 
     def owner(self) -> int | None:
-        """Return the process id of the daemon that runs this run now; None if there is none or it
-        is unknown.
-        """
+        """Return the process id of the daemon that runs this run now; None: none, or unknown."""
         try:
             with (self.path / "lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -130,9 +124,7 @@ class Home:
     path: Path
 
     def new(self, name: str) -> RunFolder:
-        """Make a folder for a new run, private to the user. Raises `UsageError` if it cannot be
-        made.
-        """
+        """Make a folder for a new run, private to the user. Raises `UsageError`."""
         run = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         folder = RunFolder(self.path / run)
         try:
@@ -157,10 +149,8 @@ class Home:
         return sorted(runs, key=lambda folder: (folder.begun, folder.run))
 
     def find(self, name: str) -> RunFolder:
-        """Return the run of this name, or the only run whose name begins with it; `last`: the
-        newest run.
-
-        Raises `UsageError` if there is none, or more than one.
+        """Return the run of this name, or the only one whose name begins with it; `last`: the
+        newest run. Raises `UsageError` if there is none, or more than one.
         """
         runs = self.runs()
         if not runs:
@@ -185,9 +175,7 @@ def takes_signals() -> bool:
 
 
 def default_home() -> Path:
-    """Return `$SEERD_HOME`, else `seerd` in the XDG state folder
-    (specifications.freedesktop.org/basedir-spec).
-    """
+    """Return `$SEERD_HOME`, else `seerd` in the XDG state folder."""
     if home := os.environ.get("SEERD_HOME"):
         return Path(home).expanduser().resolve()
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
@@ -196,8 +184,7 @@ def default_home() -> Path:
 
 def copy_result(folder: RunFolder, to: Path, job: str = "") -> Path:
     """Copy the best model's checkpoint (of this job) and configuration to the folder `to`; return
-    the path of the checkpoint, a folder if the script has saved one. Raises `UsageError` if they
-    cannot be copied.
+    the path of the checkpoint, a folder if the script has saved one. Raises `UsageError`.
     """
     from seerd.agent import folders
     from seerd.agent.manifest import CheckpointError

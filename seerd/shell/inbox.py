@@ -1,8 +1,6 @@
-"""The user's requests to a run while it goes on: a folder of files that appear whole, each answered
-by a file beside it.
-
-The one rule: only the daemon writes answers, and only after its decision is committed. A request
-that is read twice, since an answer was lost, has the same id and is decided once.
+"""The user's requests to a run while it goes on: files that appear whole, each answered by a file
+beside it. Only the daemon answers, after its decision is committed. A request that is read twice,
+since an answer was lost, has the same id and is decided once.
 """
 
 from __future__ import annotations
@@ -41,9 +39,7 @@ class AddRequest(msgspec.Struct, frozen=True, tag="add"):
 
 
 class JobRequest(msgspec.Struct, frozen=True, tag="job"):
-    """See `seerd.core.events.JobAdded`. `starts`: how agents start its trials; its source is in the
-    run's folder already.
-    """
+    """See `seerd.core.events.JobAdded`. `starts`: how agents start its trials."""
 
     job: PlannedJob
     facts: JobFacts

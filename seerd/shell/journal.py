@@ -2,14 +2,13 @@
 the version of seerd that wrote it.
 
 The one rule: a batch of events is committed, as a whole or not at all, before any of its commands
-is carried out and before any of its facts is acknowledged. `PRAGMA synchronous=FULL` keeps this
-true through a power cut (sqlite.org/pragma.html#pragma_synchronous). Nothing is written to a
-journal of another format.
+is carried out and any of its facts acknowledged. `PRAGMA synchronous=FULL` keeps this true through
+a power cut (sqlite.org/pragma.html#pragma_synchronous).
 
-Each row carries a checksum over itself and the row before (`linked`), and so does the table `meta`;
-a small file beside it (`Tip`) says how far it goes. So a damaged journal is never taken for another
-or a shorter one: readers get the events before the damage and a `DamagedWarning`, and nothing is
-written to it. Older journals have checksums from the first event that was written with them.
+Rows and the table `meta` carry checksums, and a file beside it (`Tip`) says how far it goes. So a
+damaged journal is never taken for another or a shorter one: readers get the events before the
+damage and a `DamagedWarning`, and nothing is written to it. Older journals have checksums from the
+first event that was written with them.
 """
 
 from __future__ import annotations
@@ -81,10 +80,7 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, origin: float) -> Journal:
-        """Make a new journal of a run that began at `origin` (seconds since 1970).
-
-        Raises `JournalError` if it cannot be written.
-        """
+        """Make a journal of a run that began at `origin` (since 1970). Raises `JournalError`."""
         journal = cls(_connect(path, "rwc"), path)
         try:
             journal._connection.executescript(SCHEMA)
@@ -100,11 +96,9 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False) -> Journal:
-        """Open an existing journal.
-
-        Raises `JournalError` if the file is no journal or of another format (`OlderJournalError`
-        for format 1), and `DamagedJournalError` if it is damaged and not `read_only`, or has no
-        whole event.
+        """Open an existing journal. Raises `JournalError` if the file is no journal or of another
+        format (`OlderJournalError`: 1), and `DamagedJournalError` if it is damaged and not
+        `read_only`, or has no whole event.
         """
         if not path.is_file():
             raise JournalError(
@@ -198,8 +192,7 @@ class Journal:
     @property
     def origin(self) -> float:
         """When the run began, in seconds since 1970 by `clock.wall` (unless the machine has booted
-        since), moved forward by the time for which it was interrupted. Raises `JournalError` if
-        that is not recorded.
+        since), moved forward by its interruptions. Raises `JournalError` if that is not recorded.
         """
         if (steady := origin_of(self._maybe("clock"))) is not None:
             return steady
@@ -229,10 +222,7 @@ class Journal:
 
     @property
     def last_s(self) -> float:
-        """When its last event was learned of, in seconds since the run began; 0 if there is none.
-
-        Raises `JournalError`.
-        """
+        """When its last event was learned of, in seconds into the run. Raises `JournalError`."""
         try:
             row = self._connection.execute("SELECT at FROM events ORDER BY seq DESC").fetchone()
         except sqlite3.Error as error:
@@ -240,10 +230,7 @@ class Journal:
         return 0.0 if row is None else float(row[0])
 
     def append(self, entries: list[Entry]) -> None:
-        """Commit these entries. Nothing of them may be acted upon before this returns.
-
-        Raises `JournalError`.
-        """
+        """Commit these entries, before they are acted upon. Raises `JournalError`."""
         rows = [
             StoredRow(e.seq, e.event.at, encode_event(e.event), encode_decisions(e.decided), b"")
             for e in entries
@@ -284,10 +271,9 @@ class Journal:
         return JournalError(f"the journal {self.path} cannot be written: {error}{then}")
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
-        """Yield all entries after sequence number `after`, in order; of a damaged journal those
-        before the damage, with a `DamagedWarning`.
-
-        Raises `JournalError` if an entry cannot be read, `DamagedJournalError` if none can.
+        """Yield the entries after sequence number `after`, in order; of a damaged journal those
+        before the damage, with a `DamagedWarning`. Raises `JournalError` if an entry cannot be
+        read, `DamagedJournalError` if none can.
         """
         for row in self._rows(after):
             yield Entry(row.seq, *self._decoded(row))
@@ -418,9 +404,7 @@ class Journal:
 
     def cut(self, after: int) -> None:
         """Replace this damaged journal by its events up to number `after`; keep it beside
-        (`damaged`).
-
-        Raises `JournalError`.
+        (`damaged`). Raises `JournalError`.
         """
         copy_context().run(self._cut, after)  # the run's `wall` is its own
 
@@ -444,9 +428,7 @@ class Journal:
 
     @property
     def lost_until(self) -> float:
-        """Until when events were recorded that `cut` has left out, in seconds since the run began;
-        0: none were.
-        """
+        """Until when `cut` has left out events, in seconds since the run began; 0: none."""
         return float(self._maybe("lost until") or 0.0)
 
     def close(self) -> None:
@@ -496,9 +478,7 @@ def damaged(path: Path) -> Path:
 
 
 def _put(new_path: Path, path: Path) -> None:
-    """Put a journal of one file in the place of a copied one: one exists at each moment, and no tip
-    that goes further.
-    """
+    """Put a new journal in the place of a copied one: one exists at each moment."""
     _remove(path, "-wal", "-shm")
     try:
         tip_path(new_path).replace(tip_path(path))

@@ -1,8 +1,6 @@
-"""Instances that are gone, or that cannot be reached any more.
-
-The one rule: a loss is emitted only when the instance costs nothing any more, as far as its cloud
-says, together with all checkpoints that its trials had stored, and after what its agent had noted,
-where that can be read.
+"""Instances that are gone, or that cannot be reached any more. A loss is emitted only when the
+instance costs nothing any more, as far as its cloud says, with all checkpoints of its trials, and
+after what its agent had noted, where that can be read.
 """
 
 from __future__ import annotations
@@ -33,16 +31,12 @@ class Losses:
         self._giving_up: dict[str, asyncio.Task[None]] = {}
 
     def give_up(self, instance: str, why: str) -> None:
-        """Start giving back an instance whose agent cannot be reached any more, and report the
-        loss.
-        """
+        """Start giving back an instance whose agent cannot be reached any more."""
         if instance not in self._giving_up or self._giving_up[instance].done():
             self._giving_up[instance] = self._tasks.create_task(self._lose(instance, why))
 
     async def ended(self, instance: str) -> float | None:
-        """Return when an instance ended that was gone or given up, in seconds since the run began;
-        None if that is unknown.
-        """
+        """Return when a lost instance ended, in seconds since the run began; None if unknown."""
         if instance in self._giving_up:
             await asyncio.wait({self._giving_up[instance]})
         try:
@@ -85,9 +79,7 @@ class Losses:
                 self._core.emit(event)
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
-        """Return the checkpoints that trials on this instance had stored and its agent, which is
-        gone or does not answer, has not reported.
-        """
+        """Return the stored checkpoints that this instance's agent has not reported."""
         found = []
         for running in self._core.running(instance):
             # If the store does not answer now, the trials go on from the checkpoints that are

@@ -1,6 +1,5 @@
-"""The `config.json` beside a published model: where it comes from, and how it was made.
-
-The one rule: keys are only ever added; scripts read them.
+"""The `config.json` beside a published model: where it comes from, and how it was made. Keys are
+only ever added; scripts read them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Makes the orders for one instance's agent from the core's commands, with the presigned URLs that
-they need.
-
-The one rule: nothing is sent here. An agent gets URLs only for attempts on its own instance.
+they need: only those for attempts on its own instance.
 """
 
 from __future__ import annotations
@@ -31,9 +29,7 @@ class InstanceOrders:
     core: Core
 
     async def pending(self) -> list[Order]:
-        """Return the orders for a new connection: URLs for running attempts, and commands without
-        an outcome.
-        """
+        """Return the orders for a new connection: URLs, and commands without an outcome."""
         orders: list[Order] = []
         for running in self.core.running(self.instance):
             orders += await self.renewal(running)
@@ -43,8 +39,8 @@ class InstanceOrders:
 
     async def of(self, command: AnyCommand) -> list[Order]:
         """Return the orders that carry out this command. Without credentials a start waits for its
-        URLs, since a trial must not start without its checkpoint, but only until it is to be
-        stopped: its agent must know it to report its end.
+        URLs, since it must not start without its checkpoint, but only until it is to be stopped:
+        its agent must know it to report its end.
         """
         if isinstance(command, StopTrial):
             return [order_of(command)]
@@ -62,8 +58,8 @@ class InstanceOrders:
         return [*urls, start]
 
     async def renewal(self, running: Running) -> list[Order]:
-        """Return URLs for the next checkpoints of a running attempt, as soon as they can be signed;
-        none if it has ended by then. An agent uses the URLs that come last.
+        """Return URLs for the next checkpoints of an attempt, once they can be signed, or nothing
+        if it has ended by then. An agent uses the URLs that come last.
         """
         while self.is_ours(running.trial, running.attempt):
             attempts = (a for a in self.core.running(self.instance) if a.trial == running.trial)
@@ -74,9 +70,7 @@ class InstanceOrders:
         return []
 
     async def _urls(self, attempt: Running, checkpoints: Sequence[str] = ()) -> list[Order] | None:
-        """Return URLs for the attempt's next checkpoints, and for reading `checkpoints`; None if
-        nothing can be signed now.
-        """
+        """Return URLs for an attempt's next checkpoints, and for reading `checkpoints`, or None."""
         store, first = self.environment.store, attempt.saved + 1
         try:
             grant = await store.presign(attempt.trial, attempt.attempt, first, checkpoints)
@@ -92,10 +86,7 @@ class InstanceOrders:
         return [Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")]
 
     async def downloads(self, job: str | None = None) -> list[Order]:
-        """Return the downloads of the data of all jobs or of one, with fresh URLs.
-
-        Raises `SeerdError`.
-        """
+        """Return the downloads of the data of all jobs or of one. Raises `SeerdError`."""
         data = self.environment.data
         return [] if data is None else list(chunks(await data(job)))
 

@@ -1,7 +1,5 @@
-"""The policy beside the daemon: a process of its own, which is killed if it does not answer.
-
-The one rule: a question shows the run as it was when it was noted. The process shares nothing with
-the daemon, and an answer comes in time or not at all.
+"""The policy beside the daemon: a process of its own, which shares nothing with the daemon and is
+killed if it does not answer in time. A question shows the run as it was when it was noted.
 """
 
 from __future__ import annotations
@@ -34,10 +32,8 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 
 class PolicyProcess:
     """The process of a problem's policy. One question at a time: `note` it, then await its
-    `answer`.
-
-    limit_s  how long an answer may take, seconds, including the start of the process if necessary
-    plan     see `policy_wire.Opening`
+    `answer`. `limit_s`: seconds for an answer, with the start of the process; `plan`: see
+    `policy_wire.Opening`.
     """
 
     def __init__(self, problem: Problem, limit_s: float = 10.0, *, plan: str = "") -> None:
@@ -69,13 +65,9 @@ class PolicyProcess:
         order: Order,
         changed: Collection[str] | None = None,
     ) -> None:
-        """Record the next question; it replaces one that has no answer yet.
-
-        question  its id
-        view      the run as its policy sees it
-        memory    what the policy remembers, after all answers that were adopted
-        order     its plan, after the same answers
-        changed   trials that may differ from the question before; None: all trials are compared
+        """Record the next question; it replaces one that has no answer yet. `memory` and `order`:
+        after all answers that were adopted. `changed`: trials that may differ from the question
+        before; None: all are compared.
         """
         if self._asked or (self._child is not None and self._child.ended):
             self._abandon()
@@ -90,8 +82,8 @@ class PolicyProcess:
         self._in_step = False  # until it is answered
 
     async def answer(self) -> Answer:
-        """Send the question that was noted and return its answer. Raises `PolicyError` if there is
-        none: the process has then been killed, unless the policy itself has raised.
+        """Send the noted question and return its answer. Raises `PolicyError` if there is none: the
+        process has then been killed, unless the policy itself has raised.
         """
         if self._question is None or self._child is None:
             raise PolicyError("the policy was asked nothing")
@@ -158,9 +150,9 @@ class _Known:
     last: Report | None = None  # the last of these
 
     def news(self, trial: TrialView) -> wire.TrialNews | None:
-        """Return what the process does not know yet of this trial, or None. Reports never change;
-        they are only removed from the end, or inserted: if the last known report is still in its
-        place, so are all before it.
+        """Return what the process does not know yet of this trial, or None. Reports are only
+        removed from the end, or inserted: if the last known one is still in its place, so are all
+        before it.
         """
         status, history = trial.status, trial.history
         kept = self.count
@@ -216,9 +208,7 @@ class _Child(asyncio.SubprocessProtocol):
         return None if self._transport is None else self._transport.get_pid()
 
     async def ask(self, question: bytes) -> bytes:
-        """Send a question and return the reply's bytes. Raises `PolicyError` if the process ends,
-        or the reply is too long.
-        """
+        """Send a question and return the reply's bytes. Raises `PolicyError`."""
         await asyncio.wait([self._started])
         try:
             self._write(question)
@@ -233,9 +223,7 @@ class _Child(asyncio.SubprocessProtocol):
             raise PolicyError(f"the policy's process {self._how()}") from error
 
     async def _end(self) -> None:
-        """Give the process `END_S` seconds to end by itself, so that its exit code is known; then
-        kill it.
-        """
+        """Give the process `END_S` seconds to end, so that its exit code is known; then kill it."""
         try:
             async with asyncio.timeout(END_S):
                 await self._gone.wait()
@@ -319,9 +307,7 @@ class _Child(asyncio.SubprocessProtocol):
             self._said.feed_eof()
 
     def process_exited(self) -> None:
-        """Kill what the ended process has left running, and close its pipes, which it may hold
-        open.
-        """
+        """Kill what the ended process has left running, and close its pipes."""
         assert self._transport is not None
         self._kill_group()
         self._transport.close()

@@ -117,9 +117,7 @@ def _messages(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _end_with(descriptor: int) -> None:
-    """End this process when the daemon's end of the pipe is closed, from a thread: the policy may
-    be busy.
-    """
+    """End this process when the daemon's end of the pipe is closed, even if the policy is busy."""
     closed = select.poll()
     closed.register(descriptor, 0)  # POLLHUP and POLLERR are always reported
     closed.poll()

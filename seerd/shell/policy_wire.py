@@ -1,8 +1,6 @@
-"""The messages between the daemon and the policy's process.
-
-The one rule: a message is its length in four bytes, followed by that many bytes of MessagePack,
-which gives every number back exactly. First comes one `Opening`, then questions, each of which gets
-one reply.
+"""The messages between the daemon and the policy's process: first one `Opening`, then questions,
+each of which gets one reply. A message is its length in four bytes, followed by that many bytes of
+MessagePack, which gives every number back exactly.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The requests in a run's inbox: each becomes an event, and is answered once the decision is in the
-journal.
-
-The one rule: a job that is added reaches the core only when every instance is ready for it.
+journal. A job that is added reaches the core only when every instance is ready for it.
 """
 
 from __future__ import annotations
@@ -65,9 +63,7 @@ class RequestReader:
             await asyncio.sleep(INBOX_S)
 
     def reply(self, requests: Sequence[AnyRequest]) -> None:
-        """Answer these requests, which are in the journal. What is rented and signed from now on
-        lasts for the present deadline.
-        """
+        """Answer these requests, which are in the journal, and extend what is rented and signed."""
         answered = self._core.state.requests.answered
         for event in (event for event in requests if event.request in answered):
             denied = answered[event.request]
@@ -80,9 +76,7 @@ class RequestReader:
             self._answer(event.request, Reply(denied))
 
     async def _take_job(self, name: str, request: asked.JobRequest, inbox: Inbox) -> None:
-        """Make all instances ready for one more job, one job at a time, and emit it, unless it is
-        withdrawn.
-        """
+        """Make all instances ready for one more job at a time, and emit it."""
         async with self._one_job:
             why = await self._why_not_ready_for(request.starts, name, inbox)
             if why:

@@ -1,7 +1,4 @@
-"""What the parts of the shell share about a run: what it acts on, and the interfaces that they use.
-
-The one rule: only data and interfaces; nothing here does anything.
-"""
+"""What the parts of the shell share about a run: only data and interfaces."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """The checksums of a journal, how far it goes (`Tip`), and what can be read of a damaged one from
 the bytes of its file and its write-ahead log, where SQLite reads none, or not all.
 
-The one rule: a checksum is over a row and the checksum of the row before. So a row that was
-changed, left out or moved shows itself, and so do all that follow; and what looks like a row in a
-damaged file is believed only if its checksum fits the row before. The format of the file is
-described in sqlite.org/fileformat2.html, sections 1.6, 2.1 and 4.1.
+The one rule: a checksum is over a row and the checksum of the row before, so a row that was
+changed, left out or moved shows itself, and what looks like a row in a damaged file is believed
+only if it fits. The format of the file: sqlite.org/fileformat2.html, sections 1.6, 2.1 and 4.1.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class StoredRow(NamedTuple):
 
 
 class Tip(msgspec.Struct, frozen=True):
-    """How far a journal goes, in a file beside it that is written after each commit. A power cut
-    may leave an older one, never a newer one.
+    """How far a journal goes, in a file beside it, written after each commit; after a power cut
+    perhaps an older one, never a newer one.
     """
 
     seq: int  # number of the last row
@@ -134,9 +133,7 @@ class Salvage:
                 continue
 
     def _payloads(self, page: bytes, start: int, length: int) -> Iterator[bytes]:
-        """Yield what the payload of a cell may be: the part on its page, and what follows on others
-        (section 1.6 says how much is where).
-        """
+        """Yield what the payload of a cell may be (section 1.6), from its and other pages."""
         most = self._size - 35
         if length <= most:
             yield page[start : start + length]
@@ -177,9 +174,7 @@ def _pointers(page: bytes) -> Iterator[int]:
 
 
 def _before(page: bytes, key: bytes) -> Iterator[int]:
-    """Yield where a cell with this encoded key may begin, up to three bytes of its length before
-    it.
-    """
+    """Yield where a cell with this encoded key may begin: its length takes up to three bytes."""
     at = page.find(key)
     while at >= 0:
         yield from range(max(0, at - 3), at)

@@ -1,7 +1,5 @@
-"""The daemon's conversations with the agents of a run, one per instance.
-
-The one rule: orders reach an instance's agent in the order in which the core gave them, whichever
-connection carries them.
+"""The daemon's conversations with the agents of a run. Orders reach an instance's agent in the
+order in which the core gave them, whichever connection carries them.
 """
 
 from __future__ import annotations
@@ -48,15 +46,12 @@ class Sessions:
                     conversation.answer(partial(conversation.orders.renewal, running))
 
     async def take_up(self, instance: str) -> None:
-        """Connect to this instance's agent and receive all facts that it had kept.
-
-        Raises `ProviderError` if the agent does not answer.
-        """
+        """Connect to this instance's agent and receive all kept facts. Raises `ProviderError`."""
         await self._begin(instance).start()
 
     async def prepare(self, launched: Launched, token: str) -> Readiness:
-        """Make a new instance ready for trials: sources of jobs that were added meanwhile, data,
-        setup commands, checks. `token`: of its launch.
+        """Make a new instance ready: added jobs' sources, data, setup commands, checks. `token`: of
+        its launch.
         """
         environment = self._environment
         jobs, expected = list(environment.jobs), environment.expected
@@ -102,8 +97,8 @@ class Sessions:
         return next((why for why in every if why), "")
 
     async def _sent(self, instance: str, send: Callable[[str], Awaitable[None]]) -> str:
-        """Send the instance what it lacks of the jobs' sources; return what went wrong, or nothing.
-        Giving it back does not wait for that.
+        """Send the instance what it lacks of the jobs' sources, unless it is given back; return
+        what went wrong, or nothing.
         """
         sending = self._sending[instance] = asyncio.ensure_future(send(instance))
         try:
@@ -153,8 +148,8 @@ class Sessions:
             self._conversations[instance].commit(fact)
 
     async def shut_down(self, instance: str, token: str, spare_s: float) -> None:
-        """Have the agent kill what still runs and end. Returns when it has ended or cannot be
-        reached, without a connection after at most `spare_s` seconds.
+        """Have the agent kill what still runs and end; wait for it, without a connection at most
+        `spare_s` seconds.
         """
         conversation = self._pop(instance)
         if conversation is not None:

@@ -1,8 +1,6 @@
-"""Copies the user's source into a run's folder, where it stays as it is while the run goes on.
-
-The one rule: a copy costs no more than it must. Holes stay holes and links stay links. A copy that
-would take too long, and a link out of the source that `follow` does not list, ends the command
-before anything is started.
+"""Copies the user's source into a run's folder, where it stays as it is. Holes stay holes and links
+stay links. A copy that would take too long, and a link out of the source that `follow` does not
+list, ends the command before anything is started.
 """
 
 from __future__ import annotations
@@ -74,10 +72,8 @@ def copy_source(
     source: Path, to: Path, without: Collection[Path], terms: CopyTerms = CopyTerms()
 ) -> None:
     """Copy the user's source without what `.seerdignore` (written like a .gitignore) names, the
-    home folder, and these absolute paths.
-
-    Raises `UsageError` if a file cannot be copied, a link leads out of the source, or the files
-    would not fit on the disk, and `LimitsError` if it takes longer than the terms allow.
+    home folder, and these absolute paths. Raises `UsageError` if it cannot be copied, a link leads
+    out of it, or the disk is too small, and `LimitsError` if it takes longer than the terms allow.
     """
     try:
         copy = _SourceCopy(source, to, without, terms)
@@ -92,9 +88,7 @@ def copy_source(
 
 def links_out(source: Path, home: Path, terms: CopyTerms, *, refuse: bool = True) -> list[str]:
     """Look at a source for `LOOK_S` without copying it: report doubts, and raise `UsageError` for
-    links that lead out of it, or return what lists them in `train.follow`.
-
-    home  the folder of all runs, which is never copied
+    links that lead out of it, or return what lists them in `train.follow`. `home` is never copied.
     """
     copy = _SourceCopy(source, home / "run" / "source", (), replace(terms, most_s=LOOK_S))
     with suppress(OSError, LimitsError):
@@ -149,9 +143,7 @@ class _SourceCopy:
     # ------------------------------------------------------------ what is to be copied
 
     def look(self, name: str, folder: str, above: tuple[tuple[int, int], ...]) -> None:
-        """Note what is in this folder of the source, and below it. `above`: device and inode of the
-        folders that it is in.
-        """
+        """Note what is in and below this folder; `above`: (device, inode) of outer folders."""
         about = Path(folder).stat()
         above = (*above, (about.st_dev, about.st_ino))
         self._folders.append((name, folder))
@@ -225,9 +217,7 @@ class _SourceCopy:
         self._size += 0 if link_to else size
 
     def check_links(self) -> None:
-        """Raise `UsageError` for links out of the source; report links in circles, and files with
-        secrets that leave this machine.
-        """
+        """Raise `UsageError` for links out of the source; report circles and secrets."""
         if self.outside:
             names, patterns = list(self.outside), _patterns(self.outside)
             leads = [f"{name} -> {self.outside[name]}" for name in names[:LINKS_SHOWN]]
@@ -305,8 +295,8 @@ class _SourceCopy:
     # ------------------------------------------------------------ how long it takes
 
     def _keep_time(self) -> None:
-        """Report once that the copy takes long, or most of its time. Raises `LimitsError` if it
-        takes too long, or will at the pace so far.
+        """Report once that the copy takes long. Raises `LimitsError` if it takes too long, or will
+        at the pace so far.
         """
         now = time.monotonic()
         spent_s, most_s = now - self._began, self._terms.most_s

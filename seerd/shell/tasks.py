@@ -11,9 +11,7 @@ class _OverError(Exception):
 
 
 class Tasks(asyncio.TaskGroup):
-    """A task group whose tasks are cancelled when the block ends. If a task fails, the block raises
-    its exception, never a group.
-    """
+    """A task group that ends with the block and raises the first exception, never a group."""
 
     async def __aexit__(
         self,

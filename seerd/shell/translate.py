@@ -1,6 +1,5 @@
-"""Translates between core and agent: commands become orders, facts become events.
-
-The one rule: nothing is decided and nothing is kept; each value becomes one other value, or none.
+"""Translates between core and agent: commands become orders, facts become events. Nothing is
+decided and nothing is kept.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ def instances_of(command: AnyCommand) -> tuple[str, ...]:
 
 
 def start_on(command: StartTrial, instance: str, address: Callable[[str], str]) -> Start:
-    """Return the order to start, as the agent of this instance gets it. `address` returns that of
-    an instance.
+    """Return the order to start for one of the attempt's instances. Its nodes meet at node 0, on a
+    port that follows from the id of the command.
     """
     start = order_of(command)
     assert isinstance(start, Start)
