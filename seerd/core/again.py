@@ -69,9 +69,10 @@ class AskingAgain:
 
     def ask(self, state: State, event: AnyEvent, decided: Sequence[AnyDecision]) -> None:
         """Ask the policy the question that an event has led to, after the event was read."""
-        if any(isinstance(one, Declined | Closing | Granted | JobOver) for one in decided):
+        kinds: set[type] = {type(decision) for decision in decided}
+        if kinds & {Declined, Closing, Granted, JobOver}:
             self._asking = None
-        asked = any(isinstance(one, AskPolicy) for one in decided) or isinstance(event, RunResumed)
+        asked = AskPolicy in kinds or isinstance(event, RunResumed)
         plan = state.plan
         if plan.question is None or not asked:
             return

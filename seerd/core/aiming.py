@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from seerd.core.lifecycle import InstancePhase, TrialPhase
 from seerd.core.placement import Assignment, Demand, PackingNode, Waiting, place
-from seerd.core.state import Agenda, Aims, State, Trial
+from seerd.core.state import Agenda, Aims, Instance, State, Trial
 from seerd.planner.model import ClusterFacts
 
 
@@ -18,20 +18,14 @@ def aim_all(state: State) -> None:
     state.agenda.replace = False
     state.agenda.refit = True
     state.agenda.roomy = {}
-    nodes = [
-        PackingNode(i.id, i.usable)
-        for i in state.fleet.instances.values()
-        if i.phase is InstancePhase.READY
-    ]
+    nodes = [PackingNode(instance.id, instance.usable) for instance in _ready(state)]
     state.aims.most = _most(state)
     demands = _demands(state)
     per_instance = state.facts.cluster.per_instance
     placed = place(demands, _present(state, demands, nodes), nodes, pack=per_instance)
     state.aims.sizes = Counter(demand.gpus for demand in demands)
     state.aims.needed = _needed(state)
-    state.aims.waiting = Waiting(
-        demand for demand in demands if demand.trial not in placed.assignments
-    )
+    state.aims.waiting = Waiting(d for d in demands if d.trial not in placed.assignments)
     for node in nodes:
         state.fleet.instances[node.id].claims.clear()
         state.agenda.idle[node.id] = None
@@ -63,32 +57,31 @@ def derive(state: State) -> None:
     demands = _demands(state)
     aims.sizes = Counter(demand.gpus for demand in demands)
     aims.needed = _needed(state)
-    staying = [
-        demand for demand in demands if _stays(state.trials[demand.trial], demand.gpus, state)
-    ]
-    for demand in staying:
-        _aim(state, state.trials[demand.trial], state.trials[demand.trial].held)
+    trials = [(state.trials[demand.trial], demand.gpus) for demand in demands]
+    for trial in [trial for trial, gpus in trials if _stays(trial, gpus, state)]:
+        _aim(state, trial, trial.held)
     aims.waiting = Waiting(demand for demand in demands if demand.trial not in aims.aimed)
-    there = [
-        i
-        for i in state.fleet.instances.values()
-        if i.phase in (InstancePhase.READY, InstancePhase.LEAVING)
-    ]
-    state.agenda.roomy = {i.id: None for i in there if i.phase is InstancePhase.READY}
-    # Without instances that are still asked for, since their ids will change.
-    state.agenda.idle = {i.id: None for i in there}
+    state.agenda.roomy = {instance.id: None for instance in _ready(state)}
+    # Without instances that are still being launched, since their ids will change.
+    for name, instance in state.fleet.instances.items():
+        if instance.phase in (InstancePhase.READY, InstancePhase.LEAVING):
+            state.agenda.idle[name] = None
 
 
 def _stays(trial: Trial, gpus: int, state: State) -> bool:
     if trial.held is None or trial.out or trial.phase is TrialPhase.STOPPING:
         return False
     instances = state.fleet.instances
-    there = all(
+    in_place = all(
         instances[slots.node].phase is InstancePhase.READY
         and max(slots.gpus) < instances[slots.node].usable
         for slots in trial.held
     )
-    return there and sum(len(slots.gpus) for slots in trial.held) == gpus
+    return in_place and sum(len(slots.gpus) for slots in trial.held) == gpus
+
+
+def _ready(state: State) -> list[Instance]:
+    return [i for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
 
 
 def _demands(state: State) -> list[Demand]:
@@ -100,7 +93,7 @@ def _most(state: State) -> int | None:
     """Return the most GPUs of a trial where all instances are shared, so that none waits for
     others.
     """
-    ready = [i for i in state.fleet.instances.values() if i.phase is InstancePhase.READY]
+    ready = _ready(state)
     largest = max((i.usable for i in ready), default=0)
     if all(i.usable == i.gpus for i in ready) or largest >= state.facts.cluster.gpus_per_instance:
         return None
@@ -146,11 +139,11 @@ def fill(state: State) -> None:
 
 def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> None:
     first = state.aims.waiting.first(node.gpus - len(claims))
-    there = [state.trials[name] for name in dict.fromkeys(claims.values())]
-    present = {trial.id: trial.target for trial in there if trial.target is not None}
+    claimants = [state.trials[name] for name in dict.fromkeys(claims.values())]
+    present = {trial.id: trial.target for trial in claimants if trial.target is not None}
     if not first or any(len(target) > 1 for target in present.values()):
         return
-    demands = [*(Demand(trial.id, state.aims.cut(trial.gpus)) for trial in there), *first]
+    demands = [*(Demand(trial.id, state.aims.cut(trial.gpus)) for trial in claimants), *first]
     placed = place(demands, present, [node]).assignments
     for demand in sorted(first, key=lambda demand: demand.trial):
         if demand.trial in placed:
@@ -161,14 +154,13 @@ def _fill_one(state: State, node: PackingNode, claims: Mapping[int, str]) -> Non
 def _present(
     state: State, demands: list[Demand], nodes: list[PackingNode]
 ) -> dict[str, Assignment]:
-    there = {node.id for node in nodes}
-    trials = (state.trials[demand.trial] for demand in demands)
-    where = {trial.id: trial.target or trial.held for trial in trials if not trial.out}
-    return {
-        name: a
-        for name, a in where.items()
-        if a is not None and all(slots.node in there for slots in a)
-    }
+    ready = {node.id for node in nodes}
+    present: dict[str, Assignment] = {}
+    for trial in (state.trials[demand.trial] for demand in demands):
+        where = trial.target or trial.held
+        if not trial.out and where and all(slots.node in ready for slots in where):
+            present[trial.id] = where
+    return present
 
 
 def _aim(state: State, trial: Trial, target: Assignment | None) -> None:
@@ -187,9 +179,7 @@ def _needed(state: State) -> int:
     needed = instances_needed(state.aims.sizes, cluster)
     if not needed or cluster.per_instance or cluster.max_instances is None:
         return needed
-    needed += sum(
-        i.usable < i.gpus for i in state.fleet.instances.values() if i.phase is InstancePhase.READY
-    )
+    needed += sum(instance.usable < instance.gpus for instance in _ready(state))
     return min(needed, cluster.max_instances)
 
 

@@ -74,11 +74,8 @@ def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
     """Return whether the trials share no value of a choice, which might be why they fail."""
     for parameter in state.facts.problem_of(job).space.parameters:
         values = [trial.config.get(parameter.name) for trial in trials]
-        if (
-            len(parameter.choices) > 1
-            and len(set(map(repr, values))) == 1
-            and values[0] is not None
-        ):
+        is_common = len(set(map(repr, values))) == 1 and values[0] is not None
+        if len(parameter.choices) > 1 and is_common:
             return False
     return True
 
@@ -88,8 +85,8 @@ def _differ(state: State, job: str, trials: list[Trial]) -> bool:
     known.
     """
     for parameter in state.facts.problem_of(job).space.parameters:
-        values = [one.config[parameter.name] for one in trials if parameter.name in one.config]
-        shares = [parameter.share(value) for value in values]
+        configs = [trial.config for trial in trials if parameter.name in trial.config]
+        shares = [parameter.share(config[parameter.name]) for config in configs]
         if len(parameter.choices) != 1 and shares and not min(shares) < 0.5 <= max(shares):
             return False
     return True

@@ -80,12 +80,11 @@ def _wrong_order(order: Order, change: PlanChange) -> Iterator[str]:
     named = [*change.gone, *(put.trial for put in change.put)]
     moved = sum(put.trial in order for put in placed)
     staying = len(order) - len(change.gone) - moved
-    known = all(name in order for name in change.gone) and all(
-        p.trial in order for p in change.put if p.place == STAYS
-    )
-    rising = all(one.place < other.place for one, other in pairwise(placed))
+    kept = [put.trial for put in change.put if put.place == STAYS]
+    listed = all(name in order for name in (*change.gone, *kept))
+    rising = all(first.place < second.place for first, second in pairwise(placed))
     fits = all(0 <= put.place - before <= staying for before, put in enumerate(placed))
-    if len(set(named)) < len(named) or not (known and rising and fits):
+    if len(set(named)) < len(named) or not (listed and rising and fits):
         yield "it changes another plan than the present one"
 
 

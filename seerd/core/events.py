@@ -88,7 +88,7 @@ class RunFacts(Objective, frozen=True, kw_only=True, omit_defaults=True):
 
     def problem_of(self, job: str) -> Problem:
         """Return what the policy of a job solves, in its own terms."""
-        return next((one.problem for one in self.problem.jobs if one.id == job), self.problem)
+        return next((its.problem for its in self.problem.jobs if its.id == job), self.problem)
 
     @property
     def goals(self) -> dict[str, Objective]:

@@ -49,17 +49,17 @@ def _why_not(state: State, event: AnyRequest) -> DenyCause | None:
     if isinstance(event, JobStopAsked):
         return None if event.job in open_jobs(state) else "no-job"
     if isinstance(event, JobWeighed):
-        known = event.job in open_jobs(state)
-        return None if known and 0 < event.weight < math.inf else "no-job"
+        is_open = event.job in open_jobs(state)
+        return None if is_open and 0 < event.weight < math.inf else "no-job"
     return why_not_raised(state.facts.problem.limits, event.problem.limits)
 
 
 def _why_not_added(state: State, event: AddAsked) -> DenyCause | None:
     problem = state.facts.problem
-    known = {parameter.name: parameter for parameter in problem.space.parameters}
-    active = {name for name, one in known.items() if one.active(event.config)}
+    parameters = {parameter.name: parameter for parameter in problem.space.parameters}
+    active = {name for name, parameter in parameters.items() if parameter.active(event.config)}
     fits = event.config.keys() == active and all(
-        known[name].may_be(value) for name, value in event.config.items()
+        parameters[name].may_be(value) for name, value in event.config.items()
     )
     if not fits or not problem.space.allows(event.config):
         return "space"

@@ -21,7 +21,7 @@ def lacks(state: State, instance: str, launch: str) -> bool:
     instances = state.fleet.instances
     if instance in instances or not launch.partition(".")[0].isdecimal():
         return False
-    return all(known.launch != launch for known in instances.values())
+    return all(recorded.launch != launch for recorded in instances.values())
 
 
 def gap(

@@ -47,12 +47,12 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
     """Return the rank that keeps the others waiting (`Rules.slow_share`), if it is a new one."""
     if len(trial.waits) < len(trial.held or ()):
         return None
-    found = slow_rank(
+    slowest = slow_rank(
         {rank: share for waits in trial.waits.values() for rank, share in waits.items()}, share
     )
-    if found is None or found[0] in trial.slow:
+    if slowest is None or slowest[0] in trial.slow:
         return None
-    rank, waited = found
+    rank, waited = slowest
     node = next(node for node, waits in trial.waits.items() if rank in waits)
     text = f"rank {rank} of {trial.id} on {node} keeps the others waiting {waited:.0%} of the time"
     return Slow(trial=trial.id, rank=rank, detail=text)

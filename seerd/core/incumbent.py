@@ -24,12 +24,12 @@ def incumbent(state: State, job: str | None = None) -> Incumbent | None:
     for trial in state.trials.values():
         if job_of(trial.id) != name:
             continue
-        found = best_checkpoint(state, trial)
-        if found is None or found.metric is None:
+        checkpoint = best_checkpoint(state, trial)
+        if checkpoint is None or checkpoint.metric is None:
             continue
-        worth = (sign * found.metric, trial.phase is not TrialPhase.FAILED, found.reports)
+        worth = (sign * checkpoint.metric, trial.phase is not TrialPhase.FAILED, checkpoint.reports)
         if best is None or worth > best[0]:
-            best = (worth, Incumbent(trial.id, found, found.metric))
+            best = (worth, Incumbent(trial.id, checkpoint, checkpoint.metric))
     return best[1] if best else None
 
 
@@ -43,11 +43,11 @@ def chosen(state: State, job: str | None = None) -> Incumbent | None:
 def best_checkpoint(state: State, trial: Trial) -> Checkpoint | None:
     """Return the trial's best confirmed checkpoint that is not known to be unreadable, or None."""
     sign, best, worth = sign_of(state.facts.goal_of(trial.id)), None, (-math.inf, 0)
-    for one in trial.checkpoints:
-        if one.metric is None or f"{trial.id}/{one.name}" in state.result.unreadable:
+    for checkpoint in trial.checkpoints:
+        if checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable:
             continue
-        if best is None or (sign * one.metric, one.reports) > worth:
-            best, worth = one, (sign * one.metric, one.reports)
+        if best is None or (sign * checkpoint.metric, checkpoint.reports) > worth:
+            best, worth = checkpoint, (sign * checkpoint.metric, checkpoint.reports)
     return best
 
 
@@ -65,15 +65,15 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
     if goal.smooth > 1:
         return None
     sign = sign_of(goal)
-    most, found = sign * best.metric, None
+    most, better = sign * best.metric, None
     for trial in state.trials.values():
         saved = {checkpoint.reports for checkpoint in trial.checkpoints}
         for report in trial.history if job_of(trial.id) == job else ():
             if report.metric is None or report.reports in saved:
                 continue
             if sign * report.metric > most:
-                most, found = sign * report.metric, (trial.id, report.metric)
-    return found
+                most, better = sign * report.metric, (trial.id, report.metric)
+    return better
 
 
 def best_report(state: State, job: str) -> tuple[Trial, Report] | None:
@@ -86,7 +86,7 @@ def best_report(state: State, job: str) -> tuple[Trial, Report] | None:
             for report in (trial.history if job_of(trial.id) == job else ())
             if report.metric is not None
         ),
-        key=lambda found: sign * (found[1].metric or 0.0),
+        key=lambda pair: sign * (pair[1].metric or 0.0),
         default=None,
     )
 

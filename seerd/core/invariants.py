@@ -28,15 +28,13 @@ def _holding(state: State) -> list[Trial]:
 
 def no_gpu_is_held_twice(state: State) -> Iterator[str]:
     """Every GPU belongs to at most one attempt, and instances and trials agree on which."""
-    held = [
-        (slots.node, gpu, t.id) for t in _holding(state) for slots in t.left for gpu in slots.gpus
-    ]
+    parts = [(trial.id, slots) for trial in _holding(state) for slots in trial.left]
+    held = [(slots.node, gpu, name) for name, slots in parts for gpu in slots.gpus]
     for (node, gpu), times in Counter((node, gpu) for node, gpu, _ in held).items():
         if times > 1:
             yield f"GPU {gpu} of {node} is held {times} times"
-    busy = {
-        (i.id, gpu, trial) for i in state.fleet.instances.values() for gpu, trial in i.busy.items()
-    }
+    instances = state.fleet.instances.values()
+    busy = {(i.id, gpu, trial) for i in instances for gpu, trial in i.busy.items()}
     if busy != set(held):
         yield f"instances and trials disagree: {busy ^ set(held)}"
 
@@ -48,7 +46,7 @@ def a_trial_that_fits_is_not_split(state: State) -> Iterator[str]:
             continue
         gpus = sum(len(slots.gpus) for slots in trial.held)
         instances = state.fleet.instances.values()
-        if any(one.share is None and one.gpus >= gpus for one in instances):
+        if any(instance.share is None and instance.gpus >= gpus for instance in instances):
             yield f"{trial.id} with {gpus} GPUs spans {len(trial.held)} instances"
 
 
@@ -61,14 +59,10 @@ def phases_and_gpus_agree(state: State) -> Iterator[str]:
 
 def what_is_held_is_paid(state: State) -> Iterator[str]:
     """The open charges are exactly what costs now."""
-    if not state.facts.cluster.per_instance:
-        costs = {trial.key_on(slots.node) for trial in _holding(state) for slots in trial.left}
-    else:
-        costs = {
-            i.id
-            for i in state.fleet.instances.values()
-            if i.phase is InstancePhase.REQUESTED or i.phase in PRESENT
-        }
+    costs = {trial.key_on(slots.node) for trial in _holding(state) for slots in trial.left}
+    if state.facts.cluster.per_instance:
+        phases = (InstancePhase.REQUESTED, *PRESENT)
+        costs = {i.id for i in state.fleet.instances.values() if i.phase in phases}
     if costs != set(state.ledger.open):
         yield f"charged: {sorted(state.ledger.open)}, costs: {sorted(costs)}"
 
@@ -82,9 +76,9 @@ def what_is_counted_is_there(state: State) -> Iterator[str]:
         "present": sum(phase not in GONE for phase in phases),
         "holding": sum(trial.held is not None for trial in state.trials.values()),
     }
-    for name, there in recount.items():
-        if getattr(fleet, name) != there:
-            yield f"{there} are {name}, {getattr(fleet, name)} are counted"
+    for name, count in recount.items():
+        if getattr(fleet, name) != count:
+            yield f"{count} are {name}, {getattr(fleet, name)} are counted"
 
 
 def launches_rest_only_until_a_change_that_can_come(state: State) -> Iterator[str]:
@@ -102,13 +96,12 @@ def a_leaving_instance_gets_nothing_new(state: State) -> Iterator[str]:
         if state.fleet.instances[name].claims:
             yield f"GPUs of {name} are promised"
     for trial in state.trials.values():
-        if any(slots.node in leaving for slots in trial.target or ()):
-            yield f"{trial.id} is to go to {leaving & {slots.node for slots in trial.target or ()}}"
+        if affected := leaving & {slots.node for slots in trial.target or ()}:
+            yield f"{trial.id} is to go to {affected}"
     for trial in _holding(state):
-        if trial.phase is not TrialPhase.STOPPING and any(
-            slots.node in leaving for slots in trial.left
-        ):
-            yield f"{trial.id} is {trial.phase} on {leaving & {slots.node for slots in trial.left}}"
+        affected = leaving & {slots.node for slots in trial.left}
+        if affected and trial.phase is not TrialPhase.STOPPING:
+            yield f"{trial.id} is {trial.phase} on {affected}"
 
 
 def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
@@ -119,10 +112,8 @@ def the_nodes_of_an_attempt_end_together(state: State) -> Iterator[str]:
         if trial.ends and not trial.left:
             yield f"{trial.id} has ended everywhere and still holds {trial.held}"
         if trial.broken and trial.phase is not TrialPhase.STOPPING:
-            yield (
-                f"{trial.id} is {trial.phase} on {[slots.node for slots in trial.left]} and "
-                f"has ended on {list(trial.ends)}"
-            )
+            nodes = [slots.node for slots in trial.left]
+            yield f"{trial.id} is {trial.phase} on {nodes} and has ended on {list(trial.ends)}"
 
 
 def the_budget_is_kept(state: State) -> Iterator[str]:
@@ -137,7 +128,7 @@ def nothing_is_left_at_the_end(state: State) -> Iterator[str]:
     if state.phase is not RunPhase.OVER:
         return
     for instance in state.fleet.instances.values():
-        if instance.phase not in (InstancePhase.TERMINATED, InstancePhase.REFUSED):
+        if instance.phase not in GONE:
             yield f"{instance.id} is {instance.phase}"
     if state.fleet.holding:
         yield f"{state.fleet.holding} trials still hold GPUs"
@@ -148,9 +139,8 @@ def the_result_is_confirmed(state: State) -> Iterator[str]:
     for job, published in state.result.of_jobs.items():
         best = published.incumbent
         kept = state.trials[best.trial].checkpoints
-        if best.checkpoint not in kept and not any(
-            one.reports > best.checkpoint.reports for one in kept
-        ):
+        newer = any(checkpoint.reports > best.checkpoint.reports for checkpoint in kept)
+        if best.checkpoint not in kept and not newer:
             yield f"{best.checkpoint.name} of {best.trial} was never confirmed"
         if job_of(best.trial) != job:
             yield f"{best.trial} was handed back as the model of {job or 'the run'}"
@@ -183,9 +173,9 @@ def what_jobs_hold_is_counted(state: State) -> Iterator[str]:
 def a_job_that_is_over_is_over_for_all(state: State) -> Iterator[str]:
     """The policy knows which jobs are over, and nothing is wanted of them."""
     over = {name for name, job in state.jobs.items() if job.over is not None}
-    told = {job.id for job in state.facts.problem.jobs if job.over}
-    if over != told:
-        yield f"over: {sorted(over)}, told to the policy: {sorted(told)}"
+    planned = {job.id for job in state.facts.problem.jobs if job.over}
+    if over != planned:
+        yield f"over: {sorted(over)}, told to the policy: {sorted(planned)}"
     for name in state.plan.wanted:
         if job_of(name) in over:
             yield f"{name} is wanted, and its job is over"
@@ -194,9 +184,7 @@ def a_job_that_is_over_is_over_for_all(state: State) -> Iterator[str]:
 def one_model_is_published_at_a_time(state: State) -> Iterator[str]:
     """A model is being published exactly while a command to publish it is under way."""
     result = state.result
-    under_way = [
-        command.trial for command in state.under_way.values() if isinstance(command, Publish)
-    ]
+    under_way = [c.trial for c in state.under_way.values() if isinstance(c, Publish)]
     expected = [] if result.publishing is None else [result.publishing.trial]
     if under_way != expected:
         yield f"{under_way} are under way, {expected} is being published"
@@ -212,10 +200,7 @@ def what_is_wanted_may_run(state: State) -> Iterator[str]:
             yield f"{name} is wanted and {state.trials[name].status}"
     open_still = plan.wanted or plan.question is not None or plan.answer is not None
     if state.phase is not RunPhase.RUNNING and open_still:
-        yield (
-            f"the run is {state.phase}, and {list(plan.wanted)} are wanted, {plan.question} "
-            "is asked"
-        )
+        yield f"the run is {state.phase}; wanted: {list(plan.wanted)}; asked: {plan.question}"
 
 
 def time_does_not_go_back(state: State) -> Iterator[str]:
@@ -228,16 +213,18 @@ def time_does_not_go_back(state: State) -> Iterator[str]:
 def the_end_is_known_when_it_begins(state: State) -> Iterator[str]:
     """Status, cause and moment of the end are known exactly while a run closes."""
     end = state.end
-    known = [one is not None for one in (end.status, end.why, end.close_by)]
-    if end.phase is RunPhase.RUNNING and (any(known) or end.hard):
+    decided = [value is not None for value in (end.status, end.why, end.close_by)]
+    if end.phase is RunPhase.RUNNING and (any(decided) or end.hard):
         yield f"it goes on, and ends {end.status} ({end.why}) by {end.close_by}"
-    if end.phase is not RunPhase.RUNNING and not all(known):
+    if end.phase is not RunPhase.RUNNING and not all(decided):
         yield f"it is {end.phase}, and ends {end.status} ({end.why}) by {end.close_by}"
 
 
 def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
     """Exactly those commands are under way whose outcome changes something."""
-    awaited = {state.plan.question, None if state.clock.timer is None else state.clock.timer.id}
+    under_way = state.under_way.keys()
+    awaited: set[str | None] = {n for n, c in state.under_way.items() if isinstance(c, Publish)}
+    awaited |= {state.plan.question, state.clock.timer.id if state.clock.timer else None}
     for trial in state.trials.values():
         if trial.start_command or trial.stop_command:
             awaited |= {trial.start_command, trial.stop_command}
@@ -246,34 +233,21 @@ def what_is_under_way_is_awaited(state: State) -> Iterator[str]:
             awaited.add(instance.id)
         elif instance.phase is InstancePhase.RELEASING:
             awaited.add(instance.terminate_command)
-    awaited.update(
-        name for name, command in state.under_way.items() if isinstance(command, Publish)
-    )
-    if awaited - {None} != state.under_way.keys():
-        yield (
-            f"awaited: {awaited - {None} - state.under_way.keys()}, under way: "
-            f"{state.under_way.keys() - awaited}"
-        )
+    if awaited - {None} != under_way:
+        yield f"awaited: {awaited - {None} - under_way}, under way: {under_way - awaited}"
 
 
 def targets_and_claims_agree(state: State) -> Iterator[str]:
     """While the run goes on, claims on GPUs are exactly those of trials with a target."""
     if state.phase is not RunPhase.RUNNING:
         return
-    targets = {
-        trial.id: trial.target for trial in state.trials.values() if trial.target is not None
-    }
+    targets = {t.id: t.target for t in state.trials.values() if t.target is not None}
     if targets.keys() != state.aims.aimed.keys():
         yield f"aimed: {list(state.aims.aimed)}, with a target: {list(targets)}"
-    aims = {
-        (slots.node, gpu, name)
-        for name, target in targets.items()
-        for slots in target
-        for gpu in slots.gpus
-    }
-    claims = {
-        (i.id, gpu, name) for i in state.fleet.instances.values() for gpu, name in i.claims.items()
-    }
+    parts = [(name, slots) for name, target in targets.items() for slots in target]
+    aims = {(slots.node, gpu, name) for name, slots in parts for gpu in slots.gpus}
+    instances = state.fleet.instances.values()
+    claims = {(i.id, gpu, name) for i in instances for gpu, name in i.claims.items()}
     if aims != claims:
         yield f"targets and claims disagree: {aims ^ claims}"
 

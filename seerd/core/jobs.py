@@ -65,8 +65,8 @@ def _can_begin_nothing(state: State, job: PlannedJob) -> bool:
     """Return whether a job has no GPUs and its limits allow no trial to get any."""
     if state.jobs[job.id].gpus:
         return False
-    wanted = (one.gpus for name, one in state.plan.wanted.items() if job_of(name) == job.id)
-    gpus = min(wanted, default=job.problem.params.p_min)
+    wanted = (each for name, each in state.plan.wanted.items() if job_of(name) == job.id)
+    gpus = min((each.gpus for each in wanted), default=job.problem.params.p_min)
     return not affordable_for_job(state, job.id, gpus)
 
 

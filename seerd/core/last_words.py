@@ -59,7 +59,7 @@ def error_line(tail: Sequence[str]) -> str:
 
 def error_place(tail: Sequence[str]) -> str:
     """Return the error's kind and the line of code that raised it; empty without a traceback."""
-    frames = [found for line in tail if (found := FRAME.match(PREFIX.sub("", line)))]
+    frames = [match for line in tail if (match := FRAME.match(PREFIX.sub("", line)))]
     return f"{error_line(tail).partition(':')[0]} in line {frames[-1][1]}" if frames else ""
 
 
@@ -71,7 +71,7 @@ def is_certain(tail: Sequence[str]) -> bool:
 def obstacle_of(tail: Sequence[str]) -> Obstacle | None:
     """Return what was in the way of a crashed script; None: its configuration may be at fault."""
     line = error_line(tail)
-    found = (why for why, pattern in OBSTACLES.items() if re.search(pattern, line, re.IGNORECASE))
-    why = next(found, None)
+    matches = ((why, re.search(pattern, line, re.IGNORECASE)) for why, pattern in OBSTACLES.items())
+    why = next((why for why, match in matches if match), None)
     own = AMONG_RANKS.search(line) or any(map(PIPES.search, tail))
     return None if why == "network" and own else why

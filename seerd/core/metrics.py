@@ -15,11 +15,8 @@ def violated_by(metrics: Mapping[str, float | None], goal: Objective) -> list[Me
     """Return the constraints that do not hold, or whose metric is missing or not finite. In a
     script's output a metric that is not printed yet violates nothing.
     """
-    return [
-        one
-        for one in goal.constraints
-        if not one.holds(metrics) and not (goal.patterns and one.metric not in metrics)
-    ]
+    counting = (c for c in goal.constraints if not goal.patterns or c.metric in metrics)
+    return [constraint for constraint in counting if not constraint.holds(metrics)]
 
 
 def keep(state: State, trial: Trial, event: TrialReported) -> float | None:
@@ -50,10 +47,10 @@ def as_it_counts(state: State, checkpoint: Checkpoint) -> float | None:
 
 def metrics_of(state: State, trial: Trial, reports: int) -> dict[str, float | None]:
     """Return all metrics of a report of the trial, by name; empty if it is not known."""
-    found = next((one for one in reversed(trial.history) if one.reports == reports), None)
-    if found is None:
+    report = next((each for each in reversed(trial.history) if each.reports == reports), None)
+    if report is None:
         return {}
-    return {state.facts.goal_of(trial.id).metric: found.metric, **trial.others.get(reports, {})}
+    return {state.facts.goal_of(trial.id).metric: report.metric, **trial.others.get(reports, {})}
 
 
 def value_of(state: State, trial: Trial, report: Report, name: str) -> float | None:
@@ -84,4 +81,4 @@ def violations_of(state: State, trial: Trial) -> list[str]:
     if not trial.history:
         return []
     metrics = metrics_of(state, trial, trial.reports)
-    return [str(one) for one in violated_by(metrics, state.facts.goal_of(trial.id))]
+    return [str(constraint) for constraint in violated_by(metrics, state.facts.goal_of(trial.id))]

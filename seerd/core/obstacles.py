@@ -82,7 +82,7 @@ def always_blocked(state: State, job: str) -> bool:
     if block is None or block.times < rules.blocked_times or running(state, job):
         return False
     configs = [trial.config for trial in trials if trial.blocked_s]
-    if any(trial.history for trial in trials) or all(one == configs[0] for one in configs):
+    if any(trial.history for trial in trials) or all(config == configs[0] for config in configs):
         return False
     patience_s = state.facts.problem.limits.deadline_s / rules.patience_share
     return state.now - state.jobs[job].blocked_s >= min(patience_s, rules.blocked_s)

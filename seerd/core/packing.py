@@ -68,11 +68,11 @@ def choose(
     demands: Sequence[Demand], before: Before, nodes: Sequence[PackingNode], *, pack: bool
 ) -> dict[str, Home]:
     """Find instances for as many trials as fit, the most valuable first; `pack`: few instances."""
-    chosen, known = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
-    if not pack or before.cost(known, pack=True) <= _least(chosen, nodes):
-        return known
-    packed = _squeezed(chosen, before, nodes) or known
-    return min(known, packed, key=lambda homes: before.cost(homes, pack=True))
+    chosen, placed = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
+    if not pack or before.cost(placed, pack=True) <= _least(chosen, nodes):
+        return placed
+    packed = _squeezed(chosen, before, nodes) or placed
+    return min(placed, packed, key=lambda homes: before.cost(homes, pack=True))
 
 
 def _least(demands: Sequence[Demand], nodes: Sequence[PackingNode]) -> Cost:
@@ -100,8 +100,8 @@ def _most_valuable(
     homes: dict[str, Home] = {}
     rest = list(demands)
     while rest:
-        count, found = _longest(rest, chosen, capacity - sum(d.gpus for d in chosen), fit)
-        homes = found or homes
+        count, fitting = _longest(rest, chosen, capacity - sum(d.gpus for d in chosen), fit)
+        homes = fitting or homes
         chosen += rest[:count]
         failed = rest[count].gpus if count < len(rest) else 0
         # If no instance has room for this trial, none has for a larger one. A trial that spans
@@ -119,8 +119,8 @@ def _longest(
     high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
     low, middle, homes = 0, high, None
     while low < high:
-        found = fit([*chosen, *rest[:middle]])
-        low, high, homes = (low, middle - 1, homes) if found is None else (middle, high, found)
+        fitting = fit([*chosen, *rest[:middle]])
+        low, high, homes = (low, middle - 1, homes) if fitting is None else (middle, high, fitting)
         middle = (low + high + 1) // 2
     return low, homes
 
@@ -136,8 +136,8 @@ def _greedy(
     if not before.near or (best is not None and not before.cost(best, pack=False)[1]):
         return best
     other = _best_fit(demands, before, nodes, near_first=False)
-    found = [homes for homes in (best, other) if homes is not None]
-    return min(found, key=lambda homes: before.cost(homes, pack=False), default=None)
+    results = [homes for homes in (best, other) if homes is not None]
+    return min(results, key=lambda homes: before.cost(homes, pack=False), default=None)
 
 
 def _best_fit(

@@ -160,13 +160,13 @@ class Waiting:
 
     def first(self, gpus: int) -> list[Demand]:
         """Return the trials that could be among the most valuable that share so many GPUs."""
-        found = [
+        first = [
             (place, Demand(trial, size))
             for size, same in self._by_size.items()
             if size <= gpus
             for trial, place in islice(same.items(), gpus // size)
         ]
-        return [demand for _, demand in sorted(found, key=lambda pair: pair[0])]
+        return [demand for _, demand in sorted(first, key=lambda pair: pair[0])]
 
     @property
     def largest(self) -> int:

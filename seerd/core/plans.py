@@ -134,8 +134,9 @@ def difference(before: Order, plan: Plan) -> PlanChange:
     """Return how the plan differs from the one before. Raises `ValueError` for a repeated trial."""
     names = [allocation.trial for allocation in plan.allocations]
     changed = _changed(before, plan, names)
-    gone, places = _moves(before, names, [one.trial for one in changed if one.trial not in before])
-    stay = [_put(one, STAYS) for one in changed if one.trial not in places]
+    come = [allocation.trial for allocation in changed if allocation.trial not in before]
+    gone, places = _moves(before, names, come)
+    stay = [_put(allocation, STAYS) for allocation in changed if allocation.trial not in places]
     return PlanChange(
         gone=gone,
         put=(*stay, *(_put(plan.allocations[place], place) for place in places.values())),
@@ -151,8 +152,8 @@ def difference(before: Order, plan: Plan) -> PlanChange:
     )
 
 
-def _put(one: Allocation, place: int) -> Put:
-    return Put(one.trial, one.gpus, one.bracket, one.until, place)
+def _put(allocation: Allocation, place: int) -> Put:
+    return Put(allocation.trial, allocation.gpus, allocation.bracket, allocation.until, place)
 
 
 def _changed(before: Order, plan: Plan, names: Sequence[str]) -> list[Allocation]:
@@ -173,10 +174,10 @@ def _moves(before: Order, names: list[str], come: Sequence[str]) -> Moves:
     old = before.names
     if old == names:
         return (), {}
-    there = set(names)
-    if len(there) < len(names):
+    present = set(names)
+    if len(present) < len(names):
         raise ValueError("the plan has a trial twice")
-    gone = tuple(filterfalse(there.__contains__, old))
+    gone = tuple(filterfalse(present.__contains__, old))
     put = {*come, *_moved(_without(old, gone), _without(names, come))}
     if len(put) > FEW:
         return gone, {name: place for place, name in enumerate(names) if name in put}
@@ -197,12 +198,12 @@ def _moved(old: list[str], new: list[str]) -> list[str]:
     return [name for place, name in enumerate(new) if place not in stay]
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def _common(first: Sequence[str], second: Sequence[str]) -> int:
     """Return how many elements are the same at the beginning, by bisection of fast comparisons."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1

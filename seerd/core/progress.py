@@ -103,21 +103,21 @@ def fill(state: State, event: events.TrialReported) -> None:
 
 def take_saved(state: State, saved: Sequence[Checkpoint]) -> None:
     """Confirm checkpoints that no agent had reported, oldest first, and reports that they imply."""
-    for one in saved:
-        trial = state.trials.get(one.trial)
-        if trial is None or trial.held is None or trial.attempt != one.attempt:
+    for checkpoint in saved:
+        trial = state.trials.get(checkpoint.trial)
+        if trial is None or trial.held is None or trial.attempt != checkpoint.attempt:
             continue
-        if one.reports > trial.reports:
-            trial.history.append(Report(state.now, one.reports, one.metric))
-        confirm(state, trial, one)
+        if checkpoint.reports > trial.reports:
+            trial.history.append(Report(state.now, checkpoint.reports, checkpoint.metric))
+        confirm(state, trial, checkpoint)
 
 
 def confirm(state: State, trial: Trial, new: Checkpoint) -> None:
     """Record that a checkpoint is in the store, behind newer ones, once."""
-    if any(known.name == new.name for known in trial.checkpoints):
+    if any(kept.name == new.name for kept in trial.checkpoints):
         return
     new = msgspec.structs.replace(new, metric=as_it_counts(state, new))
-    newer = sum(known.name > new.name for known in trial.checkpoints)
+    newer = sum(kept.name > new.name for kept in trial.checkpoints)
     trial.checkpoints = (*trial.checkpoints[:newer], new, *trial.checkpoints[newer:])
     state.agenda.saved.append(trial.id)
     # A checkpoint that is reported after a model was handed back may be a better one.

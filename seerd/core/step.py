@@ -87,7 +87,7 @@ def follow(state: State, event: AnyEvent, decided: Iterable[AnyDecision]) -> Non
 
 def commands_of(decided: Sequence[AnyDecision]) -> list[AnyCommand]:
     """Return the commands among the decisions."""
-    return [one for one in decided if isinstance(one, Command)]
+    return [decision for decision in decided if isinstance(decision, Command)]
 
 
 def unfinished(state: State) -> list[AnyCommand]:

@@ -154,8 +154,8 @@ class Conversation:
         """Make a ready instance ready for one more job. Failures are in the result."""
         wish = self._one_more = _wish(order, job)
         try:
-            for one in await self._wished(wish):
-                self.say(one)
+            for sent in await self._wished(wish):
+                self.say(sent)
             return await self._waited_for(wish)
         finally:
             self._one_more = None
@@ -215,7 +215,7 @@ class Conversation:
     async def _say_again(self) -> None:
         """Send everything still needed to a new connection, what ends a trial first."""
         commands = self._core.pending(self.instance)
-        starting = {one.trial for one in commands if isinstance(one, StartTrial)}
+        starting = {start.trial for start in commands if isinstance(start, StartTrial)}
         self._starting.update(starting)
         for command in commands:
             if isinstance(command, StopTrial) and command.trial not in starting:

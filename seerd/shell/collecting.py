@@ -74,17 +74,17 @@ class Collector:
             # the run: it is worth more than the logs.
             with contextlib.suppress(Exception):
                 for _ in range(MOST_AT_ONCE):
-                    found = await self._source(instance, self._after.get(instance, 0.0))
-                    if found is None:
+                    printed = await self._source(instance, self._after.get(instance, 0.0))
+                    if printed is None:
                         break
-                    await asyncio.to_thread(self._keep, found)
-                    self._after[instance] = found.until
-                    if not found.more:
+                    await asyncio.to_thread(self._keep, printed)
+                    self._after[instance] = printed.until
+                    if not printed.more:
                         break
 
-    def _keep(self, found: Printed) -> None:
-        top = self._folder / UNUSUAL.sub("_", found.place)
-        for name, content in found.logs.items():
+    def _keep(self, printed: Printed) -> None:
+        top = self._folder / UNUSUAL.sub("_", printed.place)
+        for name, content in printed.logs.items():
             path = top / name
             if NAME.fullmatch(name):
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -94,20 +94,20 @@ class Daemon:
     async def _take_up(self, note: str, stored: tuple[Checkpoint, ...], *, steady: bool) -> None:
         let_go_s = math.inf if steady else gone_by(self.state)
         present = (i for i in self.state.fleet.instances.values() if i.phase in PRESENT)
-        known = [i.id for i in present if i.ready_at is not None]
+        ready = [i.id for i in present if i.ready_at is not None]
         launches = [c.id for c in self.state.under_way.values() if isinstance(c, Launch)]
         self._queue.is_bounded = False  # agents send all that they have before it is handled
         found = await self._dispatch.reattach(
-            known, launches, lambda: off_in_s(self.state, self.clock.now())
+            ready, launches, lambda: off_in_s(self.state, self.clock.now())
         )
         notes = [note, *([] if steady else await self._follow_latest_clock())]
         saved = await self._environment.store.set_aside(self.state.trials)
         # By then all has let go, whatever a clock that was set in between makes of its stamps.
         backlog = [_happened_by(let_go_s, event) for event in self._queue.take()]
         others = {
-            one.instance: (self.clock.past(one.span.since), self.clock.past(one.span.until))
-            for one in found.others
-            if lacks(self.state, one.instance, one.launch)
+            loss.instance: (self.clock.past(loss.span.since), self.clock.past(loss.span.until))
+            for loss in found.others
+            if lacks(self.state, loss.instance, loss.launch)
         }
         ends = {name: until or self.clock.now() for name, (_, until) in others.items()}
         lost = self._gap(backlog, saved, ends, notes)
@@ -247,7 +247,7 @@ class Daemon:
     def _put_question(self, entry: Entry, still: list[AnyCommand]) -> None:
         """Prepare the policy's question right after its event: it is about that moment."""
         self._dispatch.note(entry)
-        over = any(isinstance(one, JobOver) for one in entry.decided)
+        over = any(isinstance(decision, JobOver) for decision in entry.decided)
         if over or isinstance(entry.event, AnyRequest):
             self._dispatch.change_problem(self.state.facts.problem)
         for command in [*entry.commands, *still]:

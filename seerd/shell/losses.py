@@ -80,7 +80,7 @@ class Losses:
 
     async def saved_on(self, instance: str) -> list[Checkpoint]:
         """Return the stored checkpoints that this instance's agent has not reported."""
-        found = []
+        saved = []
         for running in self._core.running(instance):
             # If the store does not answer now, the trials go on from the checkpoints that are
             # known.
@@ -88,8 +88,8 @@ class Losses:
                 trial, attempt = running.trial, running.attempt
                 newer = await self._environment.store.newer(trial, attempt, running.newest)
                 metric = self._environment.metric_of(trial)
-                found += [saved_of(trial, attempt, one, metric) for one in newer]
-        return found
+                saved += [saved_of(trial, attempt, manifest, metric) for manifest in newer]
+        return saved
 
     async def _lose(self, instance: str, why: str) -> None:
         span = Span()

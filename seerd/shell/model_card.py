@@ -40,7 +40,7 @@ async def manifest_of(store: Store, trial: str, name: str) -> Manifest | None:
 
 def write_card(to: Path, model: Model, manifest: Manifest | None) -> None:
     """Write what is known of the model as JSON. Raises `OSError`."""
-    told = {} if manifest is None else manifest.metrics
+    metrics = {} if manifest is None else manifest.metrics
     card = {
         "trial": model.trial,
         "config": plain(model.config),
@@ -49,7 +49,7 @@ def write_card(to: Path, model: Model, manifest: Manifest | None) -> None:
         "seed": model.seed,
         "reports": model.reports,
         "metric_name": model.metric_name,
-        "metrics": {**told, model.metric_name: model.metric},
+        "metrics": {**metrics, model.metric_name: model.metric},
         "versions": {**({} if manifest is None else manifest.versions), "seerd": VERSION},
     }
     to.parent.mkdir(parents=True, exist_ok=True)

@@ -138,7 +138,7 @@ class PolicyProcess:
         self._in_step = self._asked = False
         if child is not None:
             child.kill()
-            self._ending = {one for one in (*self._ending, child) if not one.ended}
+            self._ending = {process for process in (*self._ending, child) if not process.ended}
 
 
 @dataclass(slots=True)
@@ -177,13 +177,13 @@ class _Told:
         """Return what the process does not know yet, of the trials `changed` or of all. New trials
         come last and in their order, on which a policy may rely.
         """
-        known = [name for name in changed or () if name in self._known]
+        names = [name for name in changed or () if name in self._known]
         if changed is None:
-            known = list(self._known)
+            names = list(self._known)
         new = list(islice(trials, len(self._known), None))  # trials are never removed
         self._known |= {name: _Known() for name in new}
-        found = (self._known[name].news(trials[name]) for name in known + new)
-        return [news for news in found if news is not None]
+        changes = (self._known[name].news(trials[name]) for name in names + new)
+        return [news for news in changes if news is not None]
 
 
 class _Child(asyncio.SubprocessProtocol):
@@ -291,9 +291,9 @@ class _Child(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport of the started process; kill it if that was asked for meanwhile."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
-        said = self._transport.get_pipe_transport(1)
-        assert said is not None
-        self._said.set_transport(said)
+        stdout = self._transport.get_pipe_transport(1)
+        assert stdout is not None
+        self._said.set_transport(stdout)
         if self._killed:
             self.kill()
 

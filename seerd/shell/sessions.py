@@ -73,7 +73,7 @@ class Sessions:
         """Make these instances ready for one more job; return what went wrong, or nothing, also for
         those that go meanwhile. `token`: of this preparation.
         """
-        environment, there = self._environment, self._open()
+        environment, conversations = self._environment, self._open()
         expected = None if environment.expected is None else Expected(0, 0, _may_use_torch(job))
         order = Prepare(token, environment.job, expected, [*environment.jobs, job])
         sources = environment.sources
@@ -85,7 +85,7 @@ class Sessions:
                 why = (await conversation.prepare_for(job.id, order)).why
             return why if self._is_open(conversation) else ""
 
-        concerned = [there[one] for one in instances if one in there]
+        concerned = [conversations[name] for name in instances if name in conversations]
         try:
             every = await asyncio.gather(*map(made, concerned))
         except asyncio.CancelledError:
@@ -115,16 +115,20 @@ class Sessions:
 
     def boot(self, instance: str) -> str:
         """Return the boot id of the instance's machine; empty if it is not known."""
-        there = self._open()
-        return there[instance].boot if instance in there else ""
+        conversations = self._open()
+        return conversations[instance].boot if instance in conversations else ""
 
     def clocks(self) -> dict[str, float]:
         """Return by how many seconds the clock of each instance is ahead of this machine's."""
-        return {one.instance: one.off_s for one in self._open().values()}
+        return {conversation.instance: conversation.off_s for conversation in self._open().values()}
 
     def welcomes(self) -> dict[str, Welcome]:
         """Return each agent's answer to the last connection."""
-        return {one.instance: one.welcome for one in self._open().values() if one.welcome}
+        return {
+            conversation.instance: conversation.welcome
+            for conversation in self._open().values()
+            if conversation.welcome
+        }
 
     def instances(self) -> list[str]:
         """Return the instances with an open conversation."""
@@ -132,10 +136,10 @@ class Sessions:
 
     def order(self, command: StartTrial | StopTrial) -> None:
         """Send the command to the agent of each instance that it concerns."""
-        there = self._open()
+        conversations = self._open()
         for instance in instances_of(command):
-            if instance in there:
-                there[instance].order(command)
+            if instance in conversations:
+                conversations[instance].order(command)
 
     def renew(self) -> None:
         """Renew all leases now: the next command must not find one that is about to end."""

@@ -110,13 +110,13 @@ def outputs(copy: Path, script: str) -> list[str]:
         return []
     ignored, program = ignoring(copy / ".gitignore"), copy / script
     since = program.stat().st_mtime_ns if program.is_file() else math.inf
-    found, left = [], OUTPUT_BYTES
+    names, left = [], OUTPUT_BYTES
     for size, changed_ns, path in sorted(large):
         name = path.relative_to(copy).as_posix()
         if size <= left and (changed_ns > since or path.suffix in WRITTEN or ignored(name)):
-            found.append(name)
+            names.append(name)
             left -= size
-    return found
+    return names
 
 
 class _SourceCopy:
@@ -201,8 +201,9 @@ class _SourceCopy:
     def _is_followed(self, name: str, path: str) -> bool:
         """Return whether the terms list this link, or it is a virtual environment's Python."""
         listed = any(
-            name == one or (name.count("/") == one.count("/") and fnmatchcase(name, one))
-            for one in self._terms.follow
+            name == pattern
+            or (name.count("/") == pattern.count("/") and fnmatchcase(name, pattern))
+            for pattern in self._terms.follow
         )
         link = Path(path)
         is_python = link.name.startswith("python")
@@ -235,9 +236,8 @@ class _SourceCopy:
             self._terms.say(
                 f"links lead in a circle and are left out of the copy: {_some(self._circles)}"
             )
-        secret = [one for one in self._files if holds_secrets(one.name, one.path)]
-        if secret and self._terms.elsewhere:
-            names = [file.name for file in secret]
+        names = [file.name for file in self._files if holds_secrets(file.name, file.path)]
+        if names and self._terms.elsewhere:
             ignored = " ".join(shlex.quote(f"/{name}") for name in names[:LINKS_SHOWN])
             self._terms.say(
                 f"{_some(names)} of the source may hold secrets, and every machine of the run "

@@ -91,7 +91,9 @@ def event_of(fact: Fact, instance: str, at: float, happened: float, metric: str)
             by = _as_happened(fact.by, fact.at, happened)
             return events.InstanceNoticed(**common, what=what, by=by, why=fact.why)
         case protocol.Computed():
-            shares = tuple(s if s is None else min(1.0, max(0.0, s)) for s in fact.shares)
+            shares = tuple(
+                share if share is None else min(1.0, max(0.0, share)) for share in fact.shares
+            )
             return events.InstanceComputed(**common, shares=shares)
         case protocol.Shared():
             return events.InstanceShared(**common, gpus=max(1, fact.gpus), why=fact.why)
