@@ -14,87 +14,75 @@ from msgspec import Struct
 
 from seerd.planner.space import Value
 
-Status = Literal["done", "target", "deadline", "budget", "interrupted", "failed"]
-"""How a run ends.
-
-done              the plan was carried out
-target            a model that is good enough is in the store
-deadline, budget  that limit ended the run
-interrupted       the person ended it
-failed            nothing could run
-"""
+Status = Literal[
+    "done",  # the plan was carried out
+    "target",  # a model that is good enough is in the store
+    "deadline",  # that limit ended the run
+    "budget",  # that limit ended the run
+    "interrupted",  # the user ended it
+    "failed",  # nothing could run
+]
+"""How a run ends."""
 
 
 AskCause = Literal[
-    "began", "clock", "reports", "ended", "resumed", "untrue", "again", "extended", "added",
-    "jobs",
-]  # fmt: skip
-"""Why the policy is asked.
-
-began    the run began
-clock    a stage is over by the clock
-reports  a trial has made as many reports as the policy wanted to see
-ended    a trial has ended
-resumed  an interrupted run goes on
-untrue   the last answer wanted trials that had ended meanwhile
-again    the last answer could not be used
-extended the person has extended the limits
-added    the person has added a configuration
-jobs     one of the jobs that share the run is over, has come, or has another weight
-"""
-LaunchCause = Literal["plan", "replacement", "again", "room", "resumed"]
-"""Why an instance is asked for.
-
-plan         the wanted trials need it
-replacement  other instances are gone or about to be
-again        a launch was refused before
-room         more may be there now than before
-resumed      a run goes on after a restart
-"""
-TerminateCause = Literal["idle", "leaving", "end"]
-"""Why an instance is given back.
-
-idle     fewer instances are needed now
-leaving  the cloud takes it away, and nothing runs there any more
-end      the run is over
-"""
-StartCause = Literal["first", "resized", "moved", "went-on", "crashed", "blocked", "lost"]
-"""Why an attempt is started.
-
-first    the trial has never run
-resized  it has another number of GPUs now
-moved    it has other GPUs now
-went-on  it was paused
-crashed  its last attempt ended by its own fault
-blocked  something was in the way of its last attempt
-lost     its last attempt ended by a machine's fault
-"""
+    "began",  # the run began
+    "clock",  # a stage is over by the clock
+    "reports",  # a trial has made as many reports as the policy wanted to see
+    "ended",  # a trial has ended
+    "resumed",  # an interrupted run goes on
+    "untrue",  # the last answer wanted trials that had ended meanwhile
+    "again",  # the last answer could not be used
+    "extended",  # the user has extended the limits
+    "added",  # the user has added a configuration
+    "jobs",  # one of the jobs that share the run is over, has come, or has another weight
+]
+"""Why the policy is asked."""
+LaunchCause = Literal[
+    "plan",  # the wanted trials need it
+    "replacement",  # other instances are gone or about to be
+    "again",  # a launch was refused before
+    "room",  # more may be there now than before
+    "resumed",  # a run goes on after a restart
+]
+"""Why an instance is asked for."""
+TerminateCause = Literal[
+    "idle",  # fewer instances are needed now
+    "leaving",  # the cloud takes it away, and nothing runs there any more
+    "end",  # the run is over
+]
+"""Why an instance is given back."""
+StartCause = Literal[
+    "first",  # the trial has never run
+    "resized",  # it has another number of GPUs now
+    "moved",  # it has other GPUs now
+    "went-on",  # it was paused
+    "crashed",  # its last attempt ended by its own fault
+    "blocked",  # something was in the way of its last attempt
+    "lost",  # its last attempt ended by a machine's fault
+]
+"""Why an attempt is started."""
 StopCause = Literal[
-    "out", "resized", "moved", "displaced", "shared", "reached", "paused", "leaving", "node",
-    "hung", "closing", "hard",
-]  # fmt: skip
-"""Why an attempt is ended.
-
-out        the trial is eliminated
-resized    it gets another number of GPUs
-moved      it gets other GPUs, so that fewer instances are needed
-displaced  others get its GPUs, and it waits
-shared     another run gets its GPUs
-reached    it has made the `until` reports after which it is compared with others
-paused     the plan does not want it to run now
-leaving    the cloud takes the instance away
-node       the attempt has ended on another of its instances
-hung       some of its ranks do nothing, and the others wait for them
-closing    the run is being ended
-hard       the person wants the run to end at once
-"""
-PublishCause = Literal["best", "better", "next"]
-"""Why a checkpoint is handed back.
-
-best    it is the best confirmed one
-better  it became known after another had been handed back, and is better
-next    the one before could not be read
-"""
+    "out",  # the trial is eliminated
+    "resized",  # it gets another number of GPUs
+    "moved",  # it gets other GPUs, so that fewer instances are needed
+    "displaced",  # others get its GPUs, and it waits
+    "shared",  # another run gets its GPUs
+    "reached",  # it has made the `until` reports after which it is compared with others
+    "paused",  # the plan does not want it to run now
+    "leaving",  # the cloud takes the instance away
+    "node",  # the attempt has ended on another of its instances
+    "hung",  # some of its ranks do nothing, and the others wait for them
+    "closing",  # the run is being ended
+    "hard",  # the user wants the run to end at once
+]
+"""Why an attempt is ended."""
+PublishCause = Literal[
+    "best",  # it is the best confirmed one
+    "better",  # it became known after another had been handed back, and is better
+    "next",  # the one before could not be read
+]
+"""Why a checkpoint is handed back."""
 
 
 class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):

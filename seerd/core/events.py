@@ -18,22 +18,21 @@ from seerd.planner.space import Value
 from seerd.planner.trial_ids import job_of
 
 ExitCause = Literal["asked", "lease", "lost", "finished", "crashed"]
-Obstacle = Literal["address", "device", "lock", "network"]
-"""What was in the way of an attempt that has crashed, whatever its configuration.
-
-address  a network address that another process has
-device   a GPU, or another device, that another process has
-lock     a lock that another process holds
-network  a server that could not be reached, or asks for fewer requests
-"""
-Notice = Literal["interruption", "rebalance", "unhealthy", "cold"]
-"""Why an instance cannot be used much longer, or what else is to be known about it.
-
-interruption  the cloud takes it back
-rebalance     the cloud will probably take it back; trials stay unless the user wants them to move
-              (both: Amazon EC2 User Guide, Spot Instance interruption notices)
-unhealthy     its agent has found that it cannot be used any more
-cold          it, or its trials, start more slowly than they could
+Obstacle = Literal[
+    "address",  # a network address that another process has
+    "device",  # a GPU, or another device, that another process has
+    "lock",  # a lock that another process holds
+    "network",  # a server that could not be reached, or asks for fewer requests
+]
+"""What was in the way of an attempt that has crashed, whatever its configuration."""
+Notice = Literal[
+    "interruption",  # the cloud takes it back
+    "rebalance",  # it will probably take it back; trials stay unless the user has them move
+    "unhealthy",  # its agent has found that it cannot be used any more
+    "cold",  # it, or its trials, start more slowly than they could
+]
+"""Why an instance cannot be used much longer, or what else is to be known about it (Amazon EC2 User
+Guide, Spot Instance interruption notices).
 """
 
 IN_JOURNALS = {"reports": "epoch"}
@@ -207,7 +206,7 @@ class PolicyFailed(Event, frozen=True, kw_only=True, tag="policy-failed"):
     """The policy has given no plan (outcome of `AskPolicy`)."""
 
     question: str  # id of the `AskPolicy`
-    why: str  # text for people
+    why: str  # text for display
 
 
 class InstanceReady(Event, frozen=True, kw_only=True, tag="instance-ready"):
@@ -224,7 +223,7 @@ class LaunchRefused(Event, frozen=True, kw_only=True, tag="launch-refused"):
     """No instance comes of this `Launch` (its outcome)."""
 
     command: str  # id of the `Launch`
-    why: str  # text for people
+    why: str  # text for display
     retry: bool = False  # True: asking again may help
     running_since: float | None = None  # since when an instance ran that was never ready, if any
     ended: float | None = None  # when that instance ended; None: only now
@@ -235,7 +234,7 @@ class InstanceLost(Event, frozen=True, kw_only=True, tag="instance-lost"):
     """An instance is gone, or can never be reached again."""
 
     instance: str
-    why: str  # text for people
+    why: str  # text for display
     ended: float | None = None  # when it ended by the cloud's account; None: only now
     saved: tuple[Checkpoint, ...] = ()  # checkpoints of its trials that no agent had reported
 
@@ -282,14 +281,14 @@ class InstanceShared(AgentFact, frozen=True, kw_only=True, tag="instance-shared"
     """The run may use another number of the instance's GPUs from now on, beside other runs."""
 
     gpus: int  # how many: those with lower numbers than this; at least 1
-    why: str  # text for people
+    why: str  # text for display
 
 
 class OrderRefused(AgentFact, frozen=True, kw_only=True, tag="order-refused"):
     """The agent cannot carry out a command."""
 
     command: str
-    why: str  # text for people
+    why: str  # text for display
 
 
 class TrialStarted(AttemptFact, frozen=True, kw_only=True, tag="trial-started"):
@@ -338,7 +337,7 @@ class TrialComplained(AttemptFact, frozen=True, kw_only=True, tag="trial-complai
     """Something is wrong with what an attempt writes; it goes on."""
 
     what: str  # kind of the complaint: see `seerd.agent.protocol.Complained.what`
-    why: str  # text for people
+    why: str  # text for display
 
 
 class TrialExited(AttemptFact, frozen=True, kw_only=True, tag="trial-exited"):
@@ -383,7 +382,7 @@ class PublishFailed(Event, frozen=True, kw_only=True, tag="publish-failed"):
     """A checkpoint could not be read (outcome of `Publish`)."""
 
     command: str  # id of the `Publish`
-    why: str  # text for people
+    why: str  # text for display
     damaged: bool = True  # True: it can never be read; False: the store did not give it
 
 

@@ -9,58 +9,35 @@ from typing import TypeVar
 
 
 class RunPhase(StrEnum):
-    """Phase of a run.
+    """Phase of a run."""
 
-    running    trials train
-    closing    trials save and exit
-    releasing  the best model is published, and instances are given back
-    over       nothing is left to do
-    """
-
-    RUNNING = "running"
-    CLOSING = "closing"
-    RELEASING = "releasing"
-    OVER = "over"
+    RUNNING = "running"  # trials train
+    CLOSING = "closing"  # trials save and exit
+    RELEASING = "releasing"  # the best model is published, and instances are given back
+    OVER = "over"  # nothing is left to do
 
 
 class TrialPhase(StrEnum):
-    """Phase of a trial. An attempt holds GPUs in starting, running and stopping.
+    """Phase of a trial. An attempt holds GPUs in starting, running and stopping."""
 
-    waiting     it has no process, and may run later
-    starting    an attempt has been ordered
-    running     the attempt's processes exist
-    stopping    the attempt has been asked to end
-    finished    its script has ended by itself
-    eliminated  the policy has dropped it
-    failed      it has failed too often, or ended without a report
-    """
-
-    WAITING = "waiting"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    FINISHED = "finished"
-    ELIMINATED = "eliminated"
-    FAILED = "failed"
+    WAITING = "waiting"  # it has no process, and may run later
+    STARTING = "starting"  # an attempt has been ordered
+    RUNNING = "running"  # the attempt's processes exist
+    STOPPING = "stopping"  # the attempt has been asked to end
+    FINISHED = "finished"  # its script has ended by itself
+    ELIMINATED = "eliminated"  # the policy has dropped it
+    FAILED = "failed"  # it has failed too often, or ended without a report
 
 
 class InstancePhase(StrEnum):
-    """Phase of an instance.
+    """Phase of an instance."""
 
-    requested   it has been asked for
-    ready       its agent takes orders
-    leaving     the cloud will take it away, or it must not be used any more
-    releasing   it is being given back
-    terminated  it costs nothing any more
-    refused     it never came
-    """
-
-    REQUESTED = "requested"
-    READY = "ready"
-    LEAVING = "leaving"
-    RELEASING = "releasing"
-    TERMINATED = "terminated"
-    REFUSED = "refused"
+    REQUESTED = "requested"  # it has been asked for
+    READY = "ready"  # its agent takes orders
+    LEAVING = "leaving"  # the cloud will take it away, or it must not be used any more
+    RELEASING = "releasing"  # it is being given back
+    TERMINATED = "terminated"  # it costs nothing any more
+    REFUSED = "refused"  # it never came
 
 
 RUN_MOVES: dict[RunPhase, frozenset[RunPhase]] = {

@@ -463,7 +463,7 @@ class RunEnd:
 
     phase: RunPhase = RunPhase.RUNNING  # where the run is in its life, see `RunPhase`
     status: Status | None = None  # how it ends, None while it goes on
-    hard: bool = False  # True: the person wants it to end at once, without checkpoints
+    hard: bool = False  # True: the user wants it to end at once, without checkpoints
     why: CloseCause | None = None  # what made it end
     detail: str = ""  # `why` in words, if there is more to say; else empty
     close_by: float | None = None  # when no attempt may be left, in seconds since the run began
@@ -491,7 +491,7 @@ class State:
     result: Result = field(default_factory=Result)  # the model that is handed back
     # the one job of a run has an empty id
     jobs: dict[str, JobState] = field(default_factory=dict)
-    requests: Requests = field(default_factory=Requests)  # what the person has asked for meanwhile
+    requests: Requests = field(default_factory=Requests)  # what the user has asked for meanwhile
     signs: Signs = field(default_factory=Signs)  # what trials have shown of themselves
     under_way: dict[str, AnyCommand] = field(default_factory=dict)  # commands without an outcome
     aims: Aims = field(default_factory=Aims)  # where trials should run (derived)

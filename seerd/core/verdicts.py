@@ -11,69 +11,62 @@ from msgspec import Struct
 from seerd.core.commands import Status
 from seerd.core.events import Obstacle
 
-FailCause = Literal["crashes", "losses", "silent"]
-"""Why a trial has failed for good.
-
-crashes  its attempts have ended by their own fault too often
-losses   its attempts have ended by a machine's fault too often
-silent   its script has ended without a report
-"""
+FailCause = Literal[
+    "crashes",  # its attempts have ended by their own fault too often
+    "losses",  # its attempts have ended by a machine's fault too often
+    "silent",  # its script has ended without a report
+]
+"""Why a trial has failed for good."""
 
 CloseCause = Literal[
-    "plan", "last-stage", "target", "deadline", "budget", "late", "person", "no-instance",
-    "no-trial", "alike", "policy",
-]  # fmt: skip
-"""Why a run ends.
+    "plan",  # the policy wants nothing more
+    "last-stage",  # the deadline came near in the last stage, or the budget after the whole plan
+    "target",  # a confirmed checkpoint is as good as the target
+    "deadline",  # that limit came near before
+    "budget",  # that limit came near before
+    "late",  # nothing runs, and it is too late to start anything
+    "person",  # the user asked for it
+    "no-instance",  # no instance could be had
+    "no-trial",  # the policy wants nothing more, and no trial has reported
+    "alike",  # every trial fails in the same way
+    "policy",  # the policy gave no usable plan, several times in a row
+]
+"""Why a run ends."""
 
-plan              the policy wants nothing more
-last-stage        the deadline came near in the last stage, or the budget after the whole plan
-target            a confirmed checkpoint is as good as the target
-deadline, budget  that limit came near before
-late              nothing runs, and it is too late to start anything
-person            the user asked for it
-no-instance       no instance could be had
-no-trial          the policy wants nothing more, and no trial has reported
-alike             every trial fails in the same way
-policy            the policy gave no usable plan, several times in a row
-"""
+DenyCause = Literal[
+    "ending",  # the run is closing, or over
+    "lower",  # a limit would be lower than it is
+    "same",  # no limit would be higher than it is
+    "space",  # the configuration is not in the search space
+    "no-more",  # the policy begins no more trials
+    "no-job",  # there is no such job, or it is over, or its name is taken
+    "unready",  # the machines could not be made ready for the job
+]
+"""Why a user's request is denied."""
 
-DenyCause = Literal["ending", "lower", "same", "space", "no-more", "no-job", "unready"]
-"""Why a user's request is denied.
+OverCause = Literal[
+    "target",  # one of its confirmed checkpoints is as good as its target
+    "person",  # the user asked for it
+    "deadline",  # that limit of its own came near
+    "budget",  # that limit of its own came near
+    "alike",  # every trial of it fails in the same way
+]
+"""Why one of the jobs that share a run is over."""
 
-ending  the run is closing, or over
-lower   a limit would be lower than it is
-same    no limit would be higher than it is
-space   the configuration is not in the search space
-no-more the policy begins no more trials
-no-job  there is no such job, or it is over, or its name is taken
-unready the machines could not be made ready for the job
-"""
+WarnCause = Literal[
+    "no-report",  # trials have run for a while, and none has reported
+    "late",  # a trial has run for a while and not reported, unlike others
+    "disk",  # the checkpoints to come may not fit on the disk
+    "identical",  # trials of different configurations report the same
+]
+"""What the user is warned of."""
 
-OverCause = Literal["target", "person", "deadline", "budget", "alike"]
-"""Why one of the jobs that share a run is over.
-
-target            one of its confirmed checkpoints is as good as its target
-person            the user asked for it
-deadline, budget  that limit of its own came near
-alike             every trial of it fails in the same way
-"""
-
-WarnCause = Literal["no-report", "late", "disk", "identical"]
-"""What the user is warned of.
-
-no-report  trials have run for a while, and none has reported
-late       a trial has run for a while and not reported, unlike others
-disk       the checkpoints to come may not fit on the disk
-identical  trials of different configurations report the same
-"""
-
-HoldCause = Literal["budget", "late", "most"]
-"""Why something that is wanted is not asked for.
-
-budget  the budget could not pay for it
-late    it would not be ready early enough before the end
-most    no more are allowed at one moment
-"""
+HoldCause = Literal[
+    "budget",  # the budget could not pay for it
+    "late",  # it would not be ready early enough before the end
+    "most",  # no more are allowed at one moment
+]
+"""Why something that is wanted is not asked for."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
@@ -94,7 +87,7 @@ class Declined(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="decl
     """The answer of the policy cannot be used, so the last plan stands."""
 
     question: str  # id of the `AskPolicy`
-    why: str  # text for people
+    why: str  # text for display
     failures: int  # how many answers in a row could not be used, with this one
     again_s: float  # when it is asked again, in seconds since the run began
 
@@ -107,7 +100,7 @@ class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed
 
     trial: str
     why: FailCause
-    detail: str = ""  # text for people; empty: what its last end said
+    detail: str = ""  # text for display; empty: what its last end said
 
 
 class Blocked(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="blocked"):
@@ -135,14 +128,14 @@ class Slow(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="slow"):
 
     trial: str
     rank: int  # the rank that the others wait for
-    detail: str  # text for people
+    detail: str  # text for display
 
 
 class Warned(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="warned"):
     """A warning to the user; nothing else follows from it."""
 
     what: WarnCause  # kind of the warning
-    detail: str  # text for people
+    detail: str  # text for display
 
 
 # ------------------------------------------------------------ instances and money
@@ -198,7 +191,7 @@ class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retir
     by_s: float  # when it ends itself, in seconds since the run began
 
 
-# ------------------------------------------------------------ what the person asks for
+# ------------------------------------------------------------ what the user asks for
 
 
 class Granted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="granted"):
@@ -222,7 +215,7 @@ class JobOver(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="job-o
 
     job: str
     why: OverCause  # what made it end
-    detail: str = ""  # text for people
+    detail: str = ""  # text for display
 
 
 class Closing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="closing"):
@@ -234,7 +227,7 @@ class Closing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="closi
     close_at_s: float = 0.0  # when everything must be asked to stop for the deadline
     exhausted_at_s: float | None = None  # the same for the budget; None if nothing costs
     release_s: float = 0.0  # seconds that giving everything back takes at most
-    detail: str = ""  # text for people
+    detail: str = ""  # text for display
 
 
 class Releasing(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="releasing"):
