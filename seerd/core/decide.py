@@ -97,9 +97,10 @@ def _drop_ended(state: State) -> None:
 def _ending(state: State, woken: bool, failing: Collection[str]) -> Ending | None:
     if state.end.status is not None:
         return state.end.status, "person"
-    if _targets_reached(state):
+    over = {job.over for job in state.jobs.values()}
+    if over == {"target"} if state.facts.jobs else target_reached(state, "") is not None:
         return "target", "target"
-    if "" in failing or all(job.over == "alike" for job in state.jobs.values()):
+    if "" in failing or over == {"alike"}:
         return "failed", "alike"
     if woken and (ending := _limit_reached(state)) is not None:
         return ending
@@ -116,25 +117,14 @@ def _ending(state: State, woken: bool, failing: Collection[str]) -> Ending | Non
     return None if status is None else (status, causes.get(status, "no-instance"))
 
 
-def _targets_reached(state: State) -> bool:
-    """Return whether the run's one job has reached its target, or every job that shares the run."""
-    if state.facts.jobs:
-        return all(job.over == "target" for job in state.jobs.values())
-    return target_reached(state, "") is not None
-
-
 def _limit_reached(state: State) -> Ending | None:
     if state.now >= close_at(state):
         return ("done", "last-stage") if _in_last_stage(state) else ("deadline", "deadline")
     if state.now >= exhausted_at(state):
-        return ("done", "last-stage") if _carried_out(state) else ("budget", "budget")
+        stages = state.outline.stages
+        carried_out = stages and state.facts.problem.whole and state.now >= stages[-1].end_s
+        return ("done", "last-stage") if carried_out else ("budget", "budget")
     return None
-
-
-def _carried_out(state: State) -> bool:
-    """Return whether the plan has come to its end and only the remainder of the budget is used."""
-    stages = state.outline.stages
-    return bool(stages) and state.facts.problem.whole and state.now >= stages[-1].end_s
 
 
 def _in_last_stage(state: State) -> bool:

@@ -111,12 +111,8 @@ def _want_one(state: State, name: str, dropped: set[str]) -> None:
     if name not in state.plan.wanted:
         trial.judged = None
     state.plan.wanted[name] = allocation
-    trial.gpus, trial.bracket, trial.until, trial.reached = (
-        allocation.gpus,
-        allocation.bracket,
-        allocation.until,
-        None,
-    )
+    trial.gpus, trial.bracket = allocation.gpus, allocation.bracket
+    trial.until, trial.reached = allocation.until, None
 
 
 @_enact.register
@@ -124,9 +120,8 @@ def _(verdict: verdicts.Declined, state: State) -> None:
     plan = state.plan
     plan.answer, plan.failures, plan.again_s = None, verdict.failures, verdict.again_s
     if verdict.failures == 1:
-        state.result.notes.append(
-            f"the policy gave no plan that can be used: {verdict.why}; the last one stands"
-        )
+        note = f"the policy gave no plan that can be used: {verdict.why}; the last one stands"
+        state.result.notes.append(note)
 
 
 # ------------------------------------------------------------ trials
@@ -137,23 +132,19 @@ def _(command: commands.StartTrial, state: State) -> None:
     trial = state.trials[command.trial]
     trial.go(TrialPhase.STARTING)
     trial.attempt, trial.ordered_s = command.attempt, state.now
-    nodes = ((command.instance, command.gpus), *command.beside)
-    on = tuple(Slots(node, gpus) for node, gpus in nodes)
-    if is_extra(state, trial.id, on):
-        state.jobs[job_of(trial.id)].extra = trial.id
-    trial.held = on
-    trial.had = sum(len(slots.gpus) for slots in trial.held)
-    trial.start_command = command.id
-    trial.stopped = None
+    nodes, job = ((command.instance, command.gpus), *command.beside), state.jobs[job_of(trial.id)]
+    held = tuple(Slots(node, gpus) for node, gpus in nodes)
+    if is_extra(state, trial.id, held):
+        job.extra = trial.id
+    trial.held, trial.had = held, sum(len(slots.gpus) for slots in held)
+    trial.start_command, trial.stopped = command.id, None
     state.fleet.holding += 1
-    state.jobs[job_of(trial.id)].hold(trial.had, state.now)
-    for slots in trial.held:
+    job.hold(trial.had, state.now)
+    for slots in held:
         state.fleet.instances[slots.node].busy.update(dict.fromkeys(slots.gpus, trial.id))
-    if not state.facts.cluster.per_instance:
-        for slots in trial.held:
-            state.ledger.start(
-                Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now)
-            )
+    for slots in held if not state.facts.cluster.per_instance else ():
+        key = trial.key_on(slots.node)
+        state.ledger.start(Charge(key, slots.node, len(slots.gpus), state.now))
 
 
 @_enact.register
@@ -195,12 +186,9 @@ def _(verdict: verdicts.Blocked, state: State) -> None:
 
 @_enact.register
 def _(verdict: verdicts.Kept, state: State) -> None:
-    trial = state.trials[verdict.trial]
-    trial.checkpoints = tuple(
-        checkpoint
-        for place, checkpoint in enumerate(trial.checkpoints)
-        if place < verdict.newest or checkpoint.name == verdict.best
-    )
+    trial, newest = state.trials[verdict.trial], verdict.newest
+    best = (old for old in trial.checkpoints[newest:] if old.name == verdict.best)
+    trial.checkpoints = (*trial.checkpoints[:newest], *best)
 
 
 @_enact.register
@@ -274,14 +262,11 @@ def _(asked: ExtendAsked, state: State) -> None:
 
 def _with_limits(job: PlannedJob, before: Limits, after: Limits) -> PlannedJob:
     """Give a job the run's new limits, except for those that are its own."""
-    own = job.problem.limits
-    limits = replace(
-        own,
-        deadline_s=own.deadline_s if own.deadline_s < before.deadline_s else after.deadline_s,
-        budget_gpu_s=(
-            own.budget_gpu_s if own.budget_gpu_s < before.budget_gpu_s else after.budget_gpu_s
-        ),
-    )
+    own = limits = job.problem.limits
+    if own.deadline_s >= before.deadline_s:
+        limits = replace(limits, deadline_s=after.deadline_s)
+    if own.budget_gpu_s >= before.budget_gpu_s:
+        limits = replace(limits, budget_gpu_s=after.budget_gpu_s)
     return job if limits == own else replace(job, problem=replace(job.problem, limits=limits))
 
 

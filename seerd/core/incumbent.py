@@ -79,16 +79,10 @@ def better_report(state: State, best: Incumbent) -> tuple[str, float] | None:
 def best_report(state: State, job: str) -> tuple[Trial, Report] | None:
     """Return a job's best report, the first of equal ones, with its trial, or None."""
     sign = sign_of(state.facts.goals[job])
-    return max(
-        (
-            (trial, report)
-            for trial in state.trials.values()
-            for report in (trial.history if job_of(trial.id) == job else ())
-            if report.metric is not None
-        ),
-        key=lambda pair: sign * (pair[1].metric or 0.0),
-        default=None,
-    )
+    trials = [trial for trial in state.trials.values() if job_of(trial.id) == job]
+    reports = ((trial, report) for trial in trials for report in trial.history)
+    finite = (pair for pair in reports if pair[1].metric is not None)
+    return max(finite, key=lambda pair: sign * (pair[1].metric or 0.0), default=None)
 
 
 def averaged(state: State, checkpoint: Checkpoint) -> int:

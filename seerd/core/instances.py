@@ -91,19 +91,16 @@ def noticed(event: events.InstanceNoticed, state: State) -> None:
     instance, notes = state.fleet.instances[event.instance], state.result.notes
     is_ready = instance.phase is InstancePhase.READY
     if _is_hint(state, event):
-        if event.what == "cold":
-            if event.why not in notes:  # other instances say the same
-                notes.append(event.why)
-        elif is_ready:
+        if event.what == "cold" and event.why not in notes:  # other instances report the same
+            notes.append(event.why)
+        elif event.what != "cold" and is_ready:
             notes.append(f"the cloud may take {instance.id} away; its trials save and stay")
         return
     state.agenda.because = "replacement"
     if is_ready:
-        notes.append(
-            f"{instance.id} is not used any more: {event.why}"
-            if event.what == "unhealthy"
-            else f"the cloud will take {instance.id} away ({event.what})"
-        )
+        note = f"the cloud will take {instance.id} away ({event.what})"
+        unhealthy = f"{instance.id} is not used any more: {event.why}"
+        notes.append(unhealthy if event.what == "unhealthy" else note)
         leave(state, instance, event.by)
     elif instance.phase is InstancePhase.LEAVING:
         instance.by = _sooner(instance.by, event.by)
@@ -129,10 +126,8 @@ def _share(state: State, instance: Instance, event: events.InstanceShared) -> No
     if instance.usable != before:
         state.agenda.replace = state.agenda.refit = True
     if is_first:  # later ones come and go with others' trials
-        state.result.notes.append(
-            f"{instance.id} is not this run's alone: it may use {instance.usable} of "
-            f"{instance.gpus} GPUs there, since {event.why}"
-        )
+        part = f"it may use {instance.usable} of {instance.gpus} GPUs there, since {event.why}"
+        state.result.notes.append(f"{instance.id} is not this run's alone: {part}")
 
 
 def shared(event: events.InstanceShared, state: State) -> None:
@@ -229,9 +224,8 @@ def terminate(command: commands.Terminate, state: State) -> None:
 def retired(verdict: verdicts.Retired, state: State) -> None:
     """Stop using an instance that ends itself before the run does."""
     leave(state, state.fleet.instances[verdict.instance], verdict.by_s)
-    state.result.notes.append(
-        f"{verdict.instance} was rented for the limits that held before, and is replaced"
-    )
+    note = f"{verdict.instance} was rented for the limits that held before, and is replaced"
+    state.result.notes.append(note)
 
 
 def ask_again(verdict: verdicts.Again, state: State) -> None:

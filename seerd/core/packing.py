@@ -12,7 +12,7 @@ finds room whenever there is any, with the fewest moves (`bench/packing.py`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import accumulate, chain
@@ -69,16 +69,12 @@ def choose(
 ) -> dict[str, Home]:
     """Find instances for as many trials as fit, the most valuable first; `pack`: few instances."""
     chosen, placed = _most_valuable(demands, nodes, lambda some: _greedy(some, before, nodes))
-    if not pack or before.cost(placed, pack=True) <= _least(chosen, nodes):
+    largest = max((node.gpus for node in nodes), default=1)
+    least = -(-sum(demand.gpus for demand in chosen) // largest), 0, 0  # full, and no moves
+    if not pack or before.cost(placed, pack=True) <= least:
         return placed
     packed = _squeezed(chosen, before, nodes) or placed
     return min(placed, packed, key=lambda homes: before.cost(homes, pack=True))
-
-
-def _least(demands: Sequence[Demand], nodes: Sequence[PackingNode]) -> Cost:
-    """Return a cost that no homes can be below: full instances, and no moves."""
-    largest = max((node.gpus for node in nodes), default=1)
-    return -(-sum(demand.gpus for demand in demands) // largest), 0, 0
 
 
 # ---------------------------------------------------------------- who is placed
@@ -208,7 +204,8 @@ class _Rooms:
     def cheapest(self, gpus: int) -> Home | None:
         """Return the instance where the fewest and smallest trials must leave for `gpus` GPUs."""
         costs: list[tuple[int, int, str]] = []
-        for node in self._roomiest_first():
+        by_room = (sorted(self._by_free[free]) for free in sorted(self._by_free, reverse=True))
+        for node in chain.from_iterable(by_room):
             leaving = _leaving(self._inside[node], gpus - self.free[node], gpus)
             if leaving is not None:
                 costs.append((len(leaving), sum(d.gpus for d in leaving), node))
@@ -223,11 +220,8 @@ class _Rooms:
             if gpus % size:
                 continue
             if len(empty) * size < gpus:
-                empty = [
-                    node
-                    for node, inside in self._inside.items()
-                    if self._size[node] == size and self._may_leave(inside)
-                ]
+                same = [node for node in self._inside if self._size[node] == size]
+                empty = [node for node in same if self._may_leave(self._inside[node])]
             if len(empty) * size >= gpus:
                 return tuple(sorted(nsmallest(gpus // size, empty, key=self._loss)))
         return None
@@ -248,11 +242,6 @@ class _Rooms:
 
     def _loss(self, node: str) -> tuple[int, int, str]:
         return len(self._inside[node]), self._size[node] - self.free[node], node
-
-    def _roomiest_first(self) -> Iterator[str]:
-        return chain.from_iterable(
-            sorted(self._by_free[free]) for free in sorted(self._by_free, reverse=True)
-        )
 
     def _change(self, node: str, by: int) -> None:
         del self._by_free[self.free[node]][node]

@@ -110,11 +110,8 @@ class Order:
     def gpus_after(self, change: PlanChange) -> int:
         """Return how many GPUs the allocations have together once the change is applied."""
         left = [*change.gone, *(put.trial for put in change.put if put.trial in self._of)]
-        return (
-            self.gpus
-            - sum(self._of[name].gpus for name in left)
-            + sum(put.gpus for put in change.put)
-        )
+        put_gpus = sum(put.gpus for put in change.put)
+        return self.gpus - sum(self._of[name].gpus for name in left) + put_gpus
 
     def apply(self, change: PlanChange) -> None:
         """Change this order into the next plan's. Raises `ValueError` if that does not fit."""

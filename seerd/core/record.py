@@ -83,24 +83,16 @@ def _(event: events.RunResumed, state: State) -> None:
     for stored in event.stored:
         progress.confirm(state, state.trials[stored.trial], stored)
     progress.take_saved(state, event.saved)
-    missing = {
-        instance.id: event.ended.get(instance.id)
-        for instance in state.fleet.instances.values()
-        if instance.phase in PRESENT
-        and instance.ready_at is not None
-        and instance.id not in event.alive
-    }
+    present = [i for i in state.fleet.instances.values() if i.phase in PRESENT]
+    ready = (i for i in present if i.ready_at is not None)
+    missing = {i.id: event.ended.get(i.id) for i in ready if i.id not in event.alive}
     state.agenda.missing = missing
     for trial in state.trials.values():
         # The order may never have reached an agent, so the attempt counts from now on. If it has,
         # a `TrialStarted` follows and says since when.
         for slots in trial.left if trial.start_command is not None and event.lost is None else ():
-            key = trial.key_on(slots.node)
-            if (
-                slots.node not in trial.told
-                and slots.node not in missing
-                and key in state.ledger.open
-            ):
+            key, node = trial.key_on(slots.node), slots.node
+            if node not in trial.told and node not in missing and key in state.ledger.open:
                 state.ledger.begin_at(key, event.at)
 
 
