@@ -68,22 +68,17 @@ class Readiness:
     retry: bool = False  # whether another instance might do
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
-    """An instance is to be made ready."""
+class _Preparation:
+    """An instance is to be made ready, after the data of `job` (None: of all) were fetched."""
 
-    order: protocol.Prepare  # what it is prepared for
-    job: str | None  # whose data is fetched first; None: that of all jobs
-    done: asyncio.Future[Readiness]  # what comes of it
+    def __init__(self, order: protocol.Prepare, job: str | None = None) -> None:
+        self.order, self.job = order, job
+        self.outcome: asyncio.Future[Readiness] = asyncio.get_running_loop().create_future()
 
     def answer(self, readiness: Readiness) -> None:
         """Set the outcome, if it is not set."""
-        if not self.done.done():
-            self.done.set_result(readiness)
-
-
-def _wish(order: protocol.Prepare, job: str | None = None) -> _Wish:
-    return _Wish(order, job, asyncio.get_running_loop().create_future())
+        if not self.outcome.done():
+            self.outcome.set_result(readiness)
 
 
 class Conversation:
@@ -108,8 +103,8 @@ class Conversation:
         self._starting: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._caught_up = asyncio.Event()
-        self._preparing: _Wish | None = None
-        self._one_more: _Wish | None = None
+        self._preparing: _Preparation | None = None
+        self._one_more: _Preparation | None = None
         self._committed = 0
         self._acking: asyncio.TimerHandle | None = None
         self._ending = False
@@ -126,25 +121,23 @@ class Conversation:
         conversation is ended. Raises `ProviderError` if it does not answer within `CATCH_UP_S`
         seconds.
         """
-        name = f"conversation {self.instance}"
+        name, first = f"conversation {self.instance}", asyncio.FIRST_COMPLETED
         self._task = self._tasks.create_task(self._keep_talking(), name=name)
         caught_up = asyncio.create_task(self._caught_up.wait())
-        await asyncio.wait(
-            {self._task, caught_up}, timeout=CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait({self._task, caught_up}, timeout=CATCH_UP_S, return_when=first)
         caught_up.cancel()
         if not self._caught_up.is_set() and not self._ending:
             raise ProviderError(f"the agent of {self.instance} does not answer")
 
     async def prepare(self, order: protocol.Prepare) -> Readiness:
         """Make a new instance ready for trials, and check its clock. Failures are in the result."""
-        wish = self._preparing = _wish(order)
+        self._preparing = _Preparation(order)
         try:
             await self.start()
             if order.expected is not None and abs(self.off_s) > CLOCK_S:
                 off = f"the clock of {self.instance} is off by {self.off_s:.0f}s"
                 return Readiness(f"{off}; certificates and signatures go by it", retry=True)
-            return await self._waited_for(wish)
+            return await self._outcome(self._preparing)
         except ProviderError as error:
             return Readiness(str(error), retry=True)
         finally:
@@ -152,22 +145,23 @@ class Conversation:
 
     async def prepare_for(self, job: str, order: protocol.Prepare) -> Readiness:
         """Make a ready instance ready for one more job. Failures are in the result."""
-        wish = self._one_more = _wish(order, job)
+        preparation = self._one_more = _Preparation(order, job)
         try:
-            for sent in await self._wished(wish):
+            for sent in await self._orders_of(preparation):
                 self.say(sent)
-            return await self._waited_for(wish)
+            return await self._outcome(preparation)
         finally:
             self._one_more = None
 
-    async def _waited_for(self, wish: _Wish) -> Readiness:
+    async def _outcome(self, preparation: _Preparation) -> Readiness:
         try:
             async with asyncio.timeout(PREPARE_S):
-                return await wish.done
+                return await preparation.outcome
         except TimeoutError:
-            work = "fetching data, running setup commands and checks"
-            long = f"{PREPARE_S / 60:.0f} minutes"
-            return Readiness(f"{self.instance} was not ready after {long} of {work}")
+            work = (
+                f"{PREPARE_S / 60:.0f} minutes of fetching data, running setup commands and checks"
+            )
+            return Readiness(f"{self.instance} was not ready after {work}")
 
     def say(self, order: Order) -> None:
         """Send this order now, if there is a connection; the next one sends `pending` again."""
@@ -370,24 +364,24 @@ class Conversation:
 
     async def _pending(self) -> list[Order]:
         if self._preparing is not None:
-            return await self._wished(self._preparing)
-        more = [] if self._one_more is None else await self._wished(self._one_more)
+            return await self._orders_of(self._preparing)
+        more = [] if self._one_more is None else await self._orders_of(self._one_more)
         return [*more, *await self.orders.pending()]
 
-    async def _wished(self, wish: _Wish) -> list[Order]:
-        """Return the orders of a wish; answer it if they cannot be made."""
+    async def _orders_of(self, preparation: _Preparation) -> list[Order]:
+        """Return the orders of a preparation; answer it if they cannot be made."""
         try:
-            return [*await self.orders.downloads(wish.job), wish.order]
+            return [*await self.orders.downloads(preparation.job), preparation.order]
         except SeerdError as error:
-            wish.answer(Readiness(str(error), retry=True))
+            preparation.answer(Readiness(str(error), retry=True))
             return []
 
     def _hear(self, fact: Fact, ahead_s: float) -> None:
         if isinstance(fact, protocol.Prepared | protocol.Refused) and self._preparing is not None:
-            bad = (
-                Readiness(fact.why, fact.unhealthy) if isinstance(fact, protocol.Refused) else None
-            )
-            self._preparing.answer(bad or Readiness())
+            outcome = Readiness()
+            if isinstance(fact, protocol.Refused):
+                outcome = Readiness(fact.why, fact.unhealthy)
+            self._preparing.answer(outcome)
             return
         if self._one_more is not None and getattr(fact, "id", "") == self._one_more.order.id:
             self._one_more.answer(Readiness(fact.why if isinstance(fact, protocol.Refused) else ""))
@@ -410,9 +404,9 @@ class Conversation:
         self._fail_preparing(why)
 
     def _fail_preparing(self, why: str) -> None:
-        for wish in (self._preparing, self._one_more):
-            if wish is not None:
-                wish.answer(Readiness(f"{self.instance} was lost: {why}", retry=True))
+        for preparation in (self._preparing, self._one_more):
+            if preparation is not None:
+                preparation.answer(Readiness(f"{self.instance} was lost: {why}", retry=True))
 
     async def _keep_renewing(self) -> None:
         while True:

@@ -111,7 +111,10 @@ class Journal:
             if read_only:
                 closing.pop_all()
                 return journal
-            journal._verify()  # noqa: SLF001
+            with warnings.catch_warnings(action="ignore", category=DamagedWarning):
+                whole_rows = sum(1 for _ in journal._rows(0))  # noqa: SLF001
+            if journal.damage:
+                raise DamagedJournalError(path.parent.name, journal.damage, whole_rows)
         journal = cls(_connect(path, "rw"), path)
         journal._check()
         if journal._summed_after is None:  # every row that is written from now on has a checksum
@@ -240,7 +243,10 @@ class Journal:
             for row in rows:
                 before = linked(before, row)
                 connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (*row[:4], before))
-        self._write_tip()
+        with contextlib.suppress(OSError, sqlite3.Error):  # the journal itself is complete
+            meta = dict(self._connection.execute("SELECT key, value FROM meta"))
+            meta.pop("sum", None)
+            Tip(*self._last()[:2], meta).write(self.path)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -259,12 +265,6 @@ class Journal:
         ).fetchone()
         return (0, 0.0, b"") if row is None else (int(row[0]), float(row[1]), row[2] or b"")
 
-    def _write_tip(self) -> None:
-        with contextlib.suppress(OSError, sqlite3.Error):  # the journal itself is complete
-            meta = dict(self._connection.execute("SELECT key, value FROM meta"))
-            meta.pop("sum", None)
-            Tip(*self._last()[:2], meta).write(self.path)
-
     def _unwritable(self, error: sqlite3.Error) -> JournalError:
         run = self.path.parent.name
         then = f"; free space, then: seerd resume {run}" if "full" in str(error) else ""
@@ -276,15 +276,13 @@ class Journal:
         read, `DamagedJournalError` if none can.
         """
         for row in self._rows(after):
-            yield Entry(row.seq, *self._decoded(row))
-
-    def _decoded(self, row: StoredRow) -> tuple[AnyEvent, list[AnyDecision]]:
-        try:
-            return decode_event(row.event), decode_decisions(row.decisions)
-        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-            if any(kind in row.decisions for kind in OLDER):
-                raise OlderJournalError(self.path, VERSION) from error
-            raise JournalError(f"the journal {self.path} is damaged: {error}") from error
+            try:
+                entry = Entry(row.seq, decode_event(row.event), decode_decisions(row.decisions))
+            except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+                if any(kind in row.decisions for kind in OLDER):
+                    raise OlderJournalError(self.path, VERSION) from error
+                raise JournalError(f"the journal {self.path} is damaged: {error}") from error
+            yield entry
 
     def _rows(self, after: int) -> Iterator[StoredRow]:
         """Yield the rows after `after`; from the damage on what can be salvaged."""
@@ -296,13 +294,6 @@ class Journal:
         except _BrokenError as error:
             self._salvage(str(error), Tip.read(self.path))
             yield from self._unchecked(seq)
-
-    def _verify(self) -> None:
-        """Read all of it. Raises `DamagedJournalError`."""
-        with warnings.catch_warnings(action="ignore", category=DamagedWarning):
-            whole_rows = sum(1 for _ in self._rows(0))
-        if self.damage:
-            raise DamagedJournalError(self.path.parent.name, self.damage, whole_rows)
 
     def _checked(self, after: int) -> Iterator[StoredRow]:
         """Yield the rows after `after`. Raises `_BrokenError` where one does not fit the one before

@@ -59,7 +59,10 @@ class Answering:
 
     def __init__(self, opening: wire.Opening) -> None:
         self._problem = opening.problem
-        self._plan = _named(opening.plan) if opening.plan else default_plan()
+        module, _, name = opening.plan.partition(":")
+        self._plan: PlanFunction = (
+            getattr(importlib.import_module(module), name) if module else default_plan()
+        )
         self._trials: dict[str, KnownTrial] = {}
         self._asking = Asking(self._problem, {}, Order(), plan=self._plan)
 
@@ -133,12 +136,6 @@ def _limited(limit_s: float) -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _named(plan: str) -> PlanFunction:
-    module, _, function = plan.partition(":")
-    found: PlanFunction = getattr(importlib.import_module(module), function)
-    return found
 
 
 if __name__ == "__main__":

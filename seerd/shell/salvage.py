@@ -214,10 +214,7 @@ def _row(seq: int, payload: bytes) -> StoredRow:
         start += size
     if len(values) != len(StoredRow._fields) or start != len(payload):
         raise ValueError("another record")
-    is_float = kinds[1] == 7  # else it is integral
-    number = struct.unpack(">d", values[1])[0] if is_float else _integer(kinds[1], values[1])
+    number: float = {8: 0, 9: 1}.get(kinds[1], int.from_bytes(values[1], "big", signed=True))
+    if kinds[1] == 7:  # else it is integral
+        number = struct.unpack(">d", values[1])[0]
     return StoredRow(seq, float(number), values[2], values[3], values[4])
-
-
-def _integer(kind: int, value: bytes) -> int:
-    return {8: 0, 9: 1}.get(kind, int.from_bytes(value, "big", signed=True))
