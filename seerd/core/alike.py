@@ -104,11 +104,7 @@ def _never_finite(state: State, job: str, trials: list[Trial]) -> str | None:
 def again_is_useless(state: State, trial: Trial) -> bool:
     """Return whether a trial would crash again by an error that no attempt can avoid."""
     own = tried(state, job_of(trial.id))
-    return (
-        is_certain(trial.tail)
-        and not any(other.history for other in own)
-        and not any(other.held for other in own)
-    )
+    return is_certain(trial.tail) and not any(other.history or other.held for other in own)
 
 
 def has_failed(trial: Trial) -> bool:

@@ -94,10 +94,8 @@ def _wrong_size(state: State, put: Put) -> Iterator[str]:
     if put.gpus < 1:
         yield f"it gives {put.trial} {count(put.gpus, 'GPU')}"
     elif put.gpus > size and put.gpus % size:
-        yield (
-            f"it gives {put.trial} {put.gpus} GPUs, and a trial that is larger than an "
-            f"instance takes whole ones of {size}"
-        )
+        whole = f"a trial that is larger than an instance takes whole ones of {size}"
+        yield f"it gives {put.trial} {put.gpus} GPUs, and {whole}"
     if put.until is not None and put.until < 1:
         yield f"it wants to be asked when {put.trial} has made {put.until} reports"
 

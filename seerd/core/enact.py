@@ -45,9 +45,6 @@ for _handler in (instances.launch, instances.terminate, instances.retired, insta
     _enact.register(_handler)
 
 
-# ------------------------------------------------------------ the plan
-
-
 @_enact.register
 def _(command: commands.AskPolicy, state: State) -> None:
     state.plan.question = state.plan.asked = command.id
@@ -122,9 +119,6 @@ def _(verdict: verdicts.Declined, state: State) -> None:
     if verdict.failures == 1:
         note = f"the policy gave no plan that can be used: {verdict.why}; the last one stands"
         state.result.notes.append(note)
-
-
-# ------------------------------------------------------------ trials
 
 
 @_enact.register
@@ -205,9 +199,6 @@ def _(verdict: verdicts.Warned, state: State) -> None:
     state.result.notes.append(verdict.detail)
     if verdict.what == "identical":
         state.signs.complaints[verdict.what] = Complaint(verdict.what, "", verdict.detail)
-
-
-# ------------------------------------------------------------ instances and money
 
 
 @_enact.register
@@ -320,9 +311,6 @@ def _(verdict: verdicts.Denied, state: State) -> None:
 @_enact.register
 def _(verdict: verdicts.Promised, state: State) -> None:
     state.end.promised = verdict
-
-
-# ------------------------------------------------------------ the run
 
 
 @_enact.register

@@ -47,9 +47,7 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
     """Return the rank that keeps the others waiting (`Rules.slow_share`), if it is a new one."""
     if len(trial.waits) < len(trial.held or ()):
         return None
-    slowest = slow_rank(
-        {rank: share for waits in trial.waits.values() for rank, share in waits.items()}, share
-    )
+    slowest = slow_rank({r: w for waits in trial.waits.values() for r, w in waits.items()}, share)
     if slowest is None or slowest[0] in trial.slow:
         return None
     rank, waited = slowest

@@ -13,8 +13,6 @@ from seerd.core.lifecycle import InstancePhase
 from seerd.core.progress import take_saved
 from seerd.core.state import PRESENT, Instance, Refusal, State
 
-# ------------------------------------------------------------ events
-
 
 def keep_early(state: State, fact: events.AgentFact) -> None:
     """Keep what an agent reports before its instance is known to be ready."""
@@ -195,9 +193,6 @@ def _ended_at(
 ) -> float:
     """Return when the instance ended by its cloud's account, but never later than the event."""
     return event.at if event.ended is None else min(event.ended, event.at)
-
-
-# ------------------------------------------------------------ decisions
 
 
 def launch(command: commands.Launch, state: State) -> None:

@@ -88,9 +88,8 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """Return a copy to look ahead with."""
-        return replace(
-            self, closed=list(self.closed), open=dict(self.open), _young=dict(self._young)
-        )
+        young = dict(self._young)
+        return replace(self, closed=list(self.closed), open=dict(self.open), _young=young)
 
     def _take(self, what: str) -> Charge:
         charge = self.open.pop(what)
@@ -107,10 +106,11 @@ class Ledger:
 
     def between_gpu_s(self, since_s: float, until_s: float) -> float:
         """Return the GPU-seconds charged from `since_s` until `until_s`; open charges go on."""
-        ends = (
-            (c, until_s if c.until_s is None else min(c.until_s, until_s)) for c in self.charges()
-        )
-        return sum(c.gpus * max(0.0, end_s - max(c.since_s, since_s)) for c, end_s in ends)
+        gpu_s = 0.0
+        for charge in self.charges():
+            end_s = until_s if charge.until_s is None else min(charge.until_s, until_s)
+            gpu_s += charge.gpus * max(0.0, end_s - max(charge.since_s, since_s))
+        return gpu_s
 
     def spent_gpu_s(self, now_s: float) -> float:
         """Return the GPU-seconds billed up to `now_s`."""
@@ -133,9 +133,8 @@ class Ledger:
         """
         if self._open_gpus == 0:
             return math.inf
-        past_minimum = (
-            budget_gpu_s - self._closed_gpu_s + self._open_gpu_since
-        ) / self._open_gpus - release_s
+        left_gpu_s = budget_gpu_s - self._closed_gpu_s + self._open_gpu_since
+        past_minimum = left_gpu_s / self._open_gpus - release_s
         if past_minimum + release_s >= self._grown_by:
             return past_minimum
         if self.committed_gpu_s(past_minimum, release_s) <= budget_gpu_s:
@@ -154,9 +153,8 @@ class Ledger:
         """Return the GPU-seconds that minimums add to the open charges at `now_s`."""
         if now_s >= self._grown_by:
             return 0.0
-        return sum(
-            c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self._young.values()
-        )
+        young = self._young.values()
+        return sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in young)
 
     def _last_affordable(self, budget_gpu_s: float, release_s: float, past_minimum: float) -> float:
         """Compute `exhausted_at` where minimums are the corners of a piecewise linear cost."""
@@ -176,6 +174,5 @@ class Ledger:
         if low_s == -math.inf:
             return low_s
         low, high = (self.committed_gpu_s(t, release_s) for t in (low_s, high_s))
-        return (
-            low_s if high == low else low_s + (budget_gpu_s - low) / (high - low) * (high_s - low_s)
-        )
+        share = 0.0 if high == low else (budget_gpu_s - low) / (high - low)
+        return low_s + share * (high_s - low_s)

@@ -77,9 +77,6 @@ def choose(
     return min(placed, packed, key=lambda homes: before.cost(homes, pack=True))
 
 
-# ---------------------------------------------------------------- who is placed
-
-
 Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
 """Returns homes for all of these demands, None if there are none."""
 
@@ -119,9 +116,6 @@ def _longest(
         low, high, homes = (low, middle - 1, homes) if fitting is None else (middle, high, fitting)
         middle = (low + high + 1) // 2
     return low, homes
-
-
-# ---------------------------------------------------------------- Algorithm 3
 
 
 def _greedy(
@@ -262,9 +256,6 @@ def _leaving(inside: Sequence[Demand], need: int, smaller_than: int) -> list[Dem
         leaving.append(leaves)
         need -= leaves.gpus
     return leaving
-
-
-# ---------------------------------------------------------------- few instances
 
 
 def _squeezed(

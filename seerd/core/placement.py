@@ -81,11 +81,8 @@ def _unchanged(
     for demand in demands:
         old = current.get(demand.trial, ())
         held = {(slots.node, gpu) for slots in old for gpu in slots.gpus}
-        if (
-            len(held) == demand.gpus
-            and not held & claimed
-            and _proper(demand.gpus, old, sizes, largest)
-        ):
+        fits = len(held) == demand.gpus and _proper(demand.gpus, old, sizes, largest)
+        if fits and not held & claimed:
             stay[demand.trial] = old
             claimed |= held
     return stay
@@ -97,9 +94,8 @@ def _proper(gpus: int, old: Assignment, sizes: Mapping[str, int], largest: int) 
         return False
     if gpus <= largest:
         return len(old) == 1
-    return len({sizes[slots.node] for slots in old}) == 1 and all(
-        len(s.gpus) == sizes[s.node] for s in old
-    )
+    whole = all(len(slots.gpus) == sizes[slots.node] for slots in old)
+    return whole and len({sizes[slots.node] for slots in old}) == 1
 
 
 def _new_slots(
@@ -115,13 +111,10 @@ def _new_slots(
             free[slots.node] -= set(slots.gpus)
     placed: dict[str, Assignment] = {}
     for demand in sorted(demands, key=lambda d: (-d.gpus, d.trial)):
-        chosen = [
-            Slots(node, _neighbours(free[node], min(demand.gpus, sizes[node])))
-            for node in homes[demand.trial]
-        ]
-        for slots in chosen:
-            free[slots.node] -= set(slots.gpus)
-        placed[demand.trial] = tuple(chosen)
+        for node in homes[demand.trial]:
+            gpus = _neighbours(free[node], min(demand.gpus, sizes[node]))
+            free[node] -= set(gpus)
+            placed[demand.trial] = (*placed.get(demand.trial, ()), Slots(node, gpus))
     return placed
 
 

@@ -53,9 +53,6 @@ def set_timer(state: State) -> Iterator[commands.SetTimer]:
         yield commands.SetTimer(id=state.next_id, due=max(due, state.now))
 
 
-# ------------------------------------------------------------ stopping
-
-
 def _stop_if_misplaced(state: State, trial: Trial) -> Iterator[commands.StopTrial]:
     """Stop an attempt that should not be where it is. Those of eliminated, broken or hanging trials
     are killed; others may save first. A stop under way is repeated only as a kill.
@@ -140,17 +137,11 @@ def _grace_s(state: State, trial: Trial) -> float:
     return min(left_s, max(0.0, by - state.rules.notice_margin_s - state.now))
 
 
-# ------------------------------------------------------------ starting
-
-
 def _start_if_possible(state: State, trial: Trial) -> Iterator[commands.StartTrial]:
-    worthwhile = (
-        _could_start(state, trial)
-        and limits.affordable_for_job(state, job_of(trial.id), trial.gpus)
-        and limits.affordable(state, trial.gpus)
-        and limits.time_left(state)
-    )
-    if not worthwhile:
+    if not _could_start(state, trial) or not limits.time_left(state):
+        return
+    own = limits.affordable_for_job(state, job_of(trial.id), trial.gpus)
+    if not own or not limits.affordable(state, trial.gpus):
         return
     if has_to_wait(state, trial):
         state.aims.blocked[trial.id] = None
@@ -199,9 +190,6 @@ def _refused_start(state: State, trial: Trial) -> HeldBack | None:
     return HeldBack(why=why, trial=trial.id, needed=state.aims.needed, had=state.fleet.live)
 
 
-# ------------------------------------------------------------ instances
-
-
 def _fit_instances(state: State) -> Iterator[AnyCommand]:
     """Launch the instances that wanted trials need; give back rented ones that none needs."""
     agenda, fleet = state.agenda, state.fleet
@@ -210,14 +198,14 @@ def _fit_instances(state: State) -> Iterator[AnyCommand]:
     agenda.refit = False
     idle, agenda.idle = agenda.idle, {}
     for name in idle if fleet.leaving else ():
-        if fleet.instances[name].phase is InstancePhase.LEAVING and not fleet.instances[name].busy:
-            yield _termination(state, fleet.instances[name], "leaving")
+        instance = fleet.instances[name]
+        if instance.phase is InstancePhase.LEAVING and not instance.busy:
+            yield _termination(state, instance, "leaving")
     launched, alone_s = asked_together(state)
     size = state.facts.cluster.gpus_per_instance
     for _ in range(launched):
-        yield commands.Launch(
-            id=state.next_id, gpus=size, orphan_timeout_s=alone_s, why=agenda.because
-        )
+        why = agenda.because
+        yield commands.Launch(id=state.next_id, gpus=size, orphan_timeout_s=alone_s, why=why)
     if state.facts.cluster.per_instance:
         kept = max(state.aims.needed, -(-state.plan.last.hold_gpus // size))
         for instance in map(fleet.instances.__getitem__, idle):
@@ -245,9 +233,6 @@ def _hold_back(state: State, waits: HeldBack | None) -> Iterator[HeldBack]:
 
 def _kind(held: HeldBack | None) -> tuple[HoldCause | None, bool] | None:
     return None if held is None else (held.why, held.trial is not None)
-
-
-# ------------------------------------------------------------ the end
 
 
 def _release_and_publish(state: State) -> Iterator[AnyCommand]:

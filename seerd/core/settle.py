@@ -131,9 +131,6 @@ def since_s(state: State, launch: str, ended: float) -> float:
     return since + state.now - gone
 
 
-# ------------------------------------------------------------ warnings, each given once
-
-
 def disk_warning(state: State, trial: str) -> Warned | None:
     """Warn if the checkpoints to come may not fit on the disk, after `trial` has saved."""
     signs, saved = state.signs, state.trials[trial].checkpoints
@@ -159,11 +156,8 @@ def identical_warning(state: State, name: str) -> Warned | None:
     trial, job = state.trials[name], job_of(name)
     if "identical" in state.signs.warned or trial.metric is None:
         return None
-    others = [
-        other
-        for other in state.trials.values()
-        if other.history and other.config != trial.config and job_of(other.id) == job
-    ]
+    reported = (other for other in state.trials.values() if other.history)
+    others = [t for t in reported if t.config != trial.config and job_of(t.id) == job]
     same = [other for other in others if _report_alike(trial, other)]
     if not same:
         return None
@@ -186,11 +180,9 @@ def _report_alike(trial: Trial, other: Trial) -> bool:
     if trial.history[0].metric != other.history[0].metric:
         return False  # as mostly, and trials may be many
     theirs = {report.reports: report.metric for report in other.history}
-    return all(
-        theirs.get(report.reports, math.nan) == report.metric
-        and trial.others.get(report.reports) == other.others.get(report.reports)
-        for report in trial.history
-    )
+    same_metric = (theirs.get(own.reports, math.nan) == own.metric for own in trial.history)
+    numbers = (own.reports for own in trial.history)
+    return all(same_metric) and all(trial.others.get(n) == other.others.get(n) for n in numbers)
 
 
 def _digits(number: float) -> int:

@@ -73,9 +73,6 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
     """Base of all verdicts."""
 
 
-# ------------------------------------------------------------ the plan
-
-
 class Adopted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="adopted"):
     """The answer of the policy is the plan from now on."""
 
@@ -90,9 +87,6 @@ class Declined(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="decl
     why: str  # text for display
     failures: int  # how many answers in a row could not be used, with this one
     again_s: float  # when it is asked again, in seconds since the run began
-
-
-# ------------------------------------------------------------ trials
 
 
 class Failed(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="failed"):
@@ -136,9 +130,6 @@ class Warned(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="warned
 
     what: WarnCause  # kind of the warning
     detail: str  # text for display
-
-
-# ------------------------------------------------------------ instances and money
 
 
 class Gone(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="gone"):
@@ -191,9 +182,6 @@ class Retired(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="retir
     by_s: float  # when it ends itself, in seconds since the run began
 
 
-# ------------------------------------------------------------ what the user asks for
-
-
 class Granted(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="granted"):
     """The user's request is granted."""
 
@@ -205,9 +193,6 @@ class Denied(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="denied
 
     request: str
     why: DenyCause  # why it cannot be
-
-
-# ------------------------------------------------------------ the run
 
 
 class JobOver(Verdict, frozen=True, kw_only=True, omit_defaults=True, tag="job-over"):

@@ -254,8 +254,6 @@ class Daemon:
             if isinstance(command, AskPolicy) and command.id == self.state.plan.question:
                 self._dispatch.put_question(command.id, self.state.view, self.state.plan)
 
-    # ------------------------------------------------------------ signals
-
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         """Have SIGINT, SIGTERM and SIGHUP stop the run in order, and the second one at once, unless

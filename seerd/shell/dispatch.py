@@ -187,8 +187,6 @@ class Dispatch:
         await self._environment.provider.close()
         await self._environment.store.close()
 
-    # ------------------------------------------------------------ commands
-
     def _carry_out(self, command: AnyCommand) -> None:
         match command:
             case commands.SetTimer():
@@ -398,8 +396,6 @@ class Dispatch:
             with contextlib.suppress(StoreError):
                 await self._environment.store.keep(trial, checkpoints)
 
-    # ------------------------------------------------------------ instances
-
     async def _reattach(self, instance: str) -> bool:
         self._losses.hear(instance)
         try:
@@ -423,8 +419,6 @@ class Dispatch:
             loss = await self._environment.provider.loss()
             await self.sessions.drop(loss.instance, loss.why)
             await self._losses.tell(loss)
-
-    # ------------------------------------------------------------ time and tasks
 
     def _emit(self, kind: type[AnyEvent], **fields: Any) -> None:
         self._core.emit(kind(at=self._clock.now(), **fields))

@@ -79,8 +79,6 @@ class Inbox:
 
     path: Path
 
-    # ------------------------------------------------------------ the person's side
-
     def put(self, request: Request) -> str:
         """Write a request; return its id. Raises `OSError`."""
         self.path.mkdir(mode=0o700, exist_ok=True)
@@ -101,8 +99,6 @@ class Inbox:
         """Remove a request and its answer."""
         for path in (self._request(name), self._reply(name)):
             path.unlink(missing_ok=True)
-
-    # ------------------------------------------------------------ the daemon's side
 
     def waiting(self) -> Iterator[tuple[str, Request]]:
         """Yield the readable requests without an answer."""

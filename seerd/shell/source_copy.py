@@ -140,8 +140,6 @@ class _SourceCopy:
         self._size = self._copied = self._cost = 0
         self._is_slow = False
 
-    # ------------------------------------------------------------ what is to be copied
-
     def look(self, name: str, folder: str, above: tuple[tuple[int, int], ...]) -> None:
         """Note what is in and below this folder; `above`: (device, inode) of outer folders."""
         about = Path(folder).stat()
@@ -254,8 +252,6 @@ class _SourceCopy:
                 f"{self._to.parent}, where each run keeps a copy. {self._largest()}"
             )
 
-    # ------------------------------------------------------------ copying
-
     def write(self) -> None:
         """Copy everything."""
         self._writing_since = time.monotonic()
@@ -291,8 +287,6 @@ class _SourceCopy:
         self._copied += size
         self._keep_time()
         return size > FILE_COST and self._copied > UNFLUSHED
-
-    # ------------------------------------------------------------ how long it takes
 
     def _keep_time(self) -> None:
         """Report once that the copy takes long. Raises `LimitsError` if it takes too long, or will
