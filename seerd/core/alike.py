@@ -17,8 +17,7 @@ from seerd.core.verdicts import Warned
 from seerd.planner.trial_ids import job_of
 from seerd.units import count
 
-LONGEST = 200
-"""How many characters of a line that a script has written are repeated at most."""
+LONGEST = 200  # how many characters of a line that a script has written are repeated at most
 OVER_TIME = (
     "its epoch takes longer than that: report more often than once an epoch, or give the run a "
     "longer --deadline"

@@ -15,8 +15,7 @@ from seerd.planner.memory import Memory
 from seerd.planner.model import Impossible, Plan, Problem, View
 
 PlanFunction = Callable[[Problem, Memory, View], tuple[Plan, Memory]]
-LONGEST = 2000
-"""How many characters of an exception's text are kept at most."""
+LONGEST = 2000  # how many characters of an exception's text are kept at most
 
 
 class Answer(msgspec.Struct, frozen=True):

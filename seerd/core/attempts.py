@@ -14,8 +14,7 @@ from seerd.core.lifecycle import TrialPhase
 from seerd.core.state import AttemptEnd, Complaint, State, Trial
 from seerd.planner.trial_ids import job_of
 
-OFTEN = {9: ["usually out of memory"]}
-"""Signal -> its usual cause, where that is not plain: out of memory, Linux kills with signal 9."""
+OFTEN = {9: ["usually out of memory"]}  # signal -> its usual cause on Linux
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:

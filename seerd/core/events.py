@@ -35,10 +35,8 @@ Notice = Literal[
 Guide, Spot Instance interruption notices).
 """
 
-IN_JOURNALS = {"reports": "epoch"}
-"""Name of a field -> its name in journals, which older versions wrote."""
-NO_OUTLINE = Outline((), (), 0.0)
-"""Stands for the outline of a run that is not planned yet."""
+IN_JOURNALS = {"reports": "epoch"}  # name of a field -> its older name in journals
+NO_OUTLINE = Outline((), (), 0.0)  # stands for the outline of a run that is not planned yet
 
 
 class Goal(Struct, frozen=True, kw_only=True, omit_defaults=True):

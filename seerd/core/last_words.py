@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 from seerd.core.events import Obstacle
 
-PREFIX = re.compile(r"^\[rank[0-9]+\]: ?")
-"""What torch writes before each line of a rank's traceback."""
+PREFIX = re.compile(r"^\[rank[0-9]+\]: ?")  # torch's prefix of a rank's traceback
 FRAME = re.compile(r'^\s+(?:\| +)*File ".*", line ([0-9]+(?:, in .*)?)')
-OURS = "seerd: "
-"""Beginning of a line that seerd itself has added to a script's."""
+OURS = "seerd: "  # beginning of a line that seerd itself has added to a script's
 CERTAIN = re.compile(
     r"^(?:\w+\.)*(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b"
     r"|can't open file|error: unrecognized arguments|error: the following arguments are required"

@@ -17,8 +17,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-LOST = "lost"
-"""First word of the key of a charge whose record a damaged journal has lost."""
+LOST = "lost"  # first word of the key of a charge whose record a damaged journal has lost
 
 
 @dataclass(frozen=True, slots=True)

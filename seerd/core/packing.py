@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import accumulate, chain
 
-CANDIDATES = 32
-"""How many instances on which room could be made are compared."""
+CANDIDATES = 32  # how many instances on which room could be made are compared
 
 
-Home = tuple[str, ...]
-"""Where a trial is: one instance, or several whole ones."""
+Home = tuple[str, ...]  # where a trial is: one instance, or several whole ones
 
 Cost = tuple[int, int, int]
 """Instances used (0 if that does not count), trials moved, resized trials away from their files."""
@@ -77,8 +75,7 @@ def choose(
     return min(placed, packed, key=lambda homes: before.cost(homes, pack=True))
 
 
-Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]
-"""Returns homes for all of these demands, None if there are none."""
+Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]  # homes for all of them, or None
 
 
 def _most_valuable(

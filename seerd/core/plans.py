@@ -13,10 +13,8 @@ from msgspec import Struct
 from seerd.planner.model import Allocation, Compared, Plan
 from seerd.planner.space import Value
 
-STAYS = -1
-"""The place of a trial that keeps its place."""
-FEW = 8
-"""Up to so many trials are taken out one by one, more of them all at once."""
+STAYS = -1  # the place of a trial that keeps its place
+FEW = 8  # up to so many trials are taken out one by one, more of them all at once
 
 
 class Put(Struct, frozen=True, array_like=True, gc=False):

@@ -19,8 +19,7 @@ from seerd.core.state import LIVE, Instance, State, Trial
 from seerd.core.verdicts import HeldBack, HoldCause
 from seerd.planner.trial_ids import job_of
 
-FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")
-"""Causes of stops that serve what is to be started then."""
+FOR_OTHERS = ("paused", "reached", "resized", "displaced", "moved")  # stops to start something else
 
 
 def reconcile(state: State) -> Iterator[AnyCommand | HeldBack]:

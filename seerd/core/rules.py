@@ -62,5 +62,4 @@ class Rules:
     ask_again_s: float = 1.0  # how long after such an answer the policy is asked again
 
 
-RULES = Rules()
-"""The rules of this version."""
+RULES = Rules()  # the rules of this version

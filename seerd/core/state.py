@@ -41,8 +41,7 @@ from seerd.planner.space import Config
 
 LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
 """Instances that are requested or ready, and not being given back."""
-PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)
-"""Instances that a resumed run may still find."""
+PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)  # may still exist
 GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
 
 STATUS: dict[TrialPhase, TrialStatus] = {
@@ -236,8 +235,7 @@ class Complaint:
     why: str  # details; of an error or an obstacle, the last lines of the script
 
 
-GOES_ON = ("error", "still")
-"""Kinds of complaints that are forgotten when the trial reports."""
+GOES_ON = ("error", "still")  # kinds of complaints that are forgotten when the trial reports
 
 
 @dataclass(slots=True)

@@ -31,24 +31,16 @@ from seerd.shell.translate import event_of, order_of
 from seerd.stores.base import slot_number
 
 RENEW_S = 5.0
-SILENT_S = 3 * RENEW_S
-"""Longest silence of an agent that answers renewals, seconds, before reconnecting."""
-ACK_S = 0.05
-"""Seconds that an acknowledgement may wait for the next, less than `seerd.agent.serve.FLUSH_S`."""
+SILENT_S = 3 * RENEW_S  # longest silence of an agent before reconnecting, seconds
+ACK_S = 0.05  # longest wait of an acknowledgement, seconds; less than `agent.serve.FLUSH_S`
 RETRY_S = 0.2
 GIVE_UP_S = 30.0
-LEAST_S = 0.3
-"""Seconds that an agent has to receive the end although the run's time is up."""
+LEAST_S = 0.3  # seconds that an agent has to receive the end although the run's time is up
 ANSWER_S = 10.0
 CLOCK_S = 120.0
-PREPARE_S = 1200.0
-"""Longest preparation of a paid instance, seconds; what takes longer belongs in its image."""
-CATCH_UP_S = 60.0
-"""Longest wait for announced facts, seconds: the run must not wait for an agent beyond its
-deadline.
-"""
-BROKEN = (ProtocolError, ValueError)
-"""Raised for what is no message; by asyncio (`ValueError`) for a line that does not end."""
+PREPARE_S = 1200.0  # longest preparation of an instance, which is paid, seconds
+CATCH_UP_S = 60.0  # longest wait for announced facts, seconds: the deadline comes first
+BROKEN = (ProtocolError, ValueError)  # for what is no message; asyncio: a line without an end
 FAILURES = (OSError, ProviderError, *BROKEN, asyncio.IncompleteReadError, TimeoutError)
 
 

@@ -17,12 +17,9 @@ LOOK_S = 30.0
 """How often machines with trials are asked, seconds; also when an attempt has ended, and at the
 end.
 """
-LAST_S = 1.5
-"""Longest wait for a machine that is to be given back, seconds: it costs meanwhile."""
-MOST_FILES = 2000
-"""Most files kept for one machine; the oldest are deleted."""
-MOST_AT_ONCE = 20
-"""Most answers in a row from a machine that has more to send."""
+LAST_S = 1.5  # longest wait for a machine that is to be given back, seconds: it costs meanwhile
+MOST_FILES = 2000  # most files kept for one machine; the oldest are deleted
+MOST_AT_ONCE = 20  # most answers in a row from a machine that has more to send
 PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}"
 PART_FILE = ".part"
 UNUSUAL = re.compile(r"^\.|[^A-Za-z0-9._@:-]")

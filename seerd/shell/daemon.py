@@ -49,10 +49,8 @@ Watcher = Callable[[State, float, list[Entry]], None]
 second. It must not change anything.
 """
 SHOW_S = 1.0
-APART_S = 60.0
-"""Clocks that are further apart are reported."""
-MOVED_S = 0.05
-"""When the wall clock was set by more seconds, the journal notes anew when the run began by it."""
+APART_S = 60.0  # clocks that are further apart are reported
+MOVED_S = 0.05  # a wall clock set by more seconds moves the recorded start of the run
 
 
 MOST_STOPS = 2

@@ -9,11 +9,9 @@ from collections import deque
 
 from seerd.core.events import AnyEvent, TrialReported
 
-MOST_AT_ONCE = 200
-"""Events that are handled and committed together."""
+MOST_AT_ONCE = 200  # events that are handled and committed together
 MOST_REPORTS = 256
-MOST_FIRST = 2000
-"""Reports of one instance, and other events, that may wait before agents must."""
+MOST_FIRST = 2000  # reports of one instance, and other events, that may wait before agents must
 
 
 class EventQueue:

@@ -18,8 +18,7 @@ from pathlib import Path
 from seerd.errors import BusyError, UsageError
 
 PROCESS = re.compile(r"[1-9][0-9]{0,9}")
-IN_A_THREAD = "in-a-thread"
-"""What the lock says beside the process id if the daemon is not the process's main thread."""
+IN_A_THREAD = "in-a-thread"  # written to the lock if the daemon is not the main thread
 
 
 class _File:

@@ -21,8 +21,7 @@ from seerd.planner.model import Outline, PlannedJob, Problem
 from seerd.planner.space import Value
 
 ID = re.compile(r"[0-9a-f]{16}")
-LARGEST = 64 << 20
-"""The most bytes of a request: a problem holds what earlier runs have learned."""
+LARGEST = 64 << 20  # the most bytes of a request: a problem holds what earlier runs have learned
 
 
 class ExtendRequest(msgspec.Struct, frozen=True, tag="extend"):

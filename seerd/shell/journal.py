@@ -38,8 +38,7 @@ from seerd.errors import DamagedJournalError, DamagedWarning, JournalError, Olde
 from seerd.shell.salvage import Salvage, StoredRow, Tip, linked, sum_of, tip_path
 from seerd.version import VERSION
 
-LATEST = 1e12
-"""An upper limit for the start of a run (wall clock, seconds since 1970)."""
+LATEST = 1e12  # an upper limit for the start of a run (wall clock, seconds since 1970)
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE events (
@@ -47,8 +46,7 @@ CREATE TABLE events (
     sum BLOB NOT NULL
 ) STRICT;
 """
-OLDER = (b'"assumed"', b'"eliminated"')
-"""Kinds of verdicts that only journals have which were begun in format 1."""
+OLDER = (b'"assumed"', b'"eliminated"')  # verdicts that only journals begun in format 1 have
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,8 @@ from seerd.planner.model import Problem, Report, TrialStatus, TrialView, View
 from seerd.shell import policy_wire as wire
 
 BUFFER_BYTES = 1 << 20
-END_S = 1.0
-"""Longest time from the end of its output to the end of the process, seconds."""
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
-"""Policies compute on one thread, so that a plan is the same on any number of cores."""
+END_S = 1.0  # longest time from the end of its output to the end of the process, seconds
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # so that a plan is the same on any number of cores
 
 
 class PolicyProcess:

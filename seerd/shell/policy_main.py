@@ -24,8 +24,7 @@ from seerd.planner.model import Report, TrialStatus, View
 from seerd.planner.space import Config
 from seerd.shell import policy_wire as wire
 
-SPARE_S = 5.0
-"""Seconds after the daemon's limit until this process ends itself, if it was not killed by then."""
+SPARE_S = 5.0  # seconds after the daemon's limit until this process ends itself
 
 
 @dataclass(slots=True)

@@ -16,8 +16,7 @@ from seerd.planner.model import Mode, Problem, Report, TrialStatus
 from seerd.planner.space import Value
 
 LENGTH = 4
-MOST_BYTES = 1 << 28
-"""Largest reply, bytes. A reply with ten thousand new trials has about a megabyte."""
+MOST_BYTES = 1 << 28  # largest reply; one with ten thousand new trials has about a megabyte
 
 
 class Opening(Struct, frozen=True):

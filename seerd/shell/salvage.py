@@ -18,18 +18,14 @@ from typing import NamedTuple
 
 import msgspec
 
-SUM = 16
-"""Bytes of a checksum (BLAKE2b)."""
-PAGE = 4096
-"""Bytes of a page, as SQLite makes files since version 3.12, if the file does not say."""
+SUM = 16  # bytes of a checksum (BLAKE2b)
+PAGE = 4096  # bytes of a page, as SQLite makes files since version 3.12, if the file does not say
 LOG_HEADER, FRAME_HEADER = 32, 24
 LEAF_HEADER = 8
 SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
 """Bytes of a value, by the type that a record has for it."""
-MOST_VERSIONS = 4
-"""The most versions of a page, in file and log, that are tried for the rest of a row."""
-MOST_TRIED = 20_000
-"""The most pages that are tried for the rest of a row."""
+MOST_VERSIONS = 4  # the most versions of a page that are tried for the rest of a row
+MOST_TRIED = 20_000  # the most pages that are tried for the rest of a row
 
 
 class StoredRow(NamedTuple):

@@ -20,8 +20,7 @@ from seerd.shell.orders import InstanceOrders
 from seerd.shell.run_environment import RunEnvironment
 from seerd.shell.translate import instances_of
 
-RENEW_URLS_S = 600.0
-"""How often URLs are renewed, seconds: those signed with temporary credentials expire with them."""
+RENEW_URLS_S = 600.0  # how often URLs are renewed, seconds: temporary credentials expire
 
 
 class Sessions:

@@ -27,21 +27,14 @@ from seerd.spec.ignored import ignoring, is_left_out
 from seerd.spec.secret_files import holds_secrets
 from seerd.units import SLOW_S, format_duration, format_size
 
-FILE_COST = 1 << 16
-"""Bytes that take about as long to copy as making one more file takes."""
+FILE_COST = 1 << 16  # bytes that take about as long to copy as making one more file takes
 OUTPUT_BYTES = 64 << 20
-WRITTEN = {".log", ".db", ".sqlite", ".sqlite3"}
-"""Suffixes of files that programs write into rather than replace."""
-UNFLUSHED = 512 << 20
-"""Bytes of a source that may be unflushed when the run begins: its journal waits for more."""
-SHOWN = 3
-"""Most names in a message."""
-LOOK_S = 5.0
-"""Seconds for which a source is looked at that is not copied."""
-LINKS_SHOWN, ALIKE = 40, 3
-"""Most links in a message; a pattern stands for more links than `ALIKE` in one folder."""
-MOST = 1 / 10
-"""A file or folder that is this much smaller than the largest is not named with it."""
+WRITTEN = {".log", ".db", ".sqlite", ".sqlite3"}  # suffixes of files that are written into
+UNFLUSHED = 512 << 20  # bytes of a source that may be unflushed when the run begins
+SHOWN = 3  # most names in a message
+LOOK_S = 5.0  # seconds for which a source is looked at that is not copied
+LINKS_SHOWN, ALIKE = 40, 3  # most links in a message; more than `ALIKE` in a folder: a pattern
+MOST = 1 / 10  # a file this much smaller than the largest is not named with it
 
 Say = Callable[[str], object]
 
