@@ -90,9 +90,7 @@ def _demands(state: State) -> list[Demand]:
 
 
 def _most(state: State) -> int | None:
-    """Return the most GPUs of a trial where all instances are shared, so that none waits for
-    others.
-    """
+    """Return the most GPUs of a trial where all instances are shared, so that none waits."""
     ready = _ready(state)
     largest = max((i.usable for i in ready), default=0)
     if all(i.usable == i.gpus for i in ready) or largest >= state.facts.cluster.gpus_per_instance:

@@ -80,9 +80,7 @@ def _choices_differ(state: State, job: str, trials: list[Trial]) -> bool:
 
 
 def _differ(state: State, job: str, trials: list[Trial]) -> bool:
-    """Return whether trials cover both halves of each range, so that a half that works would be
-    known.
-    """
+    """Return whether trials cover both halves of each range: a half that works would be known."""
     for parameter in state.facts.problem_of(job).space.parameters:
         configs = [trial.config for trial in trials if parameter.name in trial.config]
         shares = [parameter.share(config[parameter.name]) for config in configs]

@@ -18,9 +18,7 @@ OFTEN = {9: ["usually out of memory"]}  # signal -> its usual cause on Linux
 
 
 def current(state: State, name: str, attempt: int, node: str) -> Trial | None:
-    """Return the trial whose present attempt has processes on this node; None: the fact is too
-    late.
-    """
+    """Return the trial whose present attempt has processes on this node; else None."""
     trial = state.trials.get(name)
     if trial is None or trial.held is None or trial.attempt != attempt or node in trial.ends:
         return None

@@ -14,9 +14,7 @@ def shortened(seconds: float, deadline_s: float, rules: Rules = RULES) -> float:
 
 
 def shortest_s(deadline_s: float, first_s: float = math.inf, rules: Rules = RULES) -> float:
-    """Return how many seconds before the end the last attempts are started; `first_s`: of the
-    quickest first report.
-    """
+    """Return how many seconds before the end the last attempts are started."""
     learned_s = max(rules.start_s, first_s)
     return min(rules.shortest_s, deadline_s / rules.shortest_share, learned_s)
 

@@ -179,10 +179,3 @@ def _detail(state: State, why: CloseCause) -> str:
         return "; ".join(text for text in reached if text is not None)
     refused = [i.why for i in state.fleet.instances.values() if i.phase is InstancePhase.REFUSED]
     return refused[-1] if why == "no-instance" and refused else ""
-
-
-def _too_late(state: State) -> bool:
-    """Return whether attempts should have ended; the instances of the others are given back as they
-    are.
-    """
-    return state.end.close_by is not None and state.now >= state.end.close_by

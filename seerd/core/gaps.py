@@ -15,9 +15,7 @@ from seerd.core.state import Instance, State
 
 
 def lacks(state: State, instance: str, launch: str) -> bool:
-    """Return whether the journal lacks an instance and its launch (an older copy may reuse its
-    number).
-    """
+    """Return whether the journal lacks an instance and its launch (numbers may be reused)."""
     instances = state.fleet.instances
     if instance in instances or not launch.partition(".")[0].isdecimal():
         return False

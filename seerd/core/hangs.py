@@ -59,9 +59,7 @@ def newly_slow(trial: Trial, share: float) -> Slow | None:
 def slow_rank(
     shares: Mapping[int, float], least: float = RULES.slow_share
 ) -> tuple[int, float] | None:
-    """Return the rank for which each other one waits at least `least` more of its time, and the
-    mean.
-    """
+    """Return the rank that each other one waits for, `least` more of its time, and the mean."""
     if len(shares) < 2:
         return None
     rank = min(shares, key=lambda each: (shares[each], each))

@@ -81,9 +81,7 @@ Fit = Callable[[Sequence[Demand]], dict[str, Home] | None]  # homes for all of t
 def _most_valuable(
     demands: Sequence[Demand], nodes: Sequence[PackingNode], fit: Fit
 ) -> tuple[list[Demand], dict[str, Home]]:
-    """Return the trials that are placed, and homes: the first, as many as fit, then others that
-    fit.
-    """
+    """Return the trials that are placed, and homes: the first that fit, then others."""
     largest = max((node.gpus for node in nodes), default=0)
     capacity = sum(node.gpus for node in nodes)
     chosen: list[Demand] = []
@@ -103,9 +101,7 @@ def _most_valuable(
 def _longest(
     rest: Sequence[Demand], chosen: Sequence[Demand], room: int, fit: Fit
 ) -> tuple[int, dict[str, Home] | None]:
-    """Return how many of the first of `rest` fit beside `chosen`, which leaves `room` GPUs, and
-    homes.
-    """
+    """Return how many of the first of `rest` fit in `room` GPUs beside `chosen`, and homes."""
     high = sum(1 for total in accumulate(d.gpus for d in rest) if total <= room)
     low, middle, homes = 0, high, None
     while low < high:

@@ -49,9 +49,7 @@ come by then.
 
 @dataclass(frozen=True, slots=True)
 class Reattached:
-    """What is found after a restart. Agents that have not answered yet count as alive: they are
-    tried again.
-    """
+    """What is found after a restart; agents that have not answered yet count as alive."""
 
     alive: tuple[str, ...]  # instances that still exist
     # when the others ended, as far as their cloud tells: seconds since the run began

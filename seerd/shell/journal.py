@@ -392,9 +392,7 @@ class Journal:
             seq, before = next_row.seq, next_row.sum
 
     def cut(self, after: int) -> None:
-        """Replace this damaged journal by its events up to number `after`; keep it beside
-        (`damaged`). Raises `JournalError`.
-        """
+        """Keep only the events up to `after`, and the damaged file. Raises `JournalError`."""
         copy_context().run(self._cut, after)  # the run's `wall` is its own
 
     def _cut(self, after: int) -> None:

@@ -49,9 +49,7 @@ class Sessions:
         await self._begin(instance).start()
 
     async def prepare(self, launched: Launched, token: str) -> Readiness:
-        """Make a new instance ready: added jobs' sources, data, setup commands, checks. `token`: of
-        its launch.
-        """
+        """Make a new instance ready: sources of added jobs, data, setup commands, checks."""
         environment = self._environment
         jobs, expected = list(environment.jobs), environment.expected
         if expected is not None:
@@ -96,9 +94,7 @@ class Sessions:
         return next((why for why in every if why), "")
 
     async def _sent(self, instance: str, send: Callable[[str], Awaitable[None]]) -> str:
-        """Send the instance what it lacks of the jobs' sources, unless it is given back; return
-        what went wrong, or nothing.
-        """
+        """Send the instance the jobs' sources, unless it is given back; return what went wrong."""
         sending = self._sending[instance] = asyncio.ensure_future(send(instance))
         try:
             await asyncio.wait({sending})
@@ -151,9 +147,7 @@ class Sessions:
             self._conversations[instance].commit(fact)
 
     async def shut_down(self, instance: str, token: str, spare_s: float) -> None:
-        """Have the agent kill what still runs and end; wait for it, without a connection at most
-        `spare_s` seconds.
-        """
+        """Have the agent kill what runs and end, and wait for that, `spare_s` if unconnected."""
         conversation = self._pop(instance)
         if conversation is not None:
             await conversation.shut_down(token, spare_s)

@@ -282,9 +282,7 @@ class _SourceCopy:
         return size > FILE_COST and self._copied > UNFLUSHED
 
     def _keep_time(self) -> None:
-        """Report once that the copy takes long. Raises `LimitsError` if it takes too long, or will
-        at the pace so far.
-        """
+        """Report once that the copy takes long. Raises `LimitsError` if it takes too long."""
         now = time.monotonic()
         spent_s, most_s = now - self._began, self._terms.most_s
         needs_s = spent_s

@@ -268,7 +268,7 @@ def test_a_long_answer_arrives_and_one_that_is_too_long_does_not(
     async def scenario() -> None:
         answer = await run.ask(policies.FILLS)
         assert len(answer.memory["filler"]) == policies.FILLED
-        monkeypatch.setattr(policy, "MOST_BYTES", policies.FILLED)
+        monkeypatch.setattr(policy.wire, "MOST_BYTES", policies.FILLED)
         with pytest.raises(
             PolicyError, match=r"^the policy's answer has \d+ bytes, more than 1048576$"
         ):
