@@ -24,8 +24,7 @@ class Difference:
 
     seq: int  # number of the event after which it was decided
     was: AnyDecision | Answer | None  # what was decided or answered then; None: nothing more
-    # what would be decided or answered now; None: nothing more; a text: why there is no answer
-    would_be: AnyDecision | Answer | str | None
+    would_be: AnyDecision | Answer | str | None  # the same now; a text: why there is no answer
 
 
 def again(state: State, event: AnyEvent, recorded: Sequence[AnyDecision]) -> Difference | None:

@@ -138,8 +138,7 @@ class StartTrial(Command, frozen=True, kw_only=True, omit_defaults=True, tag="st
     config: dict[str, Value]  # value of each hyperparameter
     seed: int  # seed of the trial's random numbers
     checkpoints: tuple[str, ...]  # names of its checkpoints, newest first
-    # further instances of a trial that is larger than one, and the indices of its GPUs there
-    beside: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    beside: tuple[tuple[str, tuple[int, ...]], ...] = ()  # its other instances and GPUs there
     why: StartCause
 
     @property

@@ -100,9 +100,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True, rename=IN_JOURNALS):
     attempt: int  # number of the attempt that saved it
     name: str  # its name in the store
     reports: int  # how many reports the trial had made
-    # metric of the last of them, or the mean of the last `RunFacts.smooth`; None if it was not
-    # finite, or if one of these reports violates a constraint
-    metric: float | None
+    metric: float | None  # mean of the last `smooth`; None: not finite, or violates a constraint
     sha256: str  # checksum of its bytes, in hex
     size: int  # its size in bytes
 
@@ -125,11 +123,8 @@ class RunResumed(Event, frozen=True, kw_only=True, tag="run-resumed"):
     alive: tuple[str, ...]  # instances that still exist; all others are gone
     ended: dict[str, float] = {}  # instance -> when it ended, if its cloud knows
     saved: tuple[Checkpoint, ...] = ()  # unreported checkpoints from instances that are gone
-    # models that the store had no place for when the run ended, and that are in it now; if there
-    # are any, the run does no more than hand them back
-    stored: tuple[Checkpoint, ...] = ()
-    # from when until when events were recorded that a damaged journal has lost; None: none were
-    lost: tuple[float, float] | None = None
+    stored: tuple[Checkpoint, ...] = ()  # models stored since the run ended, only to be handed back
+    lost: tuple[float, float] | None = None  # from when until when events are lost, if any
     # instance launched by a lost event -> since when and until when it ran (None: it never did)
     strays: dict[str, tuple[float | None, float | None]] = {}
 
@@ -311,8 +306,7 @@ class TrialReported(
     reports: int  # how many reports the trial has made, with this one
     metric: float | None  # metric that it reported, None if that was missing, NaN or infinite
     unit_s: float  # seconds for one unit of work, see `seerd.agent.protocol.Reported`
-    # all other metrics that it reported, None where they were NaN or infinite
-    others: dict[str, float | None] = {}
+    others: dict[str, float | None] = {}  # all other metrics, None where they were not finite
     named: bool = True  # False: the metric was not among what it reported
     line: str = ""  # line of output that the first report of an attempt was read from; else empty
 

@@ -46,8 +46,7 @@ class Ledger:
 
     usd_per_gpu_h: float = 0.0  # USD for one GPU for one hour; 0 for machines that are not rented
     closed: list[Charge] = field(default_factory=list)  # charges that have ended
-    # what is charged -> its charge, for those that go on
-    open: dict[str, Charge] = field(default_factory=dict)
+    open: dict[str, Charge] = field(default_factory=dict)  # what is charged -> its open charge
     least_s: float = -math.inf  # no charge ends before this, in seconds since the run began
     _closed_gpu_s: float = 0.0
     _open_gpus: int = 0

@@ -80,7 +80,6 @@ class Order:
     def __init__(self, allocations: Iterable[Allocation] = ()) -> None:
         self._of = {allocation.trial: allocation for allocation in allocations}
         self._names = list(self._of)
-        # how many GPUs all allocations have
         self.gpus = sum(allocation.gpus for allocation in self._of.values())
 
     def __iter__(self) -> Iterator[Allocation]:

@@ -29,8 +29,7 @@ class Rules:
     max_losses: int = 10  # ends by a machine's fault: a trial must not crash its machine for ever
     grace_min_s: float = 4.0  # how long a trial may take to save and exit, at least
     grace_max_s: float = 30.0  # how long a trial may take to save and exit, at most
-    # from the end of the grace period until no process of an attempt is left, under any load
-    kill_s: float = 1.5
+    kill_s: float = 1.5  # from the end of the grace period until no process is left, at any load
     publish_s: float = 1.0  # from the last checkpoint until the best model is in its place
     short_s: float = 24.0  # a shorter deadline scales `grace_min_s`, `kill_s` and `publish_s` down
     # an attempt with less time before the end is not started; at most the deadline divided by
@@ -42,8 +41,7 @@ class Rules:
     orphan_timeout_s: float = 600.0  # how long an instance may run before it has an agent
     last_s: float = 120.0  # how long agents alone may take to store the last checkpoints, at most
     notice_margin_s: float = 5.0  # how long before an instance is taken its trials must be gone
-    # how long before an instance ends itself it is replaced: at its end logins are refused
-    retire_s: float = 300.0
+    retire_s: float = 300.0  # how long before it ends itself, with logins refused, it is replaced
     timer_slack_s: float = 0.01  # a new timer must be earlier than the old one by more than this
     # a run without an instance gives up after so many refusals in a row and its patience, the
     # deadline divided by `patience_share`

@@ -11,36 +11,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
+from seerd.core import lifecycle, verdicts
 from seerd.core.commands import AnyCommand, AskCause, LaunchCause, SetTimer, Status, StopCause
 from seerd.core.events import AnyRequest, Checkpoint, ExitCause, InstanceShared, Obstacle, RunFacts
 from seerd.core.ledger import Ledger
-from seerd.core.lifecycle import (
-    INSTANCE_MOVES,
-    RUN_MOVES,
-    TRIAL_MOVES,
-    InstancePhase,
-    RunPhase,
-    TrialPhase,
-    move,
-)
+from seerd.core.lifecycle import InstancePhase, RunPhase, TrialPhase
 from seerd.core.placement import Assignment, Slots, Waiting
 from seerd.core.plans import Order, PlanChange
 from seerd.core.rules import RULES, Rules
-from seerd.core.verdicts import (
-    Blocked,
-    CloseCause,
-    DenyCause,
-    FailCause,
-    HeldBack,
-    OverCause,
-    Promised,
-)
 from seerd.planner.memory import Json
 from seerd.planner.model import Allocation, Compared, Outline, Report, TrialStatus, View
 from seerd.planner.space import Config
 
-LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)
-"""Instances that are requested or ready, and not being given back."""
+LIVE = (InstancePhase.REQUESTED, InstancePhase.READY)  # and not being given back
 PRESENT = (InstancePhase.READY, InstancePhase.LEAVING, InstancePhase.RELEASING)  # may still exist
 GONE = (InstancePhase.TERMINATED, InstancePhase.REFUSED)
 
@@ -105,11 +88,9 @@ class Trial:
     began_s: float | None = None  # when its newest attempt began; None: it has not
     training: bool = False  # its present attempt has reached its training loop
     trained: bool = False  # one of its attempts has reached its training loop
-    # its reports, oldest first, without those that a restart from an older checkpoint took back; a
-    # report that violates a constraint has None for a metric
+    # its reports, oldest first, without those that were taken back; the metric of one that violates
+    # a constraint is None here, and in `others`: number of a report -> its other metrics
     history: list[Report] = field(default_factory=list)
-    # number of a report -> what it had beside the metric; and the metric itself where the report
-    # violates a constraint
     others: dict[int, dict[str, float | None]] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()  # confirmed and still needed checkpoints, newest first
     crashes: int = 0  # how many of its attempts ended by its own fault
@@ -117,12 +98,10 @@ class Trial:
     in_vain: int = 0  # how many crashed in a row since it last came further than before
     # reports when it last crashed: the most that it had made, and those in its newest checkpoint
     came_to: tuple[int, int] = (0, 0)
-    # when obstacles ended attempts in a row since its last report
-    blocked_s: list[float] = field(default_factory=list)
+    blocked_s: list[float] = field(default_factory=list)  # when obstacles ended its last attempts
     losses: int = 0  # how many of its attempts ended by a machine's fault
     stopped: StopCause | None = None  # why its newest attempt was asked to end; None: it was not
-    # cause of the end of its last attempt; "blocked": an obstacle; None: no fault
-    fault: Literal["crashed", "blocked", "lost"] | None = None
+    fault: Literal["crashed", "blocked", "lost"] | None = None  # that ended its last attempt
     out: bool = False  # True: eliminated; an attempt that still runs ends without a checkpoint
     judged: Compared | None = None  # how it stood when last compared, while that decides about it
     why: str = ""  # text for display: why its last attempt failed, or why it was eliminated
@@ -178,7 +157,7 @@ class Trial:
 
     def go(self, phase: TrialPhase) -> None:
         """Move to another phase. Raises `IllegalMoveError` if `TRIAL_MOVES` does not allow it."""
-        self.phase = move(TRIAL_MOVES, f"trial {self.id}", self.phase, phase)
+        self.phase = lifecycle.move(lifecycle.TRIAL_MOVES, f"trial {self.id}", self.phase, phase)
 
 
 @dataclass(slots=True)
@@ -261,10 +240,10 @@ class JobState:
     gpus: int = 0  # how many GPUs its trials hold
     gpu_s: float = 0.0  # GPU-seconds for which they have held GPUs, until `since_s`
     since_s: float = 0.0  # seconds since the run began
-    over: OverCause | None = None  # why it gets nothing any more, None while it does
+    over: verdicts.OverCause | None = None  # why it gets nothing any more, None while it does
     detail: str = ""  # `over` in words, if there is more to say; else empty
     finite: bool = False  # True: a report had a finite metric
-    block: Blocked | None = None  # what is in the way of its attempts, as it was judged last
+    block: verdicts.Blocked | None = None  # what is in the way of its attempts
     blocked_s: float = 0.0  # since when it is in the way, in seconds since the run began
     extra: str | None = None  # trial that was started beyond the limit of `block`
 
@@ -283,8 +262,7 @@ class Requests:
     """What the user has asked for while the run goes on."""
 
     open: dict[str, AnyRequest] = field(default_factory=dict)  # id -> request, until it is judged
-    # id -> why the request was denied, None if it was granted
-    answered: dict[str, DenyCause | None] = field(default_factory=dict)
+    answered: dict[str, verdicts.DenyCause | None] = field(default_factory=dict)  # None: granted
 
 
 @dataclass(slots=True)
@@ -297,8 +275,7 @@ class Signs:
     reported: bool = False  # True: a trial has reported
     named: bool = False  # True: the metric was among what was reported
     finite: bool = False  # True: a report had a finite metric
-    # names of all other metrics that were reported, in their order (an ordered set)
-    names: dict[str, None] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)  # all other metrics (an ordered set)
     warned: dict[str, float] = field(default_factory=dict)  # kind of a warning -> when last given
     complaints: dict[str, Complaint] = field(default_factory=dict)  # what is wrong -> the first one
     free: int | None = None  # free bytes on the store's disk at the last checkpoint; None: unknown
@@ -313,20 +290,18 @@ class Fleet:
     leaving: int = 0  # how many the cloud will take away
     present: int = 0  # how many are not gone: live, leaving, or being given back
     holding: int = 0  # how many attempts hold GPUs
-    # instance -> when the cloud takes it away, for notices that came before it was ready
+    # reported before an instance was ready, by instance: when the cloud takes it away, how many
+    # GPUs may be used, number of the last fact, and what makes it slow, since when
     noticed: dict[str, float | None] = field(default_factory=dict)
-    # instance -> how many GPUs may be used there, reported before it was ready
     shared: dict[str, InstanceShared] = field(default_factory=dict)
-    # instance -> number of the last fact of its agent that came before it was ready
     early: dict[str, int] = field(default_factory=dict)
-    # instance -> what makes it start slowly, for people, and since when, known before it was ready
     slow: dict[str, tuple[str, float]] = field(default_factory=dict)
     refusals: int = 0  # how many batches of launches in a row were refused
     refused: int = 0  # number of the newest batch that was refused
     refused_since: float = -math.inf  # when the first of these refusals came
     launch_at: float = -math.inf  # when to launch again; infinite: never
     until_change: bool = False  # whether launches rest until an instance has come or gone
-    held_back: HeldBack | None = None  # what is wanted and not launched, if anything
+    held_back: verdicts.HeldBack | None = None  # what is wanted and not launched, if anything
 
     def add(self, instance: Instance) -> None:
         """Add an instance that was just asked for."""
@@ -336,10 +311,8 @@ class Fleet:
 
     def go(self, instance: Instance, phase: InstancePhase) -> None:
         """Move an instance and update the counts. Raises `IllegalMoveError` for a wrong move."""
-        old, instance.phase = (
-            instance.phase,
-            move(INSTANCE_MOVES, f"instance {instance.id}", instance.phase, phase),
-        )
+        old, who = instance.phase, f"instance {instance.id}"
+        instance.phase = lifecycle.move(lifecycle.INSTANCE_MOVES, who, old, phase)
         self.live += (phase in LIVE) - (old in LIVE)
         self.leaving += (phase is InstancePhase.LEAVING) - (old is InstancePhase.LEAVING)
         self.present -= phase in GONE
@@ -353,8 +326,7 @@ class PlanInForce:
     wanted: dict[str, Allocation] = field(default_factory=dict)  # of trials that may still run
     last: PlanChange = field(default_factory=PlanChange)  # the answer that brought this plan
     memory: dict[str, Json] = field(default_factory=dict)  # sent back with the next question
-    # trials that have reached their `until` since this plan was adopted (an ordered set)
-    reached: dict[str, None] = field(default_factory=dict)
+    reached: dict[str, None] = field(default_factory=dict)  # trials that have reached their `until`
     question: str | None = None  # id of the question that is open, None if none is
     asked: str = ""  # id of the last question, open or not
     # when it was asked, in seconds since the run began; a restart asks an open question again
@@ -418,7 +390,7 @@ class Agenda:
     idle: dict[str, None] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
     saved: list[str] = field(default_factory=list)  # trials with a new checkpoint
-    judge: dict[str, FailCause] = field(default_factory=dict)  # trials with a fault -> its cause
+    judge: dict[str, verdicts.FailCause] = field(default_factory=dict)  # trial -> its fault
     # trial -> what was in the way of its attempt, and on which GPUs, as (instance, GPU)
     blocked: dict[str, tuple[Obstacle, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
     doubt: bool = False  # True: something has gone wrong that may go wrong with every trial
@@ -462,11 +434,11 @@ class RunEnd:
     phase: RunPhase = RunPhase.RUNNING  # where the run is in its life, see `RunPhase`
     status: Status | None = None  # how it ends, None while it goes on
     hard: bool = False  # True: the user wants it to end at once, without checkpoints
-    why: CloseCause | None = None  # what made it end
+    why: verdicts.CloseCause | None = None  # what made it end
     detail: str = ""  # `why` in words, if there is more to say; else empty
     close_by: float | None = None  # when no attempt may be left, in seconds since the run began
     slowest_s: float = 0.0  # seconds of the slowest unit of work or save so far
-    promised: Promised | None = None  # how long agents may go on alone, as was promised last
+    promised: verdicts.Promised | None = None  # how long agents may go on alone
 
     def reopen(self) -> None:
         """Forget how the run was to end: an interrupted run goes on."""
@@ -487,8 +459,7 @@ class State:
     fleet: Fleet = field(default_factory=Fleet)  # its instances
     plan: PlanInForce = field(default_factory=PlanInForce)
     result: Result = field(default_factory=Result)  # the model that is handed back
-    # the one job of a run has an empty id
-    jobs: dict[str, JobState] = field(default_factory=dict)
+    jobs: dict[str, JobState] = field(default_factory=dict)  # the one job of a run has an empty id
     requests: Requests = field(default_factory=Requests)  # what the user has asked for meanwhile
     signs: Signs = field(default_factory=Signs)  # what trials have shown of themselves
     under_way: dict[str, AnyCommand] = field(default_factory=dict)  # commands without an outcome
@@ -517,7 +488,8 @@ class State:
 
     def go(self, phase: RunPhase) -> None:
         """Move the run to another phase. Raises `IllegalMoveError` for a wrong move."""
-        self.end.phase = move(RUN_MOVES, f"run {self.facts.run}", self.phase, phase)
+        who = f"run {self.facts.run}"
+        self.end.phase = lifecycle.move(lifecycle.RUN_MOVES, who, self.phase, phase)
 
     @property
     def view(self) -> View:

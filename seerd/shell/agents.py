@@ -83,11 +83,9 @@ class Conversation:
         self._core = orders.core
         self._losses = losses
         self._tasks = tasks
-        # boot: boot id of its machine; empty: not known yet
-        self._seen, self.boot = self._core.known(self.instance)
-        # ahead_s: seconds that its time is ahead of the steady clock here (`clock.wall`)
-        # off_s: the same of its wall clock, or compared with the wall clock here if that is nearer:
-        # if that was wrong when this process began and is right now, it is no fault of the machine
+        self._seen, self.boot = self._core.known(self.instance)  # boot: of its machine; or empty
+        # Seconds that its time, and its wall clock, are ahead of `clock.wall`; the latter compared
+        # with the wall clock if that is nearer, which may have been wrong when this process began.
         self.ahead_s = self.off_s = 0.0
         self.welcome: protocol.Welcome | None = None  # the agent's answer to the last connection
         self._writer: Writer | None = None

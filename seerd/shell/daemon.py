@@ -18,18 +18,8 @@ import msgspec
 
 from seerd.backends.base import Leftovers
 from seerd.clock import RunClock, wall
+from seerd.core import events
 from seerd.core.commands import AnyCommand, AskPolicy, Launch
-from seerd.core.events import (
-    AgentFact,
-    AnyEvent,
-    AnyRequest,
-    Checkpoint,
-    Remarked,
-    RunResumed,
-    StopAsked,
-    TrialCheckpointed,
-    TrialExited,
-)
 from seerd.core.gaps import gap, lacks
 from seerd.core.limits import gone_by, off_in_s
 from seerd.core.state import PRESENT, State
@@ -73,13 +63,13 @@ class Daemon:
         self._environment = environment
         self._dispatch: Dispatch
 
-    async def begin(self, event: AnyEvent) -> None:
+    async def begin(self, event: events.AnyEvent) -> None:
         """Run a new run, from its first event, until it is over."""
         self._queue.put(event)
         await self._at_work(self._run)
 
     async def resume(
-        self, note: str = "", stored: Sequence[Checkpoint] = (), *, steady: bool = True
+        self, note: str = "", stored: Sequence[events.Checkpoint] = (), *, steady: bool = True
     ) -> None:
         """Take up a run whose daemon has ended: record what is found, then run it to its end.
 
@@ -89,7 +79,9 @@ class Daemon:
         """
         await self._at_work(partial(self._take_up, note, tuple(stored), steady=steady))
 
-    async def _take_up(self, note: str, stored: tuple[Checkpoint, ...], *, steady: bool) -> None:
+    async def _take_up(
+        self, note: str, stored: tuple[events.Checkpoint, ...], *, steady: bool
+    ) -> None:
         let_go_s = math.inf if steady else gone_by(self.state)
         present = (i for i in self.state.fleet.instances.values() if i.phase in PRESENT)
         ready = [i.id for i in present if i.ready_at is not None]
@@ -115,7 +107,7 @@ class Daemon:
         backlog += [_happened_by(let_go_s, event) for event in self._queue.take()]
         self._queue.is_bounded = True
         self._queue.put(
-            RunResumed(
+            events.RunResumed(
                 at=self.clock.now(),
                 alive=found.alive,
                 ended=found.ended,
@@ -128,12 +120,12 @@ class Daemon:
         for event in backlog:
             self._queue.put(event)
         for text in filter(None, notes):
-            self._queue.put(Remarked(at=self.clock.now(), text=text))
+            self._queue.put(events.Remarked(at=self.clock.now(), text=text))
         await self._run()
 
     def _gap(
         self,
-        backlog: list[AnyEvent],
+        backlog: list[events.AnyEvent],
         saved: Mapping[str, float],
         others: dict[str, float],
         notes: list[str],
@@ -186,7 +178,7 @@ class Daemon:
         """End the run at once when its folder has been removed: new work would fail."""
         if not self._removed and not self._journal.path.exists():
             self._removed = True
-            self._queue.put(StopAsked(at=self.clock.now(), hard=True))
+            self._queue.put(events.StopAsked(at=self.clock.now(), hard=True))
 
     async def _at_work(self, work: Callable[[], Awaitable[None]]) -> None:
         with self._signals():
@@ -204,20 +196,20 @@ class Daemon:
         """
         try:
             async with asyncio.timeout(SHOW_S):
-                events = await self._queue.some()
+                batch = await self._queue.some()
         except TimeoutError:
             self._watcher(self.state, self.clock.now(), [])
             return
         if self.core.stops > MOST_STOPS:
             raise AbandonedError(self.state.facts.run)
-        self._handle(events)
+        self._handle(batch)
 
-    def _handle(self, events: list[AnyEvent]) -> None:
+    def _handle(self, batch: list[events.AnyEvent]) -> None:
         entries, carried_on = [], []
-        for event in events:
+        for event in batch:
             if event.at < self.state.now:  # times of events never decrease
                 event = msgspec.structs.replace(event, at=self.state.now)  # noqa: PLW2901
-            before = unfinished(self.state) if isinstance(event, RunResumed) else []
+            before = unfinished(self.state) if isinstance(event, events.RunResumed) else []
             entry = Entry(self.state.clock.seq + 1, event, step(self.state, event))
             entries.append(entry)
             still = [command for command in before if command.id in self.state.under_way]
@@ -227,17 +219,17 @@ class Daemon:
         if abs(time.time() - wall() - self._set_by_s) > MOVED_S:
             self._set_by_s = time.time() - wall()
             self._journal.origin = self.clock.origin
-        self._dispatch.requests.reply([e.event for e in entries if isinstance(e.event, AnyRequest)])
+        happened = [entry.event for entry in entries]
+        self._dispatch.requests.reply([e for e in happened if isinstance(e, events.AnyRequest)])
         self._dispatch.carry_out(carried_on)
         for entry in entries:
             self._dispatch.carry_out(entry.commands)
-        for instance, fact in {
-            e.event.instance: e.event.fact for e in entries if isinstance(e.event, AgentFact)
-        }.items():
+        facts = {e.instance: e.fact for e in happened if isinstance(e, events.AgentFact)}
+        for instance, fact in facts.items():
             self._dispatch.sessions.committed(instance, fact)
-        for instance in {e.event.instance for e in entries if isinstance(e.event, TrialExited)}:
+        for instance in {e.instance for e in happened if isinstance(e, events.TrialExited)}:
             self._dispatch.collect(instance)
-        saved = {e.event.trial for e in entries if isinstance(e.event, TrialCheckpointed)}
+        saved = {e.trial for e in happened if isinstance(e, events.TrialCheckpointed)}
         for name in saved & self.state.trials.keys():
             self._dispatch.keep(name, [kept.name for kept in self.state.trials[name].checkpoints])
         self._watcher(self.state, self.clock.now(), entries)
@@ -246,7 +238,7 @@ class Daemon:
         """Prepare the policy's question right after its event: it is about that moment."""
         self._dispatch.note(entry)
         over = any(isinstance(decision, JobOver) for decision in entry.decided)
-        if over or isinstance(entry.event, AnyRequest):
+        if over or isinstance(entry.event, events.AnyRequest):
             self._dispatch.change_problem(self.state.facts.problem)
         for command in [*entry.commands, *still]:
             if isinstance(command, AskPolicy) and command.id == self.state.plan.question:
@@ -271,8 +263,8 @@ class Daemon:
                 loop.remove_signal_handler(number)
 
 
-def _happened_by(limit_s: float, event: AnyEvent) -> AnyEvent:
-    if not isinstance(event, AgentFact) or event.happened <= limit_s:
+def _happened_by(limit_s: float, event: events.AnyEvent) -> events.AnyEvent:
+    if not isinstance(event, events.AgentFact) or event.happened <= limit_s:
         return event
     return msgspec.structs.replace(event, happened=limit_s)
 

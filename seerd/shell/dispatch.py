@@ -41,10 +41,7 @@ KEEP_S = 20.0
 FETCH_S, FETCH_AGAIN_S = 300.0, 5.0
 REMARK_S = 30.0
 HOP_S = 5.0
-REATTACH_S, OVERDUE_S = 10.0, 2.0
-"""How long a resumed run waits for its agents to answer, seconds, and at least, even if a limit has
-come by then.
-"""
+REATTACH_S, OVERDUE_S = 10.0, 2.0  # how long a resumed run waits for its agents, and at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +49,7 @@ class Reattached:
     """What is found after a restart; agents that have not answered yet count as alive."""
 
     alive: tuple[str, ...]  # instances that still exist
-    # when the others ended, as far as their cloud tells: seconds since the run began
-    ended: dict[str, float]
+    ended: dict[str, float]  # when the others ended, in seconds into the run, if known
     saved: tuple[Checkpoint, ...]  # checkpoints in the store that the journal may not know yet
     others: tuple[Loss, ...]  # rented instances that the journal does not know; all have ended
 
@@ -207,16 +203,14 @@ class Dispatch:
         """Wait until the timer is due, in hops of at most `HOP_S` seconds: the loop's own clock may
         stand still while the machine sleeps.
         """
+        loop, wait_s = asyncio.get_running_loop(), timer.due - self._clock.now()
         if self._timer is not None:
             self._timer.cancel()
-        wait_s = timer.due - self._clock.now()
         if wait_s <= 0:
             fire = partial(self._emit, events.TimerFired, command=timer.id)
-            self._timer = asyncio.get_running_loop().call_soon(fire)
+            self._timer = loop.call_soon(fire)
         else:
-            self._timer = asyncio.get_running_loop().call_later(
-                min(wait_s, HOP_S), self._await, timer
-            )
+            self._timer = loop.call_later(min(wait_s, HOP_S), self._await, timer)
 
     async def _ask_policy(self, command: commands.AskPolicy) -> None:
         try:
@@ -245,12 +239,10 @@ class Dispatch:
             return
         slow = f"{launched.instance} is being made ready: data and checks"
         setup = any(job.setup for job in self._environment.jobs or [self._environment.job])
+        after_s = REMARK_S if setup else SLOW_S  # its agent reports setup commands
         with self.requests.readying():
-            readiness = await self._remarking(
-                self.sessions.prepare(launched, command.id),
-                slow,
-                REMARK_S if setup else SLOW_S,  # its agent reports setup commands
-            )
+            preparing = self.sessions.prepare(launched, command.id)
+            readiness = await self._remarking(preparing, slow, after_s)
         if readiness.why:
             await self._return(command, launched, readiness)
             return
@@ -359,30 +351,25 @@ class Dispatch:
         """Fetch the best model, for `FETCH_S` seconds unless it is damaged: nothing is paid for
         meanwhile, and any other model would be worse. Raises `StoreError`.
         """
-        end = self._clock.now() + FETCH_S
+        end, model = self._clock.now() + FETCH_S, (command.trial, command.checkpoint)
         while True:
             try:
-                await self._environment.store.fetch(
-                    command.trial, command.checkpoint, command.sha256, to
-                )
+                return await self._environment.store.fetch(*model, command.sha256, to)
             except StoreError as error:
                 if error.damaged or self._clock.now() > end:
                     raise
-                await asyncio.sleep(FETCH_AGAIN_S)
-            else:
-                return
+            await asyncio.sleep(FETCH_AGAIN_S)
 
     async def _remarking(
         self, work: Coroutine[Any, Any, T], text: str, after_s: float = REMARK_S
     ) -> T:
         """Await `work`; after `after_s` seconds, remark `text` once."""
-        remark = asyncio.get_running_loop().call_later(
-            after_s, partial(self._emit, events.Remarked, text=text)
-        )
+        remark = partial(self._emit, events.Remarked, text=text)
+        timer = asyncio.get_running_loop().call_later(after_s, remark)
         try:
             return await work
         finally:
-            remark.cancel()
+            timer.cancel()
 
     async def _keep_soon(self) -> None:
         """Tidy the store once for all trials noted within `KEEP_S` seconds, to save requests."""
