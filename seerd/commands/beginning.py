@@ -29,7 +29,7 @@ Say = Callable[[str], object]
 
 def latest_s(deadline_s: float) -> float:
     """Return how many seconds before the deadline the last trials are started in a new run."""
-    from seerd.core.closing import closing_s, shortest_s
+    from seerd.core.rules import closing_s, shortest_s
     from seerd.planner.model import ClusterFacts
 
     return shortest_s(deadline_s) + closing_s(deadline_s, 0.0, ClusterFacts("held", 1))

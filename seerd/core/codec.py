@@ -4,31 +4,22 @@ when an older version could not read the journal any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from seerd.core.enact import AnyDecision
 from seerd.core.events import AnyEvent
 
-FORMAT = 2
-"""Plans are events, and verdicts are recorded, both with their reasons. (1 was before the first
-release.)
-"""
+FORMAT = 2  # 1 was before the first release
 
-_encoder = msgspec.json.Encoder()
-_events: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-_decisions: msgspec.json.Decoder[list[AnyDecision]] = msgspec.json.Decoder(list[AnyDecision])
-
-
-def encode_event(event: AnyEvent) -> bytes:
-    """Write an event as one JSON object; `kind` names its type."""
-    return _encoder.encode(event)
-
-
-def decode_event(data: bytes) -> AnyEvent:
-    """Read an event. Raises `msgspec.DecodeError` if it is damaged."""
-    return _events.decode(data)
+_encode = msgspec.json.Encoder().encode
+encode_event: Callable[[AnyEvent], bytes] = _encode  # one JSON object; `kind` names its type
+encode_decisions: Callable[[Sequence[AnyDecision]], bytes] = _encode  # a JSON list of objects
+# Both raise `msgspec.DecodeError` if the data is damaged.
+decode_event: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
+_decisions = msgspec.json.Decoder(list[AnyDecision])
+decode_decisions: Callable[[bytes], list[AnyDecision]] = _decisions.decode
 
 
 def is_kept(event: AnyEvent) -> bool:
@@ -37,13 +28,3 @@ def is_kept(event: AnyEvent) -> bool:
         return decode_event(encode_event(event)) == event
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         return False
-
-
-def encode_decisions(decided: Sequence[AnyDecision]) -> bytes:
-    """Write decisions as a JSON list of objects."""
-    return _encoder.encode(decided)
-
-
-def decode_decisions(data: bytes) -> list[AnyDecision]:
-    """Read decisions. Raises `msgspec.DecodeError` if they are damaged."""
-    return _decisions.decode(data)

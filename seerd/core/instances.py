@@ -45,7 +45,7 @@ def ready(event: events.InstanceReady, state: State) -> None:
         _charge(state, instance.id, requested_gpus, event.running_since)
     fleet.slow.pop(instance.id, None)
     if instance.id in fleet.shared:
-        _share(state, instance, fleet.shared.pop(instance.id))
+        shared(fleet.shared.pop(instance.id), state)
     if instance.id in fleet.noticed:
         leave(state, instance, fleet.noticed.pop(instance.id))
 
@@ -118,7 +118,9 @@ def _is_hint(state: State, event: events.InstanceNoticed) -> bool:
     return expected or event.what == "cold"
 
 
-def _share(state: State, instance: Instance, event: events.InstanceShared) -> None:
+def shared(event: events.InstanceShared, state: State) -> None:
+    """Record how many GPUs of an instance may be used."""
+    instance = state.fleet.instances[event.instance]
     before, is_first = instance.usable, instance.share is None
     instance.share = event.gpus
     if instance.usable != before:
@@ -126,11 +128,6 @@ def _share(state: State, instance: Instance, event: events.InstanceShared) -> No
     if is_first:  # later ones come and go with others' trials
         part = f"it may use {instance.usable} of {instance.gpus} GPUs there, since {event.why}"
         state.result.notes.append(f"{instance.id} is not this run's alone: {part}")
-
-
-def shared(event: events.InstanceShared, state: State) -> None:
-    """Record how many GPUs of an instance may be used."""
-    _share(state, state.fleet.instances[event.instance], event)
 
 
 def leave(state: State, instance: Instance, by: float | None) -> None:

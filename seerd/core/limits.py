@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from seerd.core import closing
+from seerd.core import rules
 from seerd.core.commands import Launch
 from seerd.core.lifecycle import InstancePhase, RunPhase
 from seerd.core.state import State
@@ -15,10 +15,10 @@ from seerd.planner.model import PlannedJob
 
 
 def grace_s(state: State) -> float:
-    """Return how many seconds a trial has to save and exit (`closing`); 0 where no trial saves."""
+    """Return how many seconds a trial has to save and exit ; 0 where none saves."""
     if not any(state.facts.problem_of(job).saves for job in state.jobs):
         return 0.0
-    return closing.grace_within(
+    return rules.grace_within(
         state.facts.problem.limits.deadline_s, state.end.slowest_s, state.facts.cluster, state.rules
     )
 
@@ -48,13 +48,13 @@ def shortest_s(state: State) -> float:
     if state.facts.cluster.instant:
         return 0.0
     deadline_s = state.facts.problem.limits.deadline_s
-    return closing.shortest_s(deadline_s, state.signs.first_s, state.rules)
+    return rules.shortest_s(deadline_s, state.signs.first_s, state.rules)
 
 
 def _set_aside_s(state: State, seconds: float) -> float:
     if state.facts.cluster.instant:
         return 0.0
-    return closing.shortened(seconds, state.facts.problem.limits.deadline_s, state.rules)
+    return rules.shortened(seconds, state.facts.problem.limits.deadline_s, state.rules)
 
 
 def release_s(state: State) -> float:

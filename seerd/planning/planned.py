@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from seerd.core.closing import closing_s, shortest_s
+from seerd.core.rules import closing_s, shortest_s
 from seerd.errors import LimitsError, UsageError
 from seerd.extras import installing
 from seerd.planner.budget_margin import SAMPLES, Terms, with_margin

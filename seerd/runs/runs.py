@@ -21,10 +21,10 @@ from seerd.backends.backend import MARGIN_S
 from seerd.backends.base import Leftovers, Quote
 from seerd.backends.bundle import build_agent
 from seerd.clock import wall
-from seerd.core.closing import closing_s, shortest_s
 from seerd.core.events import JobFacts, Objective, RunFacts, RunStarted
 from seerd.core.incumbent import incumbent
 from seerd.core.lifecycle import RunPhase
+from seerd.core.rules import closing_s, shortest_s
 from seerd.core.state import State, new_state
 from seerd.errors import JournalError, UsageError
 from seerd.runs import clusters, edits, unstored, wiring

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import TracebackType
 
 import msgspec
 
@@ -31,7 +32,6 @@ from seerd.shell.dispatch import Dispatch
 from seerd.shell.home import takes_signals
 from seerd.shell.journal import Entry, Journal
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.tasks import Tasks
 from seerd.units import format_duration
 
 Watcher = Callable[[State, float, list[Entry]], None]
@@ -45,6 +45,28 @@ MOVED_S = 0.05  # a wall clock set by more seconds moves the recorded start of t
 
 MOST_STOPS = 2
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _OverError(Exception):
+    """The block has ended by itself."""
+
+
+class Tasks(asyncio.TaskGroup):
+    """A task group that ends with the block and raises the first exception, never a group."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        over = _OverError()
+        try:
+            await super().__aexit__(kind or _OverError, error or over, trace)
+        except BaseExceptionGroup as failed:
+            first = failed.exceptions[0]
+            if first is not over:
+                raise first from None
 
 
 class Daemon:

@@ -134,9 +134,13 @@ class RequestReader:
                 job, weight = request.job, request.weight
                 return events.JobWeighed(at=now, request=name, job=job, weight=weight)
         until_s = self._core.clock.of_wall(self._environment.until())
-        until = until_s if math.isfinite(until_s) else None
-        new = {"problem": request.problem, "outline": request.outline, "rented_until_s": until}
-        return events.ExtendAsked(at=now, request=name, **new)
+        return events.ExtendAsked(
+            at=now,
+            request=name,
+            problem=request.problem,
+            outline=request.outline,
+            rented_until_s=until_s if math.isfinite(until_s) else None,
+        )
 
     def _answer(self, request: str, reply: Reply) -> None:
         """Write the answer. A disk that refuses must not end the run: the caller then times out."""

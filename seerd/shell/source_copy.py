@@ -103,13 +103,13 @@ def outputs(copy: Path, script: str) -> list[str]:
         return []
     ignored, program = ignoring(copy / ".gitignore"), copy / script
     since = program.stat().st_mtime_ns if program.is_file() else math.inf
-    names, left = [], OUTPUT_BYTES
+    written, left = [], OUTPUT_BYTES
     for size, changed_ns, path in sorted(large):
         name = path.relative_to(copy).as_posix()
         if size <= left and (changed_ns > since or path.suffix in WRITTEN or ignored(name)):
-            names.append(name)
+            written.append(name)
             left -= size
-    return names
+    return written
 
 
 class _SourceCopy:

@@ -35,11 +35,11 @@ from seerd.core.events import EventsMissing, InstanceLost, TrialStarted
 from seerd.errors import ProviderError
 from seerd.shell import agents
 from seerd.shell.agents import Conversation
+from seerd.shell.daemon import Tasks
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.tasks import Tasks
 from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core

@@ -42,6 +42,7 @@ from seerd.core.events import (
 from seerd.errors import LaunchError, ProviderError, StoreError
 from seerd.planner.model import PlannedJob
 from seerd.shell.collecting import Collector
+from seerd.shell.daemon import Tasks
 from seerd.shell.dispatch import Dispatch
 from seerd.shell.inbox import (
     AddRequest,
@@ -54,7 +55,6 @@ from seerd.shell.inbox import (
     WeighRequest,
 )
 from seerd.shell.run_environment import RunEnvironment
-from seerd.shell.tasks import Tasks
 from seerd.stores.directory import DirectoryStore
 from seerd.version import VERSION as SEERD
 from tests.aws.scripted import played

@@ -29,12 +29,12 @@ from seerd.core.commands import Terminate
 from seerd.core.events import Checkpoint, InstanceLost, TrialExited, TrialReported
 from seerd.shell import dispatch
 from seerd.shell.agents import ANSWER_S, Conversation
+from seerd.shell.daemon import Tasks
 from seerd.shell.dispatch import Dispatch, Reattached
 from seerd.shell.losses import Losses
 from seerd.shell.orders import InstanceOrders
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment, Running
-from seerd.shell.tasks import Tasks
 from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
 from tests.shell.place import JOB, Core, holds

@@ -39,11 +39,11 @@ from seerd.core.events import InstanceLost
 from seerd.errors import ProviderError, StoreError
 from seerd.shell import sessions
 from seerd.shell.agents import Readiness
+from seerd.shell.daemon import Tasks
 from seerd.shell.losses import Losses
 from seerd.shell.policy import PolicyProcess
 from seerd.shell.run_environment import RunEnvironment, Running
 from seerd.shell.sessions import Sessions
-from seerd.shell.tasks import Tasks
 from seerd.stores.base import slot_name
 from seerd.stores.directory import DirectoryStore
 from tests.conftest import small_facts
