@@ -39,7 +39,7 @@ class PolicyProcess:
         self._replies: msgspec.msgpack.Decoder[wire.Reply] = msgspec.msgpack.Decoder(wire.Reply)
         self._child: _Child | None = None
         self._ending: set[_Child] = set()
-        self._told = _Told()
+        self._known: dict[str, _Known] = {}
         self._in_step = False
         self._question: tuple[str, bytes] | None = None
         self._asked = False
@@ -72,12 +72,26 @@ class PolicyProcess:
         self.start()
         anew = None
         if not self._in_step:
-            self._told, changed = _Told(), None
+            self._known, changed = {}, None
             anew = wire.Anew(dict(memory), order.puts())
-        news, spent = self._told.news(view.trials, changed), dict(view.spent)
+        news, spent = self._news(view.trials, changed), dict(view.spent)
         message = wire.Question(question, view.now_s, view.mode, news, anew, spent)
         self._question = question, wire.frame(message)
         self._in_step = False  # until it is answered
+
+    def _news(
+        self, trials: Mapping[str, TrialView], changed: Collection[str] | None
+    ) -> list[wire.TrialNews]:
+        """Return what the process does not know yet, of the trials `changed` or of all. New trials
+        come last and in their order, on which a policy may rely.
+        """
+        names = [name for name in changed or () if name in self._known]
+        if changed is None:
+            names = list(self._known)
+        new = list(islice(trials, len(self._known), None))  # trials are never removed
+        self._known |= {name: _Known() for name in new}
+        changes = (self._known[name].news(trials[name]) for name in names + new)
+        return [news for news in changes if news is not None]
 
     async def answer(self) -> Answer:
         """Send the noted question and return its answer. Raises `PolicyError` if there is none: the
@@ -163,27 +177,6 @@ class _Known:
         return wire.TrialNews(trial.id, status, kept, list(history[kept:]), config)
 
 
-class _Told:
-    """What the process knows of all trials."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
-
-    def news(
-        self, trials: Mapping[str, TrialView], changed: Collection[str] | None
-    ) -> list[wire.TrialNews]:
-        """Return what the process does not know yet, of the trials `changed` or of all. New trials
-        come last and in their order, on which a policy may rely.
-        """
-        names = [name for name in changed or () if name in self._known]
-        if changed is None:
-            names = list(self._known)
-        new = list(islice(trials, len(self._known), None))  # trials are never removed
-        self._known |= {name: _Known() for name in new}
-        changes = (self._known[name].news(trials[name]) for name in names + new)
-        return [news for news in changes if news is not None]
-
-
 class _Child(asyncio.SubprocessProtocol):
     """One process, from its start until nothing is left of it."""
 
@@ -211,10 +204,8 @@ class _Child(asyncio.SubprocessProtocol):
         try:
             self._write(question)
             size = int.from_bytes(await self._said.readexactly(wire.LENGTH), "big")
-            if size > wire.MOST_BYTES:
-                raise PolicyError(
-                    f"the policy's answer has {size} bytes, more than {wire.MOST_BYTES}"
-                )
+            if size > (most := wire.MOST_BYTES):
+                raise PolicyError(f"the policy's answer has {size} bytes, more than {most}")
             return await self._said.readexactly(size)
         except asyncio.IncompleteReadError as error:
             await self._end()
@@ -250,20 +241,16 @@ class _Child(asyncio.SubprocessProtocol):
         """Start the process in a session of its own, so that Ctrl-C does not reach it. It finds the
         same modules in the same order as this one, and none in its working folder (-P).
         """
-        loop = asyncio.get_running_loop()
         pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
-            await loop.subprocess_exec(
+            folders = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+            await asyncio.get_running_loop().subprocess_exec(
                 lambda: self,
                 *(sys.executable, "-P", "-m", "seerd.shell.policy_main"),
                 stdin=pipe,
                 stdout=pipe,
                 stderr=nothing,
-                env={
-                    **ONE_THREAD,
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-                },
+                env={**ONE_THREAD, **os.environ, "PYTHONPATH": folders},
                 start_new_session=True,
             )
             self._write(opening)

@@ -46,8 +46,8 @@ class RequestReader:
 
     async def keep_reading(self, inbox: Inbox) -> None:
         """Read requests all the time. One whose answer a crash has lost is answered again."""
-        answered = self._core.state.requests.answered
         while True:
+            answered = self._core.state.requests.answered
             for name, request in inbox.waiting():
                 if isinstance(request, asked.StopRequest):
                     self._core.stop()
@@ -78,15 +78,12 @@ class RequestReader:
     async def _take_job(self, name: str, request: asked.JobRequest, inbox: Inbox) -> None:
         """Make all instances ready for one more job at a time, and emit it."""
         async with self._one_job:
-            why = await self._why_not_ready_for(request.starts, name, inbox)
-            if why:
+            if why := await self._why_not_ready_for(request.starts, name, inbox):
                 self._answer(name, Reply("unready", why))
             elif inbox.has(name):
                 self._environment.jobs.append(request.starts)
-                now = self._core.clock.now()
-                self._core.emit(
-                    events.JobAdded(at=now, request=name, job=request.job, facts=request.facts)
-                )
+                now, job, facts = self._core.clock.now(), request.job, request.facts
+                self._core.emit(events.JobAdded(at=now, request=name, job=job, facts=facts))
 
     async def _why_not_ready_for(self, job: Job, name: str, inbox: Inbox) -> str:
         """Make every instance, at least one, ready for one more job: a job that cannot be set up
