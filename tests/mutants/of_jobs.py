@@ -38,8 +38,8 @@ SHARED = (
         "extended limits are those of every job",
         "each job keeps to limits of its own",
         "_with_limits",
-        "own.deadline_s if own.deadline_s < before.deadline_s else after.deadline_s",
-        "after.deadline_s",
+        "own.deadline_s >= before.deadline_s",
+        "True",
         (f"{JOBS}::test_limits_that_are_extended_leave_a_jobs_own_as_they_are",),
     ),
     Mutant(

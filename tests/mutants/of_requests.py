@@ -45,7 +45,7 @@ ASKED_MEANWHILE = (
         "what is added need not be in the space",
         "only configurations of the space are tried",
         "_why_not_added",
-        "known[name].may_be(value)",
+        "parameters[name].may_be(value)",
         "True",
         (f"{ADDING}::test_what_is_not_in_the_space_is_refused",),
     ),

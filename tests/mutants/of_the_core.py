@@ -35,22 +35,16 @@ DECIDING = (
         "an instance that was not found after a restart is believed to be there",
         "what was found after a restart is what counts",
         "record._",
-        "instance.ready_at is not None",
-        "not instance.busy",
+        "i.ready_at is not None",
+        "not i.busy",
         (f"{NODES}::test_a_node_that_is_gone_when_the_run_is_resumed_is_lost",),
     ),
     Mutant(
         "checkpoints that nobody had told of are forgotten",
         "a stored checkpoint is never lost",
         "record._",
-        "progress.take_saved(state, event.saved)\nmissing = {\n    instance.id: event.ended.get(instance.id)\n    for instance in state.fleet.instances.values()\n    if instance.phase in PRESENT\n    and instance.ready_at is not None\n    and instance.id not in event.alive\n}",
-        "missing = {\n"
-        "    instance.id: event.ended.get(instance.id)\n"
-        "    for instance in state.fleet.instances.values()\n"
-        "    if instance.phase in PRESENT\n"
-        "    and instance.ready_at is not None\n"
-        "    and instance.id not in event.alive\n"
-        "}",
+        "progress.take_saved(state, event.saved)",
+        "pass",
         (f"{RUN}::test_a_trial_goes_on_from_what_was_saved_unheard",),
     ),
     Mutant(
@@ -113,8 +107,8 @@ DECIDING = (
         "a model whose metric is NaN can win",
         "the model that is handed back is the best",
         "best_checkpoint",
-        'one.metric is None or f"{trial.id}/{one.name}" in state.result.unreadable',
-        'f"{trial.id}/{one.name}" in state.result.unreadable',
+        'checkpoint.metric is None or f"{trial.id}/{checkpoint.name}" in state.result.unreadable',
+        'f"{trial.id}/{checkpoint.name}" in state.result.unreadable',
         (INCUMBENT,),
     ),
     Mutant(
@@ -129,8 +123,8 @@ DECIDING = (
         "the best model is passed over since its trial has failed",
         "the model that is handed back is the best, whatever became of its trial",
         "incumbent",
-        "(sign * found.metric, trial.phase is not TrialPhase.FAILED, found.reports)",
-        "(trial.phase is not TrialPhase.FAILED, sign * found.metric, found.reports)",
+        "(sign * checkpoint.metric, trial.phase is not TrialPhase.FAILED, checkpoint.reports)",
+        "(trial.phase is not TrialPhase.FAILED, sign * checkpoint.metric, checkpoint.reports)",
         (INCUMBENT,),
     ),
     Mutant(
@@ -225,7 +219,7 @@ DECIDING = (
         "trials stop for others that may not be started any more",
         "shortly before the end whoever runs goes on",
         "_stop_if_misplaced",
-        "not time_left(state, ends_s)",
+        "not limits.time_left(state, ends_s)",
         "False",
         (f"{ANSWERS}::test_nobody_is_stopped_for_a_trial_that_may_not_be_started_any_more",),
     ),
@@ -240,12 +234,9 @@ DECIDING = (
     Mutant(
         "GPUs are given on before the attempt that is stopping has left them",
         "no GPU is given to two trials",
-        "reconcile._free",
-        "(\n"
-        "    instances[slots.node].phase is InstancePhase.READY\n"
-        "    and not any(gpu in instances[slots.node].busy for gpu in slots.gpus)\n"
-        ")",
-        "instances[slots.node].phase is InstancePhase.READY",
+        "_could_start",
+        "node.phase is InstancePhase.READY and not any(gpu in node.busy for gpu in gpus)",
+        "node.phase is InstancePhase.READY",
         (f"{RUN}::test_gpus_are_given_on_once_the_attempt_that_had_them_has_left",),
     ),
     Mutant(
@@ -276,8 +267,8 @@ DECIDING = (
         "GPUs that were just given are given again",
         "no GPU is given to two trials",
         "_new_slots",
-        "for slots in chosen:\n    free[slots.node] -= set(slots.gpus)",
-        "for slots in chosen:\n    free[slots.node] -= set()",
+        "free[node] -= set(gpus)",
+        "free[node] -= set()",
         (PLACEMENT,),
     ),
     Mutant(
@@ -351,16 +342,16 @@ DECIDING = (
     Mutant(
         "a launch under way is forgotten at the end",
         "no instance is left behind",
-        "_release_all",
-        "(InstancePhase.REQUESTED, InstancePhase.READY, InstancePhase.LEAVING)",
+        "_release_and_publish",
+        "(*LIVE, InstancePhase.LEAVING)",
         "(InstancePhase.READY, InstancePhase.LEAVING)",
         ("tests/core/test_provisioning.py",),
     ),
     Mutant(
         "the end waits for attempts that do not answer",
         "the end is in time, whoever answers",
-        "_too_late",
-        "state.end.close_by is not None and state.now >= state.end.close_by",
+        "decide.decide",
+        "woken and by_s is not None and state.now >= by_s",
         "False",
         (f"{RUN}::test_agents_that_do_not_answer_cannot_hold_up_the_end",),
     ),

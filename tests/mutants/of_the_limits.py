@@ -118,8 +118,8 @@ COUNTING = (
         "limits are judged before all was heard that had ended meanwhile",
         "a restart ends nothing that could go on",
         "decide._ending",
-        "woken and (found := _limit_reached(state)) is not None",
-        "(found := _limit_reached(state)) is not None",
+        "woken and (ending := _limit_reached(state)) is not None",
+        "(ending := _limit_reached(state)) is not None",
         (LIMITS,),
     ),
     Mutant(
@@ -134,7 +134,7 @@ COUNTING = (
         "open charges forget the minimum",
         "the budget is kept, with the minimum of 60 s",
         "Ledger._shortfall",
-        "sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in self._young.values())",
+        "sum(c.gpus * max(0.0, c.minimum_s - (now_s - c.since_s)) for c in young)",
         "0.0",
         (f"{LEDGER}::test_a_rented_instance_costs_at_least_a_minute",),
     ),
@@ -239,7 +239,7 @@ COUNTING = (
         "what a launch has brought is thought to be gone with the leases of agents",
         "the ledger is the cloud's own account",
         "since_s",
-        "max(ended, since + orphan_timeout_s)",
+        "max(ended, since + (alone_s or 0.0))",
         "ended",
         (
             f"{LIMITS}::test_what_a_launch_has_brought_may_be_there_as_long_as_it_goes_on_without_an_agent",

@@ -245,7 +245,7 @@ PROMISED = (
     Mutant(
         "an agent that does not answer is waited for although a limit has come",
         "a run that is resumed past a limit gives its machines back at once",
-        "Dispatch._reattached",
+        "Dispatch.reattach",
         "min(REATTACH_S, max(OVERDUE_S, off_in_s()))",
         "REATTACH_S",
         (
@@ -291,7 +291,7 @@ PROMISED = (
         "a trial that waits for another run's GPUs has none yet",
         "a trial that was told to start counts as if it had its GPUs",
         "enact._",
-        "state.ledger.start(Charge(trial.key_on(slots.node), slots.node, len(slots.gpus), state.now))",
+        "state.ledger.start(Charge(key, slots.node, len(slots.gpus), state.now))",
         "pass",
         (f"{LIMITS}",),
     ),

@@ -58,18 +58,21 @@ ASKING = (
         "the limits wait for the policy's answer",
         "nothing delays the end",
         "decide._ending",
-        "if woken and (found := _limit_reached(state)) is not None:\n    return found",
-        "asked = state.plan.question is not None\n"
-        "if woken and not asked and (found := _limit_reached(state)) is not None:\n"
-        "    return found",
+        """\
+if woken and (ending := _limit_reached(state)) is not None:
+    return ending""",
+        """\
+asked = state.plan.question is not None
+if woken and not asked and (ending := _limit_reached(state)) is not None:
+    return ending""",
         (f"{ANSWERS}::test_an_open_question_does_not_delay_the_end",),
     ),
     Mutant(
         "a second question is asked beside the first",
         "one question at a time",
         "wants_to_ask",
-        "state.phase is RunPhase.RUNNING and plan.question is None",
-        "state.phase is RunPhase.RUNNING",
+        "may_ask and plan.question is None and (not plan.failures or state.now >= plan.again_s)",
+        "may_ask and (not plan.failures or state.now >= plan.again_s)",
         (f"{ANSWERS}::test_what_happens_while_a_question_is_open_makes_one_more",),
     ),
     Mutant(
@@ -116,9 +119,8 @@ ASKING = (
         "a policy that has failed is asked again at once",
         "a policy that fails is asked within reason",
         "wants_to_ask",
-        "running and state.agenda.ask is not None and (\n    not plan.failures or state.now "
-        ">= plan.again_s\n)",
-        "running and state.agenda.ask is not None",
+        "may_ask and plan.question is None and (not plan.failures or state.now >= plan.again_s)",
+        "may_ask and plan.question is None",
         (f"{ANSWERS}::test_after_a_failure_it_is_asked_again_by_the_timer_and_not_before",),
     ),
     Mutant(
@@ -132,7 +134,7 @@ ASKING = (
     Mutant(
         "things are begun while a question is open",
         "nothing is begun that the next plan might undo",
-        "_plan_is_coming",
+        "_run_on",
         "state.plan.question is not None or (wants_to_ask(state) and not answered)",
         "False",
         (OPEN,),
@@ -141,8 +143,8 @@ ASKING = (
         "what is lost is not replaced while a question is open",
         "what is lost is replaced at once",
         "_run_on",
-        '_plan_is_coming(state, answered=answered) and state.agenda.because != "replacement"',
-        "_plan_is_coming(state, answered=answered)",
+        'plan_is_coming and state.agenda.because != "replacement"',
+        "plan_is_coming",
         (f"{ANSWERS}::test_what_is_lost_while_a_question_is_open_is_replaced_by_the_last_plan",),
     ),
     Mutant(
@@ -168,8 +170,8 @@ ASKING = (
         "what became untrue meanwhile is adopted",
         "what became untrue is left out and asked again",
         "_untrue",
-        "put.trial in out or not _may_run(state, put.trial)",
-        "put.trial in out",
+        "name in out or not is_live",
+        "name in out",
         (UNTRUE,),
     ),
     Mutant(
@@ -224,23 +226,29 @@ ASKING = (
         "the policy is asked about what has happened since the question",
         "a question is what was so when it was noted",
         "Daemon._handle",
-        "for event in map(self._in_order, events):\n"
-        "    before = unfinished(self.state) if isinstance(event, RunResumed) else []\n"
-        "    entry = Entry(self.state.clock.seq + 1, event, step(self.state, event))\n"
-        "    entries.append(entry)\n"
-        "    still = [command for command in before if command.id in self.state.under_way]\n"
-        "    carried_on += still\n"
-        "    self._put_question(entry, still)\n"
-        "self._journal.append(entries)",
-        "for event in map(self._in_order, events):\n"
-        "    before = unfinished(self.state) if isinstance(event, RunResumed) else []\n"
-        "    entry = Entry(self.state.clock.seq + 1, event, step(self.state, event))\n"
-        "    entries.append(entry)\n"
-        "    still = [command for command in before if command.id in self.state.under_way]\n"
-        "    carried_on += still\n"
-        "self._journal.append(entries)\n"
-        "for entry in entries:\n"
-        "    self._put_question(entry, carried_on)",
+        """\
+for event in batch:
+    if event.at < self.state.now:
+        event = msgspec.structs.replace(event, at=self.state.now)
+    before = unfinished(self.state) if isinstance(event, events.RunResumed) else []
+    entry = Entry(self.state.clock.seq + 1, event, step(self.state, event))
+    entries.append(entry)
+    still = [command for command in before if command.id in self.state.under_way]
+    carried_on += still
+    self._put_question(entry, still)
+self._journal.append(entries)""",
+        """\
+for event in batch:
+    if event.at < self.state.now:
+        event = msgspec.structs.replace(event, at=self.state.now)
+    before = unfinished(self.state) if isinstance(event, events.RunResumed) else []
+    entry = Entry(self.state.clock.seq + 1, event, step(self.state, event))
+    entries.append(entry)
+    still = [command for command in before if command.id in self.state.under_way]
+    carried_on += still
+self._journal.append(entries)
+for entry in entries:
+    self._put_question(entry, carried_on)""",
         (f"{DAEMON}::test_the_policy_sees_the_run_as_it_was_when_it_was_asked",),
     ),
     unchecked(
@@ -388,13 +396,13 @@ ASKING = (
         "a question is about the run as it is when it is sent",
         "a question is what was so when it was noted",
         "PolicyProcess.note",
-        "self._question = (\n"
-        "    question,\n"
-        "    frame(Question(question, view.now_s, view.mode, news, anew, dict(view.spent))),\n"
-        ")",
-        "late = lambda: [*news, *self._told.news(view.trials, None)]\n"
-        "sent = lambda: frame(Question(question, view.now_s, view.mode, late(), anew))\n"
-        "self._question = (part() for part in (lambda: question, sent))",
+        """\
+message = wire.Question(question, view.now_s, view.mode, news, anew, spent)
+self._question = question, wire.frame(message)""",
+        """\
+late = lambda: [*news, *self._news(view.trials, None)]
+sent = lambda: wire.frame(wire.Question(question, view.now_s, view.mode, late(), anew))
+self._question = (part() for part in (lambda: question, sent))""",
         (f"{PROCESS}::test_a_question_is_what_was_so_when_it_was_noted",),
     ),
     Mutant(

@@ -32,7 +32,7 @@ LEAVING = (
         "a pattern of followed links reaches into folders",
         "nothing leaves this machine that the spec does not name",
         "_SourceCopy._is_followed",
-        'name.count("/") == one.count("/")',
+        'name.count("/") == pattern.count("/")',
         "True",
         (f"{SOURCE}::test_a_pattern_of_links_stays_in_its_folder",),
     ),
