@@ -227,7 +227,7 @@ def test_an_agent_that_was_silent_shows_a_gap_before_it_tells_anything() -> None
     step(state, replace(behind, at=212.0))
     assert state.clock.gap_s == 212.0
     assert state.ledger.spent_gpu_s(212.0) - before == pytest.approx(4.0 * (210.0 - 202.0))
-    assert [note for note in state.result.notes if "that i-1 tells" in note]
+    assert [note for note in state.result.notes if "lacks events of i-1" in note]
     step(state, replace(behind, at=212.0))
     assert state.ledger.spent_gpu_s(212.0) - before == pytest.approx(4.0 * (210.0 - 202.0))
 

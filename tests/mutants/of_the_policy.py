@@ -291,19 +291,19 @@ for entry in entries:
     unchecked(
         "name a trial twice",
         "_wrong_order",
-        "len(set(named)) < len(named) or not (known and rising and fits)",
-        "not (known and rising and fits)",
+        "len(set(named)) < len(named) or not (listed and rising and fits)",
+        "not (listed and rising and fits)",
     ),
     unchecked(
         "leave a trial in a place that it has not",
         "_wrong_order",
-        "known and rising and fits",
+        "listed and rising and fits",
         "rising and fits",
     ),
     unchecked(
         "give places in any order",
         "_wrong_order",
-        "all(one.place < other.place for one, other in pairwise(placed))",
+        "all(first.place < second.place for first, second in pairwise(placed))",
         "True",
     ),
     unchecked(
