@@ -1,9 +1,7 @@
-"""The numbers of GPUs that each stage could be given, and what a choice of one per stage would
-take: the expected values that a search of plans compares.
+"""The numbers of GPUs that each stage could be given, and the expected time and cost of a choice of
+one per stage, for searches of plans (RubberBand, EuroSys '21, sections 4.2 and 4.3).
 
-The one rule: no random numbers. A stage's time is the mean over fixed quantiles of its slowest
-lane, so a choice has one time and one cost, and both are sums over stages (RubberBand, EuroSys '21,
-sections 4.2 and 4.3). The sampled forecast is made only for the plan that a search has chosen.
+No random numbers: a stage's time is the mean over fixed quantiles of its slowest lane.
 """
 
 from __future__ import annotations
@@ -14,14 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from seerd.planner.forecast import HOUR_S, lane_time
+from seerd.planner.forecast import HOUR_S, lane_crowd
 from seerd.planner.latency_sampling import Crowd, moments, slowest
 from seerd.planner.model import ClusterFacts
 from seerd.planner.profile import Profile
-from seerd.planner.stages import Lanes, WorkStage, instances_of, lanes, share
+from seerd.planner.stages import WorkStage, instances_of, lanes, share
 
-WIDEST = 64
-"""The most GPUs per trial that are considered: no published scaling goes further."""
+WIDEST = 64  # most GPUs per trial that are considered: no published scaling goes further
 
 QUANTILES = 32
 
@@ -46,10 +43,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class AllocationTerms:
-    """How the cost of a plan is counted.
-
-    Cost is in USD, or in GPU-seconds if GPU time has no price or is itself limited (`in_gpu_s`).
-    """
+    """How cost is counted: in USD, or in GPU-seconds without a price or if `in_gpu_s`."""
 
     cluster: ClusterFacts  # what machines can be had, and how they are billed
     profile: Profile  # how long things take
@@ -89,9 +83,7 @@ class AllocationTerms:
         return 0.0 if self.cluster.instant else moments(self.profile.cloud.release).mean_s
 
     def boot_s(self, counts: Sequence[int]) -> list[float]:
-        """Compute, for each count, the expected seconds until the slowest of so many instances has
-        booted.
-        """
+        """Return, for each count, the expected seconds until the slowest of so many has booted."""
         boot = moments(self.profile.cloud.boot)
         if not counts or boot.mean_s <= 0:
             return [0.0] * len(counts)
@@ -103,34 +95,24 @@ class AllocationTerms:
         return {}
 
     def boot_of(self, count: int) -> float:
-        """Compute the expected seconds until the slowest of `count` instances has booted; 0 if
-        `count` is 0.
-        """
+        """Return the expected seconds until the slowest of `count` instances has booted, or 0."""
         if count and count not in self.boots:
             self.boots[count] = self.boot_s([count])[0]
         return self.boots[count] if count else 0.0
 
 
 def expected_slowest(crowds: Sequence[Crowd]) -> list[float]:
-    """Compute how many seconds the slowest member of each crowd takes, as the mean over evenly
-    spaced quantiles.
-    """
-    uniform = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    means: list[float] = (
-        slowest(crowds, np.broadcast_to(uniform, (len(crowds), QUANTILES))).mean(axis=1).tolist()
-    )
+    """Return the mean seconds of each crowd's slowest member, over evenly spaced quantiles."""
+    uniform = np.broadcast_to((np.arange(QUANTILES) + 0.5) / QUANTILES, (len(crowds), QUANTILES))
+    means: list[float] = slowest(crowds, uniform).mean(axis=1).tolist()
     return means
 
 
 def option_gpus(
     stage: WorkStage, cluster: ClusterFacts, max_gpus: int | None = None
 ) -> tuple[int, ...]:
-    """List the numbers of GPUs that are worth trying for a stage, ascending.
-
-    These are the multiples of the number of trials (every trial has the same number of GPUs), and
-    the smallest numbers on which all trials have had one GPU each after 1, 2, 3, ... turns. So
-    every factor of the number of trials is among them. A multiple that gives a trial no more GPUs
-    than a smaller one is left out.
+    """List the GPUs worth trying for a stage, ascending: multiples of its trials that give each
+    more, and the fewest on which all have had one GPU after 1, 2, ... turns.
     """
     size, trials = cluster.gpus_per_instance, stage.trials
     most = most_gpus(cluster, max_gpus)
@@ -141,45 +123,35 @@ def option_gpus(
         for each in range(1, widest + 1)
         if share(trials, trials * each, size, stage.p_max) == each
     }
-    fitting = sorted(gpus for gpus in turns | multiples if most is None or gpus <= most)
-    return tuple(fitting)
+    return tuple(sorted(gpus for gpus in turns | multiples if most is None or gpus <= most))
 
 
 def most_gpus(cluster: ClusterFacts, max_gpus: int | None) -> int | None:
     """Return the most GPUs that may be held at one moment; None: any number."""
-    by_instances = (
-        None if cluster.max_instances is None else cluster.max_instances * cluster.gpus_per_instance
-    )
-    bounds = [bound for bound in (max_gpus, by_instances) if bound is not None]
-    return min(bounds) if bounds else None
+    if cluster.max_instances is None:
+        return max_gpus
+    by_instances = cluster.max_instances * cluster.gpus_per_instance
+    return by_instances if max_gpus is None else min(max_gpus, by_instances)
 
 
 def options(stage: WorkStage, gpus: Iterable[int], terms: AllocationTerms) -> tuple[Option, ...]:
-    """Compute what a stage takes on each of these numbers of GPUs."""
+    """Return what a stage takes on each of these numbers of GPUs."""
     size = terms.cluster.gpus_per_instance
     stages = [replace(stage, gpus=n) for n in gpus]
-    members = [lanes(one, size) for one in stages]
-    crowds = [crowd for some in members for crowd in _crowds(stage.iterations, some, terms)]
+    lanes_of = [lanes(sized, size) for sized in stages]
+    crowds = [
+        lane_crowd(stage.iterations, lane, terms.cluster, terms.profile)
+        for some in lanes_of
+        for lane in some
+    ]
     longest = iter(expected_slowest(crowds) if crowds else [])
     counted = iter(crowds)
     made = []
-    for one, some in zip(stages, members, strict=True):
+    for sized, some in zip(stages, lanes_of, strict=True):
         work_s = max(next(longest) for _ in some)
         held = sum(lane.gpus_per_trial * lane.count * next(counted).time.mean_s for lane in some)
-        made.append(Option(one.gpus, instances_of(one, size), work_s, held))
+        made.append(Option(sized.gpus, instances_of(sized, size), work_s, held))
     return tuple(made)
-
-
-def _crowds(iterations: int, some: Sequence[Lanes], terms: AllocationTerms) -> list[Crowd]:
-    return [
-        Crowd(
-            lane.count,
-            lane_time(iterations, lane.gpus_per_trial, terms.cluster, terms.profile).times(
-                lane.turns
-            ),
-        )
-        for lane in some
-    ]
 
 
 def expected(choice: Sequence[Option], terms: AllocationTerms) -> Figures:
@@ -206,10 +178,7 @@ def expected(choice: Sequence[Option], terms: AllocationTerms) -> Figures:
 def give_back(
     held: list[tuple[int, float]], surplus: int, now_s: float, terms: AllocationTerms
 ) -> float:
-    """Give back `surplus` instances, the youngest first, and return what they have cost.
-
-    `held`: (instances, since when they run in seconds), oldest first; changed in place.
-    """
+    """Give back the youngest of `held` (instances, running since), in place; return their cost."""
     cost = 0.0
     while surplus:
         count, begin_s = held.pop()

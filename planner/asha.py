@@ -1,9 +1,6 @@
 """ASHA: asynchronous successive halving on a fixed cluster (Li et al., MLSys '20, Algorithm 2,
-section 3.3; defaults of sections 4, 5.1, 5.2).
-
-The one rule: free GPUs go to the trial that can go on from the highest rung, and to a new
-configuration only if no trial can go on. Trials that cannot go on are paused: a rung that grows may
-let them go on later.
+section 3.3; defaults of sections 4, 5.1, 5.2). Free GPUs go to the trial that can go on from the
+highest rung, and to a new configuration only if no trial can; other trials are paused.
 """
 
 from __future__ import annotations
@@ -94,19 +91,14 @@ class AtRandom:
 
 
 def brackets_of(params: PolicyParams, most: int = BRACKETS) -> tuple[tuple[int, ...], ...]:
-    """Return the rungs of brackets s = 0, 1, ..., at most `most` of them.
-
-    The two that stop trials least are left out, unless there is no other.
-    """
+    """Return the rungs of brackets s = 0, 1, ..., without the two that stop trials least."""
     rungs = len(rung_reports(params))
     return tuple(rung_reports(params, s) for s in range(min(most, max(1, rungs - 2))))
 
 
 def shares(brackets: Sequence[Sequence[int]], eta: float) -> tuple[Fraction, ...]:
     """Return each bracket's share of the configurations, so that all get the same resources
-    (section 5.1).
-
-    A configuration of a bracket with k rungs takes k / eta^(k-1) of a whole training on average.
+    (section 5.1): one with k rungs takes k / eta^(k-1) of a whole training on average.
     """
     weights = [Fraction(eta) ** (len(rungs) - 1) / len(rungs) for rungs in brackets]
     return tuple(weight / sum(weights) for weight in weights)
@@ -135,10 +127,7 @@ def places(gpus: int, size: int, gpus_per_instance: int) -> int:
 
 
 def sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """List how many GPUs a trial may have: `p_min`, doubled up to `p_max` while efficient.
-
-    Beyond one instance, only whole instances count.
-    """
+    """List how many GPUs a trial may have: `p_min`, doubled while efficient; or whole instances."""
     params, per_instance = problem.params, problem.gpus_per_instance
     most = gpus if params.p_max is None else min(gpus, params.p_max)
     doubled = takewhile(
@@ -167,12 +156,6 @@ class SearchSetting:
             raise ValueError(self.cluster.reason)
         return self.cluster
 
-    def outline(self) -> Outline | Impossible:
-        """Outline one stage on the whole cluster."""
-        if isinstance(self.cluster, Impossible):
-            return self.cluster
-        return fixed_outline(self.problem, self.cluster, self.brackets, self.places, self.sizes)
-
 
 def setting(
     problem: Problem,
@@ -196,10 +179,9 @@ def setting(
 
 
 class Search:
-    """Algorithm 2 for any number of brackets: which trials train next, on whatever GPUs.
-
-    It remembers how many configurations were drawn for each bracket, the place of each trial, and
-    how trials are named where that does not follow from the problem.
+    """Algorithm 2 for any number of brackets: which trials train next. It remembers how many were
+    drawn for each bracket, their places, and their names where these do not follow from the
+    problem.
     """
 
     def __init__(self, setting: SearchSetting, source: Source) -> None:
@@ -276,7 +258,13 @@ class Search:
             if self._ladders.promote(view) or self._ladders.enter_idle(view):
                 self._take_news()
             elif not (self.exhausted or self.hopeless):
-                new.append(self._draw(view.mode))
+                bracket = next_bracket(self._drawn, self._setting.shares)
+                config = self._source.draw(sum(self._drawn), view.mode)
+                self._drawn[bracket] += 1
+                self._changes["drawn"] = [*self._drawn]
+                new.append(NewTrial(self._names.of(sum(self._drawn)), config))
+                self._ladders.enter(new[-1].id, bracket)
+                self._source.drew(new[-1].id, config)
             else:
                 break
         return tuple(new)
@@ -304,16 +292,6 @@ class Search:
             self._source.drew(trial.id, trial.config)
         self._ladders.restore(at, view)
         self._take_news()
-
-    def _draw(self, mode: Mode) -> NewTrial:
-        bracket = next_bracket(self._drawn, self._setting.shares)
-        config = self._source.draw(sum(self._drawn), mode)
-        self._drawn[bracket] += 1
-        self._changes["drawn"] = [*self._drawn]
-        name = self._names.of(sum(self._drawn))
-        self._ladders.enter(name, bracket)
-        self._source.drew(name, config)
-        return NewTrial(name, config)
 
     def _take_news(self) -> Sequence[Arrival]:
         arrivals, lost = self._ladders.take_news()
@@ -371,14 +349,17 @@ def policy(
         cache.keep(problem, after, index)
         return (replace(answer, note=note) if note else answer), after
 
-    return Policy(lambda problem: setting_for(problem).outline(), plan)
+    def outline(problem: Problem) -> Outline | Impossible:
+        made = setting_for(problem)
+        if isinstance(made.cluster, Impossible):
+            return made.cluster
+        return fixed_outline(problem, made.cluster, made.brackets, made.places, made.sizes)
+
+    return Policy(outline, plan)
 
 
 def asha(source: Callable[[Problem], Source] = AtRandom, most_brackets: int = BRACKETS) -> Policy:
-    """Make the policy of Algorithm 2 with `p_min` GPUs per trial.
-
-    Once all configurations are drawn, the remaining trials share the GPUs equally.
-    """
+    """Make the policy of Algorithm 2 with `p_min` GPUs per trial, until no more are drawn."""
     return policy(
         lambda problem: setting(problem, brackets_of(problem.params, most_brackets), sizes),
         lambda setting: Search(setting, source(setting.problem)),
@@ -401,7 +382,6 @@ def _decide(setting: SearchSetting, search: Search, view: View) -> Plan:
 
 
 def _size(setting: SearchSetting, search: Search, trials: int) -> int:
-    """Return the GPUs per trial: `p_min`; once no more are drawn, the most that all can have."""
     least, gpus = setting.sizes[0], setting.sure_cluster.gpus
     if not search.exhausted:
         return least
@@ -416,10 +396,7 @@ def fixed_outline(
     most_places: int,
     allowed: tuple[int, ...],
 ) -> Outline:
-    """Outline one stage from the cluster's start to its end, and the brackets' shares of it.
-
-    allowed  the numbers of GPUs that trials may grow to
-    """
+    """Outline one stage of the cluster's time; `allowed`: GPUs that trials may grow to."""
     params = problem.params
     trials = most_places if params.trials is None else params.trials
     drawn = dealt(trials, shares(brackets, params.eta))

@@ -1,5 +1,5 @@
-"""What SEER is compared with (Dunlap et al., SEER, section 6.3), each a list of tracks for
-`seerd.planner.wall_clock`: random search, grid search and E-Grid.
+"""What SEER is compared with (Dunlap et al., SEER, section 6.3): random search, grid search,
+E-Grid.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ P_MAX = 4  # `p_max` of E-Grid if the spec has none: the paper's
 
 
 def _random(problem: Problem) -> list[Track] | Impossible:
-    """Train a few configurations for the whole time.
-
-    The paper trains one on all GPUs, which shows what tuning is worth; `policy.trials` takes more,
-    each on an equal share.
-    """
+    """Train one configuration on all GPUs, or `policy.trials` on an equal share, all the time."""
     cluster, params = fixed_cluster(problem), problem.params
     if isinstance(cluster, Impossible):
         return cluster
@@ -33,9 +29,7 @@ def _random(problem: Problem) -> list[Track] | Impossible:
 
 
 def grid_points(problem: Problem) -> list[Config]:
-    """List the grid's points, the first `MOST_POINTS`. Raises `NoConfigurationError` if none meets
-    the constraints.
-    """
+    """List the first `MOST_POINTS` points. Raises `NoConfigurationError` if none is allowed."""
     points = list(problem.space.grid())
     if not points:
         raise NoConfigurationError(
@@ -52,10 +46,7 @@ def _points(problem: Problem, count: int) -> Iterable[Config]:
 
 
 def _grid(problem: Problem) -> list[Track] | Impossible:
-    """Train every point of the grid for an equal share of the time.
-
-    If there are more points than rounds of `t_min` can take, as many as fit are drawn at random.
-    """
+    """Train every point, or as many drawn ones as rounds of `t_min` fit, for an equal time."""
     cluster, params = fixed_cluster(problem), problem.params
     if isinstance(cluster, Impossible):
         return cluster
@@ -100,7 +91,6 @@ def _e_grid(problem: Problem) -> list[Track] | Impossible:
 
 
 def _half_s(limits: Limits, params: PolicyParams, trials: int, p_max: int) -> Fraction:
-    """Return the seconds of either half: half of the deadline, or what the budget pays for."""
     gpus = params.p_min * max(1, trials) + p_max
     return min(Fraction(limits.deadline_s) / 2, Fraction(limits.budget_gpu_s) / gpus)
 

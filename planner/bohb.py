@@ -1,13 +1,10 @@
 """`bohb`: ASHA whose configurations come from TPE, a model of earlier ones as in BOHB (Falkner et
-al., ICML '18), on a fixed cluster. BOHB itself stops trials by Hyperband's brackets (section 3.2).
-
-The one rule: a draw follows from its number and from the reports. The model is made anew for each
-draw, from the latest results in the order of their trials, with a seed of its own.
+al., ICML '18; its section 3.2 stops trials by Hyperband's brackets), on a fixed cluster.
 
 The models are Optuna's multivariate tree-structured Parzen estimators on the unit cube, one for
 each number of reports at which trials are compared. With d parameters a model needs d + 3 results;
-the one with the most reports that has them is used. Where parameters are active only on conditions,
-there is one estimator for each group of those that occur together.
+the one with the most reports that has them is used. It is made anew for each draw, with a seed of
+its own, so that a draw follows from its number and from the reports.
 """
 
 from __future__ import annotations
@@ -41,10 +38,8 @@ Point = Mapping[str, float]
 
 
 def nearest(config: Config, rows: Sequence[Config], space: Space) -> Config:
-    """Return the row most like a configuration; among equals the first.
-
-    The distance is Euclidean: ranges count by their share, choices that differ as 1, and so does a
-    parameter that only one of them has.
+    """Return the row with the least Euclidean distance, the first of equals: ranges count by their
+    share, and choices that differ, or that only one has, as 1.
     """
     return min(
         rows,
@@ -86,10 +81,7 @@ class Observed:
 
 
 def suggest(space: Space, observed: Observed, mode: Mode, seed: int) -> Point | None:
-    """Ask Optuna for a promising point, away from those that have no result yet.
-
-    Return None if none of `ASKED` points meets the constraints.
-    """
+    """Ask Optuna for a promising point; None if none of `ASKED` meets the constraints."""
     import optuna
 
     distributions: dict[str, Any] = {
@@ -139,16 +131,11 @@ def _study(optuna: Any, space: Space, observed: Observed, mode: Mode, seed: int)
 
 
 def _good(parameters: int, results: int) -> int:
-    """Return how many results count as good: N_b,l of the paper, equation 3.
-
-    They are at least d + 1: on a high rung there are few results, all of them good, and a model of
-    the single best would lead away from the others.
-    """
+    """Return how many results count as good: N_b,l (equation 3), but d + 1 where few have come."""
     return min(results, max(parameters + 1, int(QUANTILE * results)))
 
 
 def _asked(trial: Any, space: Space) -> Point:
-    """Ask for a value of each parameter that is active with the values before it."""
     point: dict[str, float] = {}
     for parameter in space.parameters:
         if not parameter.active(_config(point, space)):
@@ -163,10 +150,8 @@ def _asked(trial: Any, space: Space) -> Point:
 
 
 class FromModel:
-    """The source of configurations: a model of the results, or chance.
-
-    A trial is pending until its first result; one that fails before counts as worse than all
-    others.
+    """The source: a model of the results, or chance. A trial is pending until its first result; one
+    that fails before counts as worse than all others.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -176,7 +161,8 @@ class FromModel:
         self._draws = draws(problem)
         self._guesses = len(problem.params.start)
         self._added = {number for number, _ in problem.added}
-        self._table = Table(problem.space.table)
+        self._table = [(row, key_of(row)) for row in problem.space.table]
+        self._tried: Counter[Key] = Counter()
         self._results: dict[int, dict[str, float | None]] = {}
         self._points: dict[str, Point] = {}
         self._pending: set[str] = set()
@@ -192,14 +178,14 @@ class FromModel:
             seed = random.Random(f"{self._seed} {reports} {number}").getrandbits(32)
             point = suggest(self._space, self.known(reports), mode, seed)
             config = config if point is None else _config(point, self._space)
-        rows = self._table.untried()
+        rows = self._untried()
         if not rows:
             return config
         return nearest(config, rows, self._space) if self._space.parameters else rng.choice(rows)
 
     def drew(self, trial: str, config: Config) -> None:
         """Note that a trial is pending; the model knows nothing of one outside of the space."""
-        self._table.tried(config)
+        self._tried[key_of(config)] += 1
         if _fits(config, self._space):
             self._points[trial] = _point(config, self._space)
             self._pending.add(trial)
@@ -233,29 +219,15 @@ class FromModel:
             [self._points[trial] for trial in sorted(self._pending)],
         )
 
-
-class Table:
-    """The rows of a table of configurations: each is tried once before any is tried twice."""
-
-    def __init__(self, rows: Sequence[Config]) -> None:
-        self._rows = [(row, key_of(row)) for row in rows]
-        self._counts = Counter(key for _, key in self._rows)
-        self._tried: Counter[Key] = Counter()
-
-    def tried(self, config: Config) -> None:
-        """Note that one more trial has this configuration."""
-        if self._rows:
-            self._tried[key_of(config)] += 1
-
-    def untried(self) -> list[Config]:
-        """List the rows that fewest trials have had; empty if there is no table."""
-        rounds = min((self._tried[key] // n for key, n in self._counts.items()), default=0)
-        left = {key for key, n in self._counts.items() if self._tried[key] < n * (rounds + 1)}
-        return [row for row, key in self._rows if key in left]
+    def _untried(self) -> list[Config]:
+        """List the rows of the space's table that fewest trials have had."""
+        counts = Counter(key for _, key in self._table)
+        rounds = min((self._tried[key] // n for key, n in counts.items()), default=0)
+        left = {key for key, n in counts.items() if self._tried[key] < n * (rounds + 1)}
+        return [row for row, key in self._table if key in left]
 
 
 def _fits(config: Config, space: Space) -> bool:
-    """Return whether a configuration belongs to this space."""
     for parameter in space.parameters:
         if parameter.name not in config:
             fits = not parameter.active(config)
@@ -278,7 +250,6 @@ _BY_RUNGS = asha(FromModel)
 
 
 def _outline(problem: Problem) -> Outline | Impossible:
-    """Outline a run as ASHA does. Raises `NeedsPackageError` if Optuna is missing."""
     _require_optuna()
     return _BY_RUNGS.outline(problem)
 

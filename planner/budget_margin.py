@@ -1,14 +1,10 @@
-"""Budget margin: what a cloud takes beyond the ideal plan is set aside before a policy plans, so
-that the bill stays within the limits.
+"""Budget margin: what a cloud takes beyond the ideal plan (boot, billing minimum, idle GPUs of
+whole instances; SEER section 3.4 counts none) is set aside, so that the bill stays within the
+limits.
 
-The one rule: of all plans that are tried, the first is taken whose forecast at the 95th percentile
-is within the person's GPU time and money. Every change that this took is told in a sentence. The
-deadline is kept by construction: the last stage ends early enough for what comes after it.
-
-SEER as published counts no boot, no billing minimum and no idle GPU of a whole instance (section
-3.4). Here stages begin when instances can be expected to be ready, and the last one ends early
-enough for everything to be given back. The budget that is planned with shrinks (fewer trials, a
-longer first round, fewer instances) until its bill fits.
+The first plan whose forecast at the 95th percentile is within the user's GPU time and money is
+taken. The deadline is kept by construction: the last stage ends early enough for what comes after
+it.
 """
 
 from __future__ import annotations
@@ -23,14 +19,9 @@ from seerd.planner.profile import Z95, Profile
 
 SHRINK = 0.97
 LEAST = 0.05
+# how often the step between the last plan that does not fit and the next one is halved
 HALVINGS = 5
-"""How often the step between a plan that does not fit and the next one that does is halved, so that
-no more is set aside than necessary.
-"""
-SAMPLES = 200
-"""Samples of every forecast here. The plan that was found is forecast with as many elsewhere, so
-that its figures are those by which it was chosen.
-"""
+SAMPLES = 200  # of every forecast here, and of that by which the chosen plan is shown
 
 OutlineOf = Callable[[Problem], Outline | Impossible]
 
@@ -45,10 +36,7 @@ class Terms:
 
 
 def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Problem | Impossible:
-    """Set the cloud's costs aside; return the problem unchanged where there are none.
-
-    `Impossible` names the least deadline and budget that would do.
-    """
+    """Set the cloud's costs aside; `Impossible` names the least limits that would do."""
     problem = _shaped(problem, terms.cluster)
     if terms.cluster.per_instance:
         unplanned = _later(problem, terms)
@@ -59,19 +47,17 @@ def with_margin(problem: Problem, terms: Terms, outline_of: OutlineOf) -> Proble
     first: Impossible | None = None
     for candidate in _smaller(problem, terms):
         result = _tried(candidate, terms, outline_of)
+        if result is True and candidate.planned.budget_gpu_s >= allowed:
+            return candidate
         if result is True:
-            return (
-                candidate
-                if candidate.planned.budget_gpu_s >= allowed
-                else _most_of(problem, candidate, terms, outline_of)
-            )
+            return _most_of(problem, candidate, terms, outline_of)
         if isinstance(result, Impossible):
             first = first or result
     return _nothing_fits(problem, terms, first)
 
 
 def _tried(candidate: Problem, terms: Terms, outline_of: OutlineOf) -> bool | Impossible:
-    """Tell whether the forecast bill of a candidate's plan fits; `Impossible` if it has no plan."""
+    """Return whether the forecast bill of a candidate's plan fits, or why it has no plan."""
     outline = outline_of(candidate)
     if isinstance(outline, Impossible):
         return outline
@@ -96,10 +82,7 @@ def _most_of(problem: Problem, fitting: Problem, terms: Terms, outline_of: Outli
 
 
 def fits(forecast: Forecast, limits: Limits, terms: Terms) -> bool:
-    """Tell whether the forecast bill is within the limits at the 95th percentile.
-
-    The core sees to the deadline and to closing.
-    """
+    """Return whether the forecast bill is within the limits at the 95th percentile."""
     dear = limits.cost_usd is not None and forecast.usd.p95 > limits.cost_usd
     return not dear and forecast.gpu_s.p95 <= limits.budget_gpu_s * (1 + 1e-9)
 
@@ -114,33 +97,17 @@ def _shaped(problem: Problem, cluster: ClusterFacts) -> Problem:
             f"beyond {size} it takes whole instances"
         )
         params = replace(params, p_max=whole)
-    most = _most_gpus(limits, cluster)
-    if (
-        cluster.per_instance
-        and most is not None
-        and limits.max_gpus is not None
-        and most < limits.max_gpus
-    ):
+    most = limits.max_gpus
+    if cluster.per_instance:
+        counts = cluster.max_instances, None if most is None else most // size
+        most = min((count * size for count in counts if count is not None), default=None)
+    if most is not None and limits.max_gpus is not None and most < limits.max_gpus:
         notes.append(
             f"{most} instead of {limits.max_gpus} GPUs at most: they come in instances of {size}"
         )
     within = None if most == limits.max_gpus else replace(limits, max_gpus=most)
-    whole = cluster.per_instance
-    return replace(
-        problem, params=params, within=within, whole=whole, adjusted=(*problem.adjusted, *notes)
-    )
-
-
-def _most_gpus(limits: Limits, cluster: ClusterFacts) -> int | None:
-    size = cluster.gpus_per_instance
-    if not cluster.per_instance:
-        return limits.max_gpus
-    counts = [
-        n
-        for n in (cluster.max_instances, limits.max_gpus and limits.max_gpus // size)
-        if n is not None
-    ]
-    return min(counts) * size if counts else None
+    whole, adjusted = cluster.per_instance, (*problem.adjusted, *notes)
+    return replace(problem, params=params, within=within, whole=whole, adjusted=adjusted)
 
 
 def _later(problem: Problem, terms: Terms) -> Problem | Impossible:
@@ -168,12 +135,10 @@ def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
     """Yield the problem with all of the allowed budget, then with less and less of it."""
     limits = problem.planned
     allowed = limits.gpu_s(terms.cluster.usd_per_gpu_h)
-    yield replace(
-        problem,
-        within=None
-        if problem.within is None and allowed == limits.budget_gpu_s
-        else _with(limits, allowed),
-    )
+    if problem.within is None and allowed == limits.budget_gpu_s:
+        yield problem
+    else:
+        yield replace(problem, within=replace(limits, budget_gpu_s=allowed))
     share = SHRINK
     while share > LEAST:
         yield _with_share(problem, allowed, share)
@@ -181,29 +146,22 @@ def _smaller(problem: Problem, terms: Terms) -> Iterator[Problem]:
 
 
 def _with_share(problem: Problem, allowed: float, share: float) -> Problem:
-    """Plan with this share of the allowed GPU-seconds, and add a note that says so."""
     note = (
         f"planned with {allowed * share / 60:.4g} of {allowed / 60:.4g} GPU-min: "
         "boot, whole instances, their minimum and moves are billed too"
     )
-    return replace(
-        problem, within=_with(problem.planned, allowed * share), adjusted=(*problem.adjusted, note)
-    )
-
-
-def _with(limits: Limits, budget_gpu_s: float) -> Limits:
-    return replace(limits, budget_gpu_s=budget_gpu_s)
+    within = replace(problem.planned, budget_gpu_s=allowed * share)
+    return replace(problem, within=within, adjusted=(*problem.adjusted, note))
 
 
 def _nothing_fits(problem: Problem, terms: Terms, impossible: Impossible | None) -> Impossible:
-    """Return that no plan fits, and what one trial of one shortest stage needs."""
+    """Return what one trial of one shortest stage needs, unless `impossible` is a job's."""
     cluster, profile, params = terms.cluster, terms.profile, problem.params
     if impossible is not None and impossible.job:
         return impossible
     if not cluster.per_instance:
-        return impossible or Impossible(
-            "no plan fits", params.t_min_s, params.t_min_s * params.p_min
-        )
+        least_gpu_s = params.t_min_s * params.p_min
+        return impossible or Impossible("no plan fits", params.t_min_s, least_gpu_s)
     size = cluster.gpus_per_instance
     gpus = -(-params.p_min // size) * size
     boot_s = profile.cloud.boot.quantile(Z95)

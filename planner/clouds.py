@@ -1,7 +1,4 @@
-"""What is assumed of a cloud before anything was measured there.
-
-The one rule: every figure has its source and its date beside it; measured figures replace it.
-"""
+"""What is assumed of a cloud before anything was measured there, with source and date."""
 
 from __future__ import annotations
 
@@ -61,13 +58,11 @@ UNPRICED_GPUS: Mapping[str, int] = {
     "p5en.48xlarge": 8,
     "p6-b200.48xlarge": 8,
 }
-"""GPUs of further types (aws.amazon.com/ec2/instance-types), which can be planned with if the spec
-says what an hour costs.
-"""
+"""GPUs of further types (aws.amazon.com/ec2/instance-types), for which the spec says a price."""
 
 PAPERS_TYPE = "p3.8xlarge"
-"""The instance of RubberBand's evaluation (EuroSys '21, section 6), which is simulated where the
-spec names none. Nobody is advised to rent it: today's images have no driver for its GPUs.
+"""The instance of RubberBand's evaluation (EuroSys '21, section 6), simulated where the spec names
+none. It is not advised: today's images have no driver for its GPUs.
 """
 
 EC2 = CloudProfile(
@@ -79,47 +74,37 @@ EC2 = CloudProfile(
 and from the request until a termination is accepted.
 """
 
+# assumed of a training script, until `seerd profile` has measured it
 JOB = JobProfile(report=Latency(30.0, 33.0), start=Latency(8.0, 12.0), save=Latency(2.0, 4.0))
-"""Assumed of a training script that has not been measured: `seerd profile` replaces it."""
 
+# assumed of a script that is small enough for this machine
 LOCAL_JOB = JobProfile(report=Latency(5.0, 6.0), start=Latency(4.0, 8.0), save=Latency(0.1, 0.2))
-"""Assumed of a script that is small enough for this machine."""
 
+# on this machine an instance is only an agent's process
 LOCAL = CloudProfile(boot=Latency(0.5, 1.0))
-"""On this machine an instance is only an agent's process."""
 
-BOOT_LIMIT_S = 420.0
-"""Seconds from `running` until an instance's agent must answer, for most types."""
+BOOT_LIMIT_S = 420.0  # seconds from `running` until an instance's agent must answer, for most types
 SLOW_BOOT_LIMIT_S: Mapping[str, float] = {"p4": 900.0, "p5": 900.0, "p6": 900.0}
-"""The same where eight GPUs and their NVSwitches start first, by how the type's name begins
+"""Where eight GPUs and their NVSwitches start first, by how the type's name begins
 (github.com/awslabs/amazon-eks-ami/issues/1099, github.com/skypilot-org/skypilot/issues/5630).
 """
+# where the machine's own firmware comes first (github.com/canonical/pycloudlib/issues/192)
 METAL_BOOT_LIMIT_S = 1500.0
-"""The same where the machine's own firmware comes first
-(github.com/canonical/pycloudlib/issues/192).
-"""
+# least seconds beyond the limit for which an instance without an agent goes on
 ORPHAN_SPARE_S = 180.0
-"""Seconds beyond the limit for which an instance goes on that never gets an agent, at least."""
 
 
 def boot_limit_s(types: Sequence[str]) -> float:
-    """Return how many seconds after `running` an agent must answer on the slowest of these
-    types.
-    """
-    return max(map(_limit_s, types), default=BOOT_LIMIT_S)
-
-
-def _limit_s(name: str) -> float:
-    if ".metal" in name:
+    """Return how many seconds after `running` an agent must answer on the slowest of the types."""
+    if any(".metal" in name for name in types):
         return METAL_BOOT_LIMIT_S
-    slow = (limit_s for begins, limit_s in SLOW_BOOT_LIMIT_S.items() if name.startswith(begins))
-    return next(slow, BOOT_LIMIT_S)
+    return max(
+        (SLOW_BOOT_LIMIT_S.get(name[:2], BOOT_LIMIT_S) for name in types), default=BOOT_LIMIT_S
+    )
 
 
+# most seconds until a termination is accepted, which the budget guard sets aside
 RENTED_TERMINATE_S = 6.0
-"""The most seconds until a termination is accepted; the budget guard sets them aside, and promises
-nothing beyond.
-"""
 
 
 def assumed(*, rented: bool) -> Profile:

@@ -1,7 +1,6 @@
-"""Constraints: what a configuration has to satisfy, as expressions that people write.
+"""Constraints: what a configuration has to satisfy, as expressions that users write.
 
-The one rule: an expression is a syntax tree of which every node is known here; nothing of it is
-ever run as Python. What is not known is refused when the spec is read.
+Every node of the syntax tree is known here; nothing is ever run as Python.
 """
 
 from __future__ import annotations
@@ -17,13 +16,10 @@ from seerd.planner.parameter import Config, Value
 
 Compute = Callable[[Config], Value]
 
-LONGEST = 500
-"""The most characters of an expression."""
-DEEPEST = 30
-"""The most levels of an expression: deeper ones could exhaust the stack."""
+LONGEST = 500  # most characters of an expression
+DEEPEST = 30  # most levels of an expression: deeper ones could exhaust the stack
 
-WORDS: dict[str, Value] = {"true": True, "false": False}
-"""Names that mean a value, as in TOML."""
+WORDS: dict[str, Value] = {"true": True, "false": False}  # names that mean a value, as in TOML
 
 ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -60,11 +56,7 @@ class Constraint:
     compute: Callable[[Config], bool]
 
     def met(self, config: Config) -> bool:
-        """Tell whether a configuration satisfies it.
-
-        It does if a parameter that is named is inactive, as the constraint then does not apply; it
-        does not if there is no result.
-        """
+        """Return whether a configuration has a result that satisfies it, or no such parameter."""
         if not self.names <= config.keys():
             return True
         try:
@@ -73,9 +65,7 @@ class Constraint:
             return False
 
     def mistaken(self, config: Config) -> str:
-        """Say what it takes for a number in a configuration although it is a text; empty if
-        nothing.
-        """
+        """Say which text it takes for a number in a configuration; empty if none."""
         if not self.names <= config.keys():
             return ""
         try:
@@ -85,7 +75,7 @@ class Constraint:
             has_list = any(isinstance(config[name], tuple) for name in self.names)
             return f"it takes a {'list' if has_list else 'text'} for a number where {values}"
         except (ArithmeticError, ValueError):
-            return ""
+            pass
         return ""
 
 
@@ -99,7 +89,8 @@ def constraint(text: str) -> Constraint:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ValueError(f"it cannot be read as an expression: {why}") from error
-    if not isinstance(tree, ast.Compare | ast.BoolOp) and not _is_not(tree):
+    negated = isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
+    if not negated and not isinstance(tree, ast.Compare | ast.BoolOp):
         raise ValueError("a comparison is needed, for example lr * batch <= 4")
     compute = _computed(tree, DEEPEST)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -115,12 +106,8 @@ class _Dotted(ast.NodeTransformer):
         return ast.Name(name) if all(map(str.isidentifier, name.split("."))) else node
 
 
-def _is_not(node: ast.expr) -> bool:
-    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-
-
 def _computed(node: ast.expr, levels: int) -> Compute:
-    """Make the function that computes a node. Raises `ValueError` for one that is not allowed."""
+    """Return the function that computes a node. Raises `ValueError` for one that is not allowed."""
     if levels == 0:
         raise ValueError(f"more than {DEEPEST} levels of parentheses and operators")
     make = _MAKE.get(type(node))
@@ -203,7 +190,7 @@ def _call(node: ast.Call, levels: int) -> Compute:
 
 
 def _number(value: Value) -> float:
-    """Take a value as a number: texts are not multiplied, and no integer grows without bound."""
+    """Return a value as a number: texts are not multiplied, and no integer grows without bound."""
     if isinstance(value, str | tuple):
         raise TypeError(f"{value!r:.80} is no number")
     return float(value)

@@ -1,7 +1,5 @@
-"""How many GPUs each of several jobs gets, by each way of sharing.
-
-The one rule: a job gets whole steps: none, or what its smallest step needs, or several times that,
-and never more than it can use.
+"""How many GPUs each of several jobs gets, by each way of sharing: whole steps of its smallest
+trial, and never more than it can use.
 """
 
 from __future__ import annotations
@@ -97,8 +95,8 @@ def _to_who_offers_most(gpus: int, claims: Sequence[Claim], by: Dividing) -> Div
 
 
 def _offer(job: Prospect, gpus: int, by: Dividing) -> Offer:
-    """Return what one GPU more than these offers until the run ends: how much of the job's regret
-    would go, or for worst-first how much there would be without it.
+    """Return what one GPU more offers until the run ends: how much regret goes, or for worst-first
+    how much there would be without it.
     """
     regret = job.regret_after(gpus * by.left_s)
     after = 0.0 if by.sharing == "worst-first" else job.regret_after((gpus + 1) * by.left_s)
@@ -113,7 +111,6 @@ def _first(offers: Sequence[Offer], shares: Mapping[str, int]) -> str | None:
 
 
 def _able(gpus: int, claims: Sequence[Claim], shares: Mapping[str, int]) -> list[Offer]:
-    """Return which jobs can have one more step."""
     left = gpus - sum(shares.values())
     return [Offer(c.job, open=c.least <= min(left, c.cap - shares[c.job])) for c in claims]
 

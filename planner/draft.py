@@ -1,8 +1,4 @@
-"""One question to SEER+, and what has been decided of the answer so far.
-
-The one rule: it knows how trials stand, which GPUs are free, and how finalists share them; which
-trials train is decided in `seerd.planner.seer_plus`.
-"""
+"""One question to SEER+, and what has been decided of the answer so far."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from seerd.planner.asha import sizes
 from seerd.planner.fixed_cluster import FixedCluster
 from seerd.planner.model import Allocation, Mode, NewTrial, Problem, TrialView, Tried, View
 from seerd.planner.narrowing import ElasticRound
-from seerd.planner.ranking import Standing, standing_at
-from seerd.planner.turns import Diary
+from seerd.planner.ranking import RankKey, standing_at
+from seerd.planner.turns import SearchMemory
 from seerd.planner.windows import Windows
 
 PATIENCE = 5  # reports after which a trial may be found to have stopped improving
@@ -23,13 +19,13 @@ WORTH = 1.1  # least times as far as before that a trial must get with more GPUs
 
 
 @dataclass(slots=True)
-class Draft:
+class PlanDraft:
     """One question, and what has been decided of the answer so far."""
 
     problem: Problem  # what is planned for
     cluster: FixedCluster  # the GPUs of the present moment
     view: View  # what the policy was shown
-    diary: Diary  # what it remembers
+    search: SearchMemory  # what it remembers
     windows: Windows  # how the time is divided
     stage: int = 0  # the number of the round, from 0
     round: ElasticRound | None = None  # the round of rented GPUs; None: windows of one cluster
@@ -46,8 +42,8 @@ class Draft:
     @property
     def ends_soon(self) -> bool:
         """Whether a trial that begins now makes no report before the window ends."""
-        now_s, report_s = self.view.now_s, self.diary.report_s or 0.0
-        return self.windows.changes_s(now_s) < now_s + self.diary.start_s + report_s
+        now_s, report_s = self.view.now_s, self.search.report_s or 0.0
+        return self.windows.changes_s(now_s) < now_s + self.search.start_s + report_s
 
     @property
     def free(self) -> int:
@@ -61,7 +57,7 @@ class Draft:
             if trial.status == "live" and not diverged(trial) and trial.reports < most:
                 yield trial
 
-    def standing(self, trial: TrialView, level: int) -> Standing:
+    def standing(self, trial: TrialView, level: int) -> RankKey:
         """Return how a trial stands at the rung of a level, from 1; level 0: by what it has."""
         reports = self.windows.rungs[level - 1] if level else trial.reports
         return standing_at(trial, reports, self.view.mode)
@@ -70,7 +66,7 @@ class Draft:
         """Return whether a trial has stopped improving."""
         return settled(trial, self.view.mode)
 
-    def best_first(self, trial: TrialView) -> tuple[int, Standing]:
+    def best_first(self, trial: TrialView) -> tuple[int, RankKey]:
         """Order trials by the rung that they have come to, the highest first, then by standing."""
         level = self.windows.level(trial)
         return -level, self.standing(trial, level)
@@ -82,12 +78,8 @@ class Draft:
         return sorted(trials, key=lambda trial: self.standing(trial, level))
 
     def share(self, ordered: Sequence[TrialView], finalists: int) -> None:
-        """Let the best trials share the GPUs; what they leave goes to the next ones.
-
-        The best comes first, and gets as many as are worth a restart. One that is not alone gets no
-        more than an instance has.
-
-        ordered  trials that may train, best first
+        """Let the best of `ordered`, best first, share the GPUs, with as many as are worth a
+        restart, and at most an instance unless alone; the next ones get what they leave.
         """
         size = self.problem.params.p_min
         chosen = ordered[: min(finalists, self.free // size)]
@@ -107,7 +99,7 @@ class Draft:
     def _worth(self, trial: TrialView, most: int) -> int:
         """Return the GPUs with which a trial gets furthest, a restart included."""
         speed, left_s = self.problem.scaling.speed, self.windows.end_s - self.view.now_s
-        turn, start_s = self.diary.turns.get(trial.id), self.diary.start_s
+        turn, start_s = self.search.turns.get(trial.id), self.search.start_s
         allowed = [gpus for gpus in sizes(self.problem, self.cluster.gpus) if gpus <= most]
         best = turn.gpus if turn is not None and turn.gpus in allowed else allowed[0]
         trained_s = left_s if turn is not None else left_s - start_s
@@ -130,9 +122,7 @@ def diverged(trial: TrialView) -> bool:
 
 
 def settled(trial: Tried, mode: Mode) -> bool:
-    """Return whether a trial has stopped improving: after `PATIENCE` reports or more, none of the
-    later half is better than the best of the earlier half.
-    """
+    """Return whether none of the later half of its reports is better than the best before."""
     count = trial.history[-1].reports if trial.history else 0
     if count < PATIENCE:
         return False

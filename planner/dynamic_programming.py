@@ -1,20 +1,16 @@
 """The best plan, found stage after stage: dynamic programming over the instances that could be held
-after each stage.
+after each stage. RubberBand (EuroSys '21, section 4.3) searches greedily instead.
 
-The one rule: the beginning of a plan is dropped only if another one holds as much and is no worse
-in time and cost, or if no ending can make it good enough. Only if more than `WIDTH` beginnings are
-left are the least promising dropped as well; `Optimum.exact` says whether that happened.
-
-A beginning is good enough if for every exchange rate between time and cost it can stay within both
-limits: the endings' best time and cost at that rate, without boot times, bound from below what any
-real ending takes (Lagrangian relaxation). RubberBand (EuroSys '21, section 4.3) searches greedily
-instead.
+The beginning of a plan is dropped only if another one holds as much and is no worse, or if for some
+exchange rate between time and cost it cannot stay within both limits: the endings' best time and
+cost at that rate, without boot times, bound from below what any real ending takes (Lagrangian
+relaxation). Only beyond `WIDTH` are the least promising dropped as well (`Optimum.exact`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +22,13 @@ Ints = NDArray[np.int64]
 
 WIDTH = 3000
 SLACK = 1e-9
+# seconds instead of an infinite limit: infinity times an exchange rate of 0 is no number
 FAR = 1e15
-"""Seconds that stand for an infinite limit: infinity times an exchange rate of 0 would be no
-number.
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The best choice that was found."""
+    """The best choice."""
 
     choice: tuple[int, ...]  # the option of each stage, by index
     exact: bool  # no other choice is better
@@ -63,12 +57,9 @@ class _Stage:
         instances = np.array([option.instances for option in options], dtype=np.int64)
         work_s = np.array([option.work_s for option in options])
         held = np.array([option.held_gpu_s for option in options])
+        by_instances = instances * work_s * terms.per_instance_s
         return _Stage(
-            instances,
-            work_s,
-            instances * work_s * terms.per_instance_s
-            if terms.per_instance
-            else held * terms.per_gpu_s,
+            instances, work_s, by_instances if terms.per_instance else held * terms.per_gpu_s
         )
 
 
@@ -85,14 +76,7 @@ class _Labels:
     path: Ints  # which option each stage has, shape (rows, stages)
 
     def take(self, rows: Ints) -> _Labels:
-        return _Labels(
-            self.time_s[rows],
-            self.cost[rows],
-            self.instances[rows],
-            self.rented[rows],
-            self.begin_s[rows],
-            self.path[rows],
-        )
+        return _Labels(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +88,8 @@ class _Bounds:
 
     @staticmethod
     def of(stages: Sequence[_Stage], aim: Aim) -> _Bounds:
-        scale = sum(float(stage.cost.min()) for stage in stages) / sum(
-            float(stage.work_s.max()) for stage in stages
-        )
+        longest_s = sum(float(stage.work_s.max()) for stage in stages)
+        scale = sum(float(stage.cost.min()) for stage in stages) / longest_s
         broad = max(scale, 1e-12) * np.geomspace(1e-3, 1e5, 400)
         if np.isfinite(aim.limits.time_s) and not aim.minimise_time:
             value = _rest(stages, broad)[0] - broad * aim.limits.time_s
@@ -119,7 +102,7 @@ class _Bounds:
     def hopeful(
         self, stage: int, time_s: Floats, cost: Floats, limits: Figures
     ) -> NDArray[np.bool_]:
-        """Tell which beginnings up to this stage may still stay within both limits."""
+        """Return which beginnings up to this stage may still stay within both limits."""
         good = np.ones(time_s.shape, dtype=bool)
         for rate, rest in zip(self.rates, self.rest[stage + 1], strict=True):
             most = limits.cost + rate * min(limits.time_s, FAR)
@@ -127,7 +110,7 @@ class _Bounds:
         return good
 
     def promise(self, stage: int, labels: _Labels, aim: Aim) -> Floats:
-        """Compute a lower bound of what is minimised for each beginning: less is more promising."""
+        """Return a lower bound of what is minimised for each beginning."""
         other = aim.limits.cost if aim.minimise_time else aim.limits.time_s
         if not np.isfinite(other):
             row = -1 if aim.minimise_time else 0
@@ -150,20 +133,12 @@ def _rest(stages: Sequence[_Stage], rates: Floats) -> Floats:
 def search(
     tables: Sequence[Sequence[Option]], terms: AllocationTerms, aim: Aim, width: int = WIDTH
 ) -> Optimum | None:
-    """Find the best choice whose time and cost are within the limits; None if there is none.
-
-    `width`: the most beginnings that are kept after each stage.
-    """
+    """Find the best choice within the limits, or None; `width`: most beginnings that are kept."""
     stages = [_Stage.of(table, terms) for table in tables]
     bounds = _Bounds.of(stages, aim)
-    none = np.zeros((1, len(stages)))
+    none, no_instances = np.zeros((1, len(stages))), np.zeros((1, len(stages)), dtype=np.int64)
     labels = _Labels(
-        np.zeros(1),
-        np.zeros(1),
-        np.zeros(1, dtype=np.int64),
-        none.astype(np.int64),
-        none,
-        none.astype(np.int64),
+        np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.int64), no_instances, none, no_instances
     )
     exact = True
     for number, stage in enumerate(stages):
@@ -176,9 +151,6 @@ def search(
 
 
 def _best(labels: _Labels, terms: AllocationTerms, aim: Aim, exact: bool) -> Optimum | None:
-    """Choose the plan that costs least, and the faster of equal costs; the other way round if time
-    is minimised.
-    """
     cost = labels.cost + _returned(labels, labels.instances, terms)[1]
     limits = aim.limits
     good = (labels.time_s <= limits.time_s * (1 + SLACK)) & (cost <= limits.cost * (1 + SLACK))
@@ -193,9 +165,7 @@ def _best(labels: _Labels, terms: AllocationTerms, aim: Aim, exact: bool) -> Opt
 def _extended(
     labels: _Labels, number: int, stage: _Stage, bounds: _Bounds, what: tuple[AllocationTerms, Aim]
 ) -> _Labels:
-    """Extend every beginning with every option of the next stage; keep those that may become good
-    enough.
-    """
+    """Extend every beginning with every option of the next stage that may become good enough."""
     terms, aim = what
     grown = np.maximum(0, stage.instances[None, :] - labels.instances[:, None])
     counts, where = np.unique(grown, return_inverse=True)
@@ -214,21 +184,13 @@ def _extended(
     rented[:, number] = grown[rows, chosen]
     begin_s[:, number] = before.time_s + terms.pending_s
     path[:, number] = chosen
-    return _Labels(
-        time_s[rows, chosen],
-        cost[rows, chosen] + paid,
-        stage.instances[chosen],
-        rented,
-        begin_s,
-        path,
-    )
+    cost = cost[rows, chosen] + paid
+    return _Labels(time_s[rows, chosen], cost, stage.instances[chosen], rented, begin_s, path)
 
 
 def _returned(labels: _Labels, surplus: Ints, terms: AllocationTerms) -> tuple[Ints, Floats]:
-    """Give back `surplus` instances of each beginning, the youngest first.
-
-    Return the instances that are left by stage, and what those given back still cost from now on,
-    the billing minimum included.
+    """Give back `surplus` instances of each beginning, the youngest first. Return the instances
+    left by stage, and what those given back still cost, the billing minimum included.
     """
     rented, left = labels.rented.copy(), surplus.copy()
     paid = np.zeros(len(left))

@@ -1,9 +1,6 @@
 """A Gaussian process over a finite set of candidates, as `gp-ucb` learns (Li et al., Ease.ml, VLDB
 '18, Algorithm 1, lines 6 and 7). That of `surrogate` also spans rungs, and is fitted in one piece,
-where this one grows by a row with each result.
-
-Observing appends one row to the Cholesky factor of the observed candidates' covariance, carried on
-to all candidates: O(t K) for K candidates of which t were observed, and no matrix is inverted.
+where this one grows by a row of a Cholesky factor with each result: O(t K) for K candidates.
 """
 
 from __future__ import annotations
@@ -80,12 +77,8 @@ def before_results(prior: Prior) -> Posterior:
 
 def from_configurations(configs: Sequence[Config], scale: float, noise: float = 0.0) -> Prior:
     """Guess a prior with mean 0 and variance 1: candidates are the more alike, the more of their
-    values they share.
-
-    The paper leaves this to standard kernels on a vector for each model. Numbers are compared by
-    their rank among all candidates; other values, and missing ones, are the same or not.
-
-    scale  length scale, as a share of the distance of two that share no value
+    values they share; the paper leaves this to standard kernels. Numbers are compared by their
+    rank. `scale`: length scale, as a share of the distance of two that share no value.
     """
     names = sorted({name for config in configs for name in config})
     apart = sum((_apart([c.get(name) for c in configs]) for name in names), np.zeros(()))

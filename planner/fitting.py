@@ -1,13 +1,9 @@
-"""From measured times to a law and to distributions: lambda(p) for numbers of GPUs that were never
-measured, and latencies.
-
-The one rule: measured values stay as they are, also where they form no smooth curve; the law is
-used only beyond them.
+"""From measured times to a law, for numbers of GPUs that were never measured, and to latencies.
 
 The law is that of Ernest (Venkataraman et al., NSDI '16): on p GPUs a report takes `serial + work /
 p + exchange log2 p + contention (p - 1)` seconds, with no term negative, found by non-negative
-least squares of the relative deviations. A few points do not tell the terms apart, so the fewest
-that explain them are taken, in this order.
+least squares of the relative deviations, with the fewest terms, in this order, that explain the
+points.
 """
 
 from __future__ import annotations
@@ -20,10 +16,8 @@ from dataclasses import dataclass
 from seerd.planner.profile import Latency
 from seerd.planner.scaling import Scaling
 
-FARTHEST = 64
-"""The largest number of GPUs that a point is fitted for."""
-CLOSE = 0.01
-"""A law explains the points if its relative deviation is at most this everywhere."""
+FARTHEST = 64  # the largest number of GPUs that a point is fitted for
+CLOSE = 0.01  # a law explains the points if its relative deviation is at most this everywhere
 FEWEST_TERMS = 2
 PERCENTILE = 0.95
 
@@ -43,10 +37,8 @@ class Law:
         return sum(weight > 0 for weight in self._weights)
 
     def seconds(self, gpus: int) -> float:
-        """Compute the seconds of one report on so many GPUs."""
-        return sum(
-            weight * feature for weight, feature in zip(self._weights, _features(gpus), strict=True)
-        )
+        """Return the seconds of one report on so many GPUs."""
+        return sum(w * feature for w, feature in zip(self._weights, _features(gpus), strict=True))
 
     @property
     def _weights(self) -> tuple[float, float, float, float]:
@@ -55,7 +47,7 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The result of fitting a law to samples of seconds per report."""
+    """A law fitted to samples of seconds per report."""
 
     scaling: Scaling  # the measured points, and fitted ones at the powers of two beyond them
     law: Law
@@ -67,10 +59,7 @@ class Fit:
 
 
 def fit(samples: Mapping[int, Sequence[float]]) -> Fit:
-    """Fit a law to the median seconds per report of each number of GPUs.
-
-    Raises `ValueError` if nothing was measured, or if a median is not positive.
-    """
+    """Fit a law to the median seconds per report. Raises `ValueError` if nothing was measured."""
     points = {gpus: statistics.median(samples[gpus]) for gpus in sorted(samples) if samples[gpus]}
     if not points:
         raise ValueError("nothing was measured")
@@ -80,25 +69,17 @@ def fit(samples: Mapping[int, Sequence[float]]) -> Fit:
         raise ValueError(f"seconds per report must be positive numbers, not {points}")
     law = _law(points)
     one_gpu_s = points.get(1) or max(law.seconds(1), points[min(points)])
-    return Fit(
-        Scaling(_speeds(points, law, one_gpu_s)),
-        law,
-        deviation(law, points),
-        one_gpu_s,
-        tuple(points),
-    )
+    scaling = Scaling(_speeds(points, law, one_gpu_s))
+    return Fit(scaling, law, deviation(law, points), one_gpu_s, tuple(points))
 
 
 def deviation(law: Law, points: Mapping[int, float]) -> float:
-    """Compute the largest relative deviation of the law from these seconds per report."""
+    """Return the largest relative deviation of the law from these seconds per report."""
     return max(abs(law.seconds(gpus) / seconds - 1) for gpus, seconds in points.items())
 
 
 def latency(samples: Sequence[float]) -> Latency:
-    """Compute the median and the 95th percentile of these seconds, interpolated between samples.
-
-    Raises `ValueError` if there is no sample.
-    """
+    """Return the median and the 95th percentile. Raises `ValueError` if there is no sample."""
     if not samples:
         raise ValueError("nothing was measured")
     ordered = sorted(samples)
@@ -110,16 +91,8 @@ def latency(samples: Sequence[float]) -> Latency:
 
 
 def report_latency(samples: Mapping[int, Sequence[float]], one_gpu_s: float) -> Latency:
-    """Compute the latency of one report on one GPU.
-
-    How much reports vary is taken from all numbers of GPUs, relative to their medians.
-    """
-    ratios = [
-        value / statistics.median(values)
-        for values in samples.values()
-        if values
-        for value in values
-    ]
+    """Return the latency of one report on one GPU; all samples tell how much reports vary."""
+    ratios = [value / statistics.median(group) for group in samples.values() for value in group]
     spread = latency(ratios)
     return Latency(one_gpu_s, one_gpu_s * max(1.0, spread.p95_s))
 
@@ -135,18 +108,15 @@ def _law(points: Mapping[int, float]) -> Law:
         return Law(0.0, seconds * gpus)
     laws = [_least_squares(points, terms) for terms in range(FEWEST_TERMS, len(_features(1)) + 1)]
     errors = [deviation(law, points) for law in laws]
-    close = [law for law, error in zip(laws, errors, strict=True) if error <= CLOSE]
-    return close[0] if close else laws[errors.index(min(errors))]
+    close = (law for law, error in zip(laws, errors, strict=True) if error <= CLOSE)
+    return next(close, laws[errors.index(min(errors))])
 
 
 def _least_squares(points: Mapping[int, float], terms: int) -> Law:
     """Fit the law of the first `terms` terms with the least squares of relative deviations."""
     from scipy.optimize import nnls  # costs more to import than all other commands together take
 
-    rows = [
-        [feature / seconds for feature in _features(gpus)[:terms]]
-        for gpus, seconds in points.items()
-    ]
+    rows = [[feature / s for feature in _features(gpus)[:terms]] for gpus, s in points.items()]
     weights, _ = nnls(rows, [1.0] * len(rows))
     return Law(*map(float, weights))
 
@@ -154,11 +124,7 @@ def _least_squares(points: Mapping[int, float], terms: int) -> Law:
 def _speeds(
     points: Mapping[int, float], law: Law, one_gpu_s: float
 ) -> tuple[tuple[int, float], ...]:
-    """Tabulate throughput relative to one GPU: the measured points, then what the law gives beyond
-    them.
-
-    With a single point there is no law, and so nothing beyond it.
-    """
+    """Tabulate throughput relative to one GPU: the measured points, then the law's beyond them."""
     speeds = {1: 1.0} | {gpus: one_gpu_s / seconds for gpus, seconds in points.items()}
     last = max(points)
     gpus = 1

@@ -1,7 +1,5 @@
 """The cluster of a policy whose size stays the same: as many GPUs as the budget pays for until the
-deadline (SEER section 6.3).
-
-The one rule: GPUs times seconds never exceed the budget.
+deadline (SEER section 6.3). GPUs times seconds never exceed the budget.
 """
 
 from __future__ import annotations
@@ -11,19 +9,10 @@ from dataclasses import dataclass
 
 from seerd.planner.model import Impossible, Limits, PolicyParams, Problem
 
+# most part of an instance that the budget may leave: with more, another one is worth it
 SPARE_INSTANCE = 0.05
-"""If what the budget leaves is no more than this part of an instance, it is not worth another
-one.
-"""
-SPARE_GPU = 0.3
-"""The same for a GPU that is paid for by itself: less would shorten the time more than it is worth
-to the search.
-"""
-HAIR = 1 + 1e-12
-"""A factor that makes up for rounding in a quotient of floats.
-
-Whoever counts one more GPU because of it must allow for it in how long the GPUs last.
-"""
+SPARE_GPU = 0.3  # the same for a GPU that is paid for by itself: one more also shortens the time
+HAIR = 1 + 1e-12  # makes up for rounding in a quotient; how long the GPUs last must allow for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +31,14 @@ class FixedCluster:
         return None if self.idle_paid else self.end_s
 
     def over(self, now_s: float) -> bool:
-        """Tell whether the cluster's time is over; it never is if idle GPUs are paid."""
+        """Return whether the cluster's time is over; it never is if idle GPUs are paid."""
         return not self.idle_paid and now_s >= self.end_s
 
 
 def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
-    """Choose the largest cluster that the budget pays for until the deadline.
-
-    If that would be fewer than `p_min` GPUs, it is `p_min` for as long as the budget lasts. Where
-    whole instances are paid, all their GPUs are used. Rather than leave a part of the budget, one
-    GPU or instance more is taken, for a shorter time.
+    """Return the largest cluster that the budget pays for until the deadline, but at least `p_min`
+    GPUs for as long as the budget lasts. Rather than leave a part of the budget, one GPU or
+    instance more is taken, for a shorter time.
     """
     limits, p_min = problem.planned, problem.params.p_min
     most = limits.max_gpus
@@ -74,22 +61,17 @@ def fixed_cluster(problem: Problem) -> FixedCluster | Impossible:
 
 
 def counted_with(problem: Problem) -> tuple[Limits, ...]:
-    """Return the limits by which GPUs are counted, those to be tried first first.
-
-    What is set aside of a budget shall cost time rather than a GPU, so that is the person's own
-    budget. What is planned with counts if the time would be too short otherwise, and where whole
-    instances are paid, since then the time before they are ready is not planned with either.
-    Once the limits were extended, the person's own are those of the whole run, not of what is left.
+    """Return the limits by which GPUs are counted, in the order in which they are tried: the user's
+    own budget first, as what is set aside shall cost time rather than a GPU. It does not count
+    where whole instances are paid, whose boot is not planned with either, nor once extended.
     """
-    return (
-        (problem.planned,)
-        if problem.whole or problem.extended
-        else (problem.limits, problem.planned)
-    )
+    if problem.whole or problem.extended:
+        return (problem.planned,)
+    return problem.limits, problem.planned
 
 
 def _paid(limits: Limits, params: PolicyParams) -> int:
-    """Count the GPUs that are worth having where each is paid for by itself."""
+    """Return how many GPUs are worth having where each is paid for by itself."""
     exact = limits.budget_gpu_s / limits.deadline_s * HAIR
     count = max(params.p_min, int(exact))
     another_trial = (count + 1) % params.p_min == 0
@@ -98,7 +80,7 @@ def _paid(limits: Limits, params: PolicyParams) -> int:
 
 
 def _whole(problem: Problem) -> int:
-    """Count all GPUs of the whole instances that are worth having."""
+    """Return all GPUs of the whole instances that are worth having."""
     limits, params, size = problem.planned, problem.params, problem.gpus_per_instance
     exact = limits.budget_gpu_s / limits.deadline_s / size * HAIR
     count = max(-(-params.p_min // size), int(exact))
@@ -107,12 +89,10 @@ def _whole(problem: Problem) -> int:
 
 
 def at_least(figure: float) -> float:
-    """Round a product of floats up to the next float, so that an exact calculation from it is not a
-    rounding error too small.
-    """
+    """Round up to the next float, so that rounding does not make a product too small."""
     return math.nextafter(figure, math.inf)
 
 
 def whole_instances(gpus: int, gpus_per_instance: int) -> int:
-    """Round the GPUs of one trial down: a trial larger than an instance has whole instances."""
+    """Round the GPUs of one trial down: one larger than an instance has whole instances."""
     return gpus if gpus <= gpus_per_instance else gpus - gpus % gpus_per_instance

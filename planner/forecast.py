@@ -1,15 +1,11 @@
 """When a plan ends and what it costs, before it runs: RubberBand's model (Misra et al., EuroSys
-'21, sections 4.1 and 4.2).
+'21, sections 4.1 and 4.2), sampled. `allocations` has its expected values, which a search can
+afford; `seerd.sim` plays a run event by event.
 
-The one rule: a stage consists of request, boot, training and barrier. The time of each is drawn
-from its distribution, and the critical path of the draws counts.
-
-A stage that needs more instances than are held waits for SCALE (one request) and INIT_INSTANCE (all
-boot side by side). TRAIN is one trial: start, iterations, checkpoint. SYNC waits for the slowest.
-Because a barrier joins all paths, the critical path is the sum over stages of the slowest lane, and
-no graph need be built. Rented instances are paid from running until they are released after the
-last stage that needs them, whole and for `minimum_s` at least; with per-trial billing, only what
-trials hold is paid. Stages of a fixed length (SEER) end at their wall.
+A stage waits for SCALE (one request) and INIT_INSTANCE (all boot side by side) if it needs more
+instances; TRAIN is one trial, SYNC waits for the slowest. A barrier joins all paths, so the
+critical path is the sum over stages of the slowest lane. Rented instances are paid whole from
+running until released, for `minimum_s` at least. Stages of a fixed length (SEER) end at their wall.
 """
 
 from __future__ import annotations
@@ -22,16 +18,15 @@ import numpy as np
 from seerd.planner.latency_sampling import Crowd, Moments, Samples, moments, slowest, together
 from seerd.planner.model import ClusterFacts, Outline
 from seerd.planner.profile import Profile
-from seerd.planner.stages import Rental, WorkStage, instances_for, instances_of, lanes, rentals
-
-__all__ = [
-    "Forecast",
-    "Spread",
-    "WorkStage",
-    "closed_early",
-    "forecast_outline",
-    "forecast_stages",
-]
+from seerd.planner.stages import (
+    Lanes,
+    Rental,
+    WorkStage,
+    instances_for,
+    instances_of,
+    lanes,
+    rentals,
+)
 
 HOUR_S = 3600.0
 NOTHING = Moments(0.0, 0.0)
@@ -63,13 +58,11 @@ class _Draws:
     samples: int
 
     def slowest(self, crowds: Sequence[Crowd]) -> Samples:
-        """Draw how many seconds the slowest member of each crowd takes: shape (crowds, samples)."""
+        """Draw the seconds of the slowest member of each crowd: shape (crowds, samples)."""
         return slowest(crowds, self.rng.random((len(crowds), self.samples)))
 
     def together(self, crowds: Sequence[Crowd], longest: Samples) -> Samples:
-        """Draw how many seconds all members of each crowd take together: shape (crowds,
-        samples).
-        """
+        """Draw the seconds of all members of each crowd together: shape (crowds, samples)."""
         return together(crowds, longest, self.rng.standard_normal((len(crowds), self.samples)))
 
 
@@ -90,19 +83,13 @@ def forecast_stages(
     samples: int = 200,
     seed: int = 0,
 ) -> Forecast:
-    """Forecast stages that end when all their trials have made their reports.
-
-    The same seed gives the same forecast.
-    """
+    """Forecast stages that end when all their trials have made their reports."""
     draws = _Draws(np.random.default_rng(seed), samples)
     held = [instances_of(stage, cluster.gpus_per_instance) for stage in stages]
     grown = [max(0, now - before) for before, now in zip([0, *held], held, strict=False)]
     members = [lanes(stage, cluster.gpus_per_instance) for stage in stages]
     crowds = [
-        Crowd(
-            lane.count,
-            lane_time(stage.iterations, lane.gpus_per_trial, cluster, profile).times(lane.turns),
-        )
+        lane_crowd(stage.iterations, lane, cluster, profile)
         for stage, some in zip(stages, members, strict=True)
         for lane in some
     ]
@@ -120,18 +107,19 @@ def forecast_stages(
 def lane_time(
     iterations: int, gpus_per_trial: int, cluster: ClusterFacts, profile: Profile
 ) -> Moments:
-    """Compute the time of one trial in one stage: start, iterations and checkpoint.
-
-    How long an iteration takes is drawn once for each TRAIN node: a straggler is slow in all of
-    its iterations (sections 4.2 and 6.1.1).
+    """Return the time of one trial in one stage: start, iterations and checkpoint. A straggler is
+    slow in all of its iterations, which are drawn together (sections 4.2 and 6.1.1).
     """
     job = profile.job
     save = NOTHING if cluster.instant else moments(job.save)
-    return (
-        moments(job.start)
-        + moments(job.report).all_alike(iterations, job.scaling.speed(gpus_per_trial))
-        + save
-    )
+    work = moments(job.report).all_alike(iterations, job.scaling.speed(gpus_per_trial))
+    return moments(job.start) + work + save
+
+
+def lane_crowd(iterations: int, lane: Lanes, cluster: ClusterFacts, profile: Profile) -> Crowd:
+    """Return the times of lanes in one stage, in which trials take turns."""
+    each = lane_time(iterations, lane.gpus_per_trial, cluster, profile)
+    return Crowd(lane.count, each.times(lane.turns))
 
 
 def _work_clock(grown: Sequence[int], work: Samples, draws: _Draws, profile: Profile) -> _Clock:
@@ -147,11 +135,7 @@ def _work_clock(grown: Sequence[int], work: Samples, draws: _Draws, profile: Pro
 
 
 def _arrivals(grown: Sequence[int], draws: _Draws, profile: Profile) -> tuple[Samples, Samples]:
-    """Draw SCALE and INIT_INSTANCE of each stage: the seconds of its request and of its slowest
-    boot.
-
-    Both are 0 for stages that do not grow.
-    """
+    """Draw SCALE and INIT_INSTANCE of each stage, in seconds; 0 for stages that do not grow."""
     cloud = profile.cloud
     asks = [Crowd(1, moments(cloud.pending) if more else NOTHING) for more in grown]
     boots = [Crowd(max(1, more), moments(cloud.boot) if more else NOTHING) for more in grown]
@@ -168,18 +152,14 @@ def forecast_outline(
     samples: int = 200,
     seed: int = 0,
 ) -> Forecast:
-    """Forecast stages that end at fixed moments, `start_s` later than the outline says.
-
-    Instances are asked for at second 0.
-    """
+    """Forecast stages that end at fixed moments, `start_s` late; instances are asked for at 0."""
     draws = _Draws(np.random.default_rng(seed), samples)
     stages = outline.stages
     held = [instances_for(stage.groups, cluster.gpus_per_instance) for stage in stages]
     grown = [max(0, now - before) for before, now in zip([0, *held], held, strict=False)]
     save = NOTHING if cluster.instant else moments(profile.job.save)
-    saved = draws.slowest(
-        [Crowd(max(1, sum(group.trials for group in stage.groups)), save) for stage in stages]
-    )
+    trials = [sum(group.trials for group in stage.groups) for stage in stages]
+    saved = draws.slowest([Crowd(max(1, count), save) for count in trials])
     starts = np.array([[start_s + stage.start_s] for stage in stages])
     walls = np.array([[start_s + stage.end_s] for stage in stages])
     asked = np.vstack([np.zeros((1, 1)), walls[:-1]])
@@ -195,9 +175,7 @@ def forecast_outline(
 
 def closed_early(forecast: Forecast, outline: Outline, by_s: float) -> Forecast:
     """Adjust a forecast to a last stage that is ended so that all is over `by_s` seconds after the
-    run began, and not at its own end.
-
-    Where whole instances are billed, that stage ends early enough by itself.
+    run began. Where whole instances are billed, it ends early enough by itself.
     """
     early_s = max(0.0, outline.stages[-1].end_s - by_s)
     gpu_s = _less(forecast.gpu_s, early_s * outline.stages[-1].gpus)
@@ -209,10 +187,8 @@ def _less(spread: Spread, by: float) -> Spread:
 
 
 def _per_trial_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: Samples) -> Samples:
-    """Add up GPU-seconds that trials hold: every GPU from when its stage can start until its wall.
-
-    GPUs that the stage before had already are held from its wall on; those that are freed at a wall
-    are held until their trials are saved.
+    """Add up GPU-seconds that trials hold. GPUs that the stage before had are held from its wall
+    on; those that are freed at a wall are held until their trials are saved.
     """
     later = np.append(walls[1:, 0] - walls[:-1, 0], np.inf)
     total = np.zeros(saved.shape[1])
@@ -220,9 +196,8 @@ def _per_trial_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: 
         kept = min(count, gpus[stage - 1]) if stage else 0
         since = walls[stage - 1] if stage else clock.ready[0]
         freed = count - min(count, gpus[stage + 1] if stage + 1 < len(gpus) else 0)
-        total += kept * (walls[stage] - since) + (count - kept) * (
-            walls[stage] - clock.ready[stage]
-        )
+        added = (count - kept) * (walls[stage] - clock.ready[stage])
+        total += kept * (walls[stage] - since) + added
         total += freed * np.minimum(saved[stage], later[stage])
     return total
 
@@ -230,9 +205,7 @@ def _per_trial_gpu_s(gpus: Sequence[int], clock: _Clock, walls: Samples, saved: 
 def _per_instance_gpu_s(
     rented: Sequence[Rental], clock: _Clock, draws: _Draws, cluster: ClusterFacts, profile: Profile
 ) -> Samples:
-    """Add up GPU-seconds of whole instances from running until released, each for the minimum at
-    least.
-    """
+    """Add up GPU-seconds of whole instances from running until released, at least the minimum."""
     release = NOTHING if cluster.instant else moments(profile.cloud.release)
     late = draws.slowest([Crowd(1, release)] * len(rented))
     total = np.zeros(draws.samples)
@@ -254,7 +227,5 @@ def _forecast(
 
 def _spread(values: Samples) -> Spread:
     ordered = np.sort(values)
-    last = len(ordered) - 1
-    return Spread(
-        float(ordered[round(0.5 * last)]), float(ordered[round(0.95 * last)]), float(ordered.mean())
-    )
+    p50, p95 = (float(ordered[round(share * (len(ordered) - 1))]) for share in (0.5, 0.95))
+    return Spread(p50, p95, float(ordered.mean()))

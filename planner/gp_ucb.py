@@ -1,9 +1,8 @@
-"""GP-UCB: candidates of a finite set, each trained once and to the end, chosen by cost-aware upper
-bounds (Li et al., Ease.ml, VLDB '18, section 3.2).
+"""GP-UCB: candidates of a finite set (the user's guesses and the points of the grid), each trained
+once and to the end, chosen by cost-aware upper bounds (Li et al., Ease.ml, VLDB '18, section 3.2).
 
-Candidates are the user's guesses and the points of the grid; costs are seconds per report as they
-were seen. The paper trains one model at a time; here those under way count as if they came to what
-is expected of them (Desautels, Krause and Burdick, ICML '12, GP-BUCB).
+Costs are seconds per report. The paper trains one model at a time; here those under way count as if
+they came to what is expected of them (Desautels, Krause and Burdick, ICML '12, GP-BUCB).
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from seerd.planner.baselines import grid_points
 from seerd.planner.caching import per_problem
 from seerd.planner.draws import added_for, draws
 from seerd.planner.finite_gp import Floats, Posterior, before_results, from_configurations
-from seerd.planner.memory import Memory
-from seerd.planner.model import Impossible, Mode, Outline, Plan, Policy, Problem, View
+from seerd.planner.model import Mode, Policy, Problem
 from seerd.planner.parameter import Config, Key, key_of
 from seerd.planner.ranking import metric_at
 from seerd.planner.rungs import MAX_REPORTS, Arrival
@@ -60,9 +58,8 @@ def chosen(worth: Floats, untried: NDArray[np.bool_]) -> int | None:
 
 
 class FromCandidates:
-    """The source of configurations: the candidate with the largest bound that has no trial.
-
-    A trial is pending until its result; one that fails before counts as the worst result.
+    """The source: the candidate with the largest bound that has no trial. A trial is pending until
+    its result; one that fails before counts as the worst result.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -75,10 +72,7 @@ class FromCandidates:
         self._seconds: dict[str, float] = {}
 
     def draw(self, number: int, mode: Mode) -> Config:
-        """Choose the next candidate; guesses and what the user has added come first.
-
-        Once all have a trial, draw at random.
-        """
+        """Choose the next candidate, after guesses and added ones; at random if none is left."""
         untried = np.ones(len(self._candidates), dtype=bool)
         untried[list(self._at.values())] = False
         guess = number < len(self._problem.params.start) or added_for(self._problem, number)
@@ -118,7 +112,6 @@ class FromCandidates:
         return posterior
 
     def _earlier(self) -> list[tuple[int, float | None]]:
-        """Return earlier runs' results of candidates."""
         reports = _reports(self._problem)
         return [
             (self._place[key], metric_at(trial, reports))
@@ -139,9 +132,7 @@ class FromCandidates:
         return beta(step, size, dearest=float(costs.max())), costs
 
     def _likeliest(self, values: Sequence[tuple[int, float]]) -> tuple[Posterior, float, float]:
-        """Return the posterior of these values in standard deviations of them, their mean, and
-        their standard deviation.
-        """
+        """Return the likeliest posterior of the standardised values, their mean and deviation."""
         seen = np.array([value for _, value in values])
         middle = float(seen.mean()) if len(seen) else 0.0
         spread = float(seen.std()) if len(seen) and np.ptp(seen) > 0 else 1.0
@@ -184,13 +175,8 @@ def _reports(problem: Problem) -> int:
 _ALL = asha(FromCandidates, 1)
 
 
-def _outline(problem: Problem) -> Outline | Impossible:
-    return _ALL.outline(_to_the_end(problem))
-
-
-def _plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    return _ALL.plan(_to_the_end(problem), memory, view)
-
-
-GP_UCB = Policy(_outline, _plan)
+GP_UCB = Policy(
+    lambda problem: _ALL.outline(_to_the_end(problem)),
+    lambda problem, memory, view: _ALL.plan(_to_the_end(problem), memory, view),
+)
 """Raises `NoConfigurationError` if no point of the grid meets the constraints."""

@@ -1,9 +1,5 @@
 """Successive halving with a barrier at every rung (Li et al., ASHA, MLSys '20, Algorithm 1; Misra
-et al., RubberBand, section 2).
-
-The one rule: a rung ends when all of its trials have made its number of reports; then the best go
-on to the next rung, and the others are out. The number of GPUs never changes, unless
-`policy.stage_gpus` (chosen by `seerd.planner.rubberband`) gives each rung its own.
+et al., RubberBand, section 2). `policy.stage_gpus` gives each rung its own number of GPUs.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ from seerd.planner.model import (
     Stage,
     View,
 )
-from seerd.planner.ranking import Standing, metric_at, standing, standing_at
+from seerd.planner.ranking import RankKey, metric_at, standing, standing_at
 from seerd.planner.rungs import MAX_REPORTS, RUNGS
 from seerd.planner.stages import halving_rungs, share
 from seerd.planner.trial_ids import highest, in_order, trial_name
@@ -61,9 +57,8 @@ class HalvingRung:
 
 
 def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
-    """Return the rungs of SHA(n, r, R, eta), each as (trials, reports in all).
-
-    Without `trials`, so many begin that one is left to be trained to the end.
+    """Return the rungs of SHA(n, r, R, eta), each as (trials, reports in all); the last has one
+    trial.
     """
     most, eta = params.max_reports or MAX_REPORTS, Fraction(params.eta)
     least = params.min_reports or max(1, round(most / params.eta ** (RUNGS - 1)))
@@ -74,7 +69,7 @@ def sha_rungs(params: PolicyParams) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Brackets:
     """What follows from the problem alone."""
 
     problem: Problem
@@ -92,11 +87,8 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """What is remembered of the present rung.
-
-    The memory also has, under the id of each member that is through with the rung, whether it has
-    reached it (True) or failed on the way (False): a later restart may take back the reports that
-    would tell.
+    """What is remembered of the present rung, beside whether each member that is through has
+    reached it (True) or failed (False): a restart may take back the reports that would tell.
     """
 
     bracket: int = -1  # its number, from 0; before the first -1
@@ -114,7 +106,7 @@ class Climb:
         return self.bracket >= 0 > self.rung
 
 
-def halving(course_of: Callable[[Problem], Course]) -> Policy:
+def halving(course_of: Callable[[Problem], Brackets]) -> Policy:
     """Make the policy that trains in these brackets and rungs."""
     course, cache = per_problem(course_of), IndexCache[Climb]()
 
@@ -158,7 +150,7 @@ def _read(values: Values) -> Climb:
 class _Turn:
     """The work for one question, from what is remembered to the answer."""
 
-    def __init__(self, course: Course, view: View, climb: Climb, memory: Memory) -> None:
+    def __init__(self, course: Brackets, view: View, climb: Climb, memory: Memory) -> None:
         self._course = course
         self._view = view
         self.climb = climb
@@ -186,10 +178,7 @@ class _Turn:
 
     def take_up(self) -> None:
         """Go on from a view alone: ids tell the bracket, the fewest reports of a live trial the
-        rung.
-
-        If more trials are live than the rung has places for, those that stood worse at the rung
-        before are out.
+        rung. Those that stood worse at the rung before than there are places are out.
         """
         ids = in_order(self._view.trials)
         number, before = _last_bracket(self._course, len(ids))
@@ -267,14 +256,13 @@ class _Turn:
         return True
 
     def _ordered(self) -> list[str]:
-        """Order the members by their metric at the rung, best first."""
         if not self.climb.members:
             return []
         until = self._rungs[self.climb.rung].until
         standings = sorted(self._standing(name, until) for name in self.climb.members)
         return [name for _, _, name in standings]
 
-    def _standing(self, name: str, until: int) -> Standing:
+    def _standing(self, name: str, until: int) -> RankKey:
         """Rank a member; once it has reached the rung, a later failure does not count."""
         trial, mode = self._view.trials[name], self._view.mode
         reached = self._through.get(name, self._memory.values.get(name))
@@ -283,7 +271,6 @@ class _Turn:
         return standing_at(trial, until, mode)
 
     def _compare(self, ordered: list[str], best: int) -> None:
-        """Note how the trials of the rung that has ended stand."""
         final = self.climb.rung + 1 == len(self._rungs)
         for place, name in enumerate(ordered, 1):
             trial, until = self._view.trials[name], self._rungs[self.climb.rung].until
@@ -294,7 +281,6 @@ class _Turn:
             )
 
     def _forget(self) -> None:
-        """Forget which members were through with the rung that has ended."""
         for name in self.climb.members:
             self._through.pop(name, None)
             if name in self._memory.values:
@@ -312,7 +298,7 @@ class _Turn:
         self.climb = Climb(number, 0, end, 0, [trial.id for trial in new])
 
 
-def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
+def _last_bracket(course: Brackets, trials: int) -> tuple[int, int]:
     """Find (number, trials before it) of the bracket of the last of `trials` trials."""
     number, before = 0, 0
     rungs, after = course.first, course.bracket(1)
@@ -323,10 +309,8 @@ def _last_bracket(course: Course, trials: int) -> tuple[int, int]:
     return number, before
 
 
-def _stages(course: Course, cluster: FixedCluster) -> Iterator[Stage]:
-    """Yield the first bracket's rungs as stages, as long as `stage_s` says, or else in proportion
-    to the work of their reports.
-    """
+def _stages(course: Brackets, cluster: FixedCluster) -> Iterator[Stage]:
+    """Yield the first bracket's rungs as stages, by `stage_s` or the work of their reports."""
     start = cluster.start_s
     lengths = course.problem.params.stage_s or _parts_s(course, cluster)
     for rung, lasts_s in zip(course.first, lengths, strict=True):
@@ -335,7 +319,7 @@ def _stages(course: Course, cluster: FixedCluster) -> Iterator[Stage]:
         start += lasts_s
 
 
-def _parts_s(course: Course, cluster: FixedCluster) -> list[float]:
+def _parts_s(course: Brackets, cluster: FixedCluster) -> list[float]:
     work, before = [], 0
     for rung in course.first:
         beside, gpus = course.share(rung)
@@ -345,7 +329,7 @@ def _parts_s(course: Course, cluster: FixedCluster) -> list[float]:
     return [(cluster.end_s - cluster.start_s) * part / sum(work) for part in work]
 
 
-def _sha(problem: Problem) -> Course:
+def _sha(problem: Problem) -> Brackets:
     """Return SHA's one bracket. Raises `ValueError` unless each rung has its `stage_gpus`."""
     cluster, given = fixed_cluster(problem), problem.params.stage_gpus
     rungs = sha_rungs(problem.params)
@@ -357,7 +341,7 @@ def _sha(problem: Problem) -> Course:
     if given is not None:
         start_s = problem.start_s
         cluster = FixedCluster(max(gpus), start_s, start_s + problem.planned.deadline_s)
-    return Course(problem, cluster, bracket, lambda number: bracket if number == 0 else None)
+    return Brackets(problem, cluster, bracket, lambda number: bracket if number == 0 else None)
 
 
 SHA = halving(_sha)

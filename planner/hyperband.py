@@ -1,10 +1,9 @@
 """Hyperband (Li et al., JMLR 2018, Algorithm 1) and E-Hyperband (Dunlap et al., SEER, section 6.3).
 
-Hyperband's brackets run one after the other on a cluster of one size, again and again until the
-time is over. E-Hyperband's run at the same time, on a cluster that shrinks: a unit of resource is
-`t_min` on `p_min` GPUs, and R is the largest for which all brackets fit the deadline and the
-budget. Section 6.4 sets `p_max` for E-Hyperband and does not say what it does; here the trials that
-are left share the GPUs of those that their bracket has dropped, up to `p_max` each.
+Hyperband's brackets run one after the other, again and again. E-Hyperband's run at the same time,
+on a cluster that shrinks: a unit of resource is `t_min` on `p_min` GPUs, and R is the largest for
+which all brackets fit. Section 6.4 sets its `p_max` and does not say what it does; here the trials
+that are left share the GPUs of those that their bracket has dropped, up to `p_max` each.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import math
 from fractions import Fraction
 
 from seerd.planner.fixed_cluster import FixedCluster, at_least, fixed_cluster, whole_instances
-from seerd.planner.halving import Course, HalvingRung, halving
+from seerd.planner.halving import Brackets, HalvingRung, halving
 from seerd.planner.model import Impossible, Problem
 from seerd.planner.rungs import MAX_REPORTS
 from seerd.planner.wall_clock import Round, Track, by_wall_clock
@@ -30,15 +29,14 @@ def most_brackets(resource: Fraction, eta: Fraction) -> int:
 def rungs_of(
     most: int, bracket: int, resource: Fraction, eta: Fraction
 ) -> list[tuple[int, Fraction]]:
-    """Return the rungs of bracket s, each as (trials, resource of each trial in all).
-
-    It starts with n = ceil((s_max + 1) / (s + 1) * eta^s) trials and r = R / eta^s.
+    """Return the rungs of bracket s, each as (trials, resource of each trial in all), from n =
+    ceil((s_max + 1) / (s + 1) * eta^s) trials with r = R / eta^s.
     """
     trials = math.ceil(Fraction(most + 1, bracket + 1) * eta**bracket)
     return [(int(trials / eta**i), resource / eta ** (bracket - i)) for i in range(bracket + 1)]
 
 
-def course(problem: Problem) -> Course:
+def course(problem: Problem) -> Brackets:
     """Return Hyperband's brackets; R is in units of `min_reports`."""
     cluster, params = fixed_cluster(problem), problem.params
     gpus = cluster.gpus if isinstance(cluster, FixedCluster) else params.p_min
@@ -50,7 +48,7 @@ def course(problem: Problem) -> Course:
         rungs = rungs_of(most, most - number % (most + 1), resource * least, eta)
         return [HalvingRung(trials, max(1, round(until)), gpus) for trials, until in rungs]
 
-    return Course(problem, cluster, bracket(0), bracket)
+    return Brackets(problem, cluster, bracket(0), bracket)
 
 
 def _tracks(problem: Problem) -> list[Track] | Impossible:
@@ -113,7 +111,6 @@ def _largest(problem: Problem) -> tuple[int, Fraction] | None:
 
 
 def _units(problem: Problem, rungs: list[tuple[int, Fraction]]) -> Fraction:
-    """Add up the GPUs times units of time that a bracket takes."""
     total, before = Fraction(0), Fraction(0)
     for rung, (trials, until) in enumerate(rungs):
         total += trials * _gpus(problem, rung) * (until - before)

@@ -1,18 +1,10 @@
 """HyperSched: from trying many configurations to training the best on all GPUs as the deadline
-nears (Liaw et al., SoCC '19), on a fixed cluster.
+nears (Liaw et al., SoCC '19), on a fixed cluster, with ASHA's rungs in one bracket.
 
-The one rule: once the time left is too short for a trial that starts now, no trial starts or
-resumes, and freed GPUs go to those that run.
-
-Rungs and pausing are ASHA's, in one bracket. The paper knows its training loop and measures it;
-here the same figures are estimated from the reports of the latest runs:
-
-report   seconds between two reports of a run, times the speed of its GPUs; the median
-startup  from being given GPUs to the first report, less one report; the 90th percentile
-
-Only when runs began and on how many GPUs is remembered; the rest is in the reports. When no trial
-may start and the last running trial has come to a rung, the best paused trial goes on: the GPUs are
-there until the end.
+The paper knows its training loop and measures it. Here figures are estimated from the reports of
+the latest runs, normalised to one GPU: a report takes the median; a start the 90th percentile, from
+being given GPUs to the first report, less one report. When no trial may start and the last one has
+come to a rung, the best paused trial goes on: the GPUs are there until the end.
 """
 
 from __future__ import annotations
@@ -52,11 +44,6 @@ class TrialRun:
     before_s: float = 0.0  # seconds that the trial had run before
     grows_at: int = 0  # the trial may be given more GPUs when it has made this many reports
     ended_at: int | None = None  # reports that the trial had made when this ended; None: it has not
-
-    @property
-    def remembered(self) -> Json:
-        """The run as JSON."""
-        return [*astuple(self)]
 
 
 def read_run(remembered: Json) -> TrialRun:
@@ -104,11 +91,7 @@ class Stopwatch:
         self._firsts_s: dict[int, list[float]] = {}
 
     def observe(self, run: TrialRun, trial: TrialView) -> None:
-        """Note the reports that a run has made since the last look.
-
-        A report whose number is not larger than the last one's (the trial restarted by itself)
-        shows no pace.
-        """
+        """Note a run's new reports; one after a restart of the trial by itself shows no pace."""
         seen = self._seen.get(run.number)
         if seen is None:
             seen = self._seen[run.number] = Seen(run.gpus)
@@ -171,10 +154,8 @@ class Stopwatch:
 def worth_starting(
     left_s: float, longest_s: float, pace: MeasuredPace, most_reports: int, eta: float
 ) -> bool:
-    """Return whether a trial that starts or resumes now can still become the best.
-
-    The time left must be enough for a whole training, or for eta times what the longest trial has
-    had.
+    """Return whether a trial that starts or resumes now can still become the best: there is time
+    for a whole training, or for eta times what the longest trial has had.
     """
     as_long_s = (longest_s - pace.startup_s) * eta
     return left_s >= (
@@ -183,10 +164,8 @@ def worth_starting(
 
 
 def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int) -> list[int]:
-    """Deal out the GPUs and return the number for each trial, best first.
-
-    All have `p_min`; then each gets one more in turn, while its instance has some left. A trial
-    that has a whole instance may take further instances that are empty.
+    """Deal out the GPUs, best first: `p_min` each, then one more in turn while its instance has
+    some left. A trial that has a whole instance may take further instances that are empty.
     """
     whole, rest = divmod(gpus, gpus_per_instance)
     if p_min > gpus_per_instance:
@@ -238,11 +217,9 @@ def _best_first(names: Collection[str], view: View) -> list[str]:
 
 
 class DeadlineSchedule:
-    """ASHA's search, the runs of its trials, and how long things take.
-
-    It remembers what the search remembers, the longest time of a trial that no longer runs, and
-    `TrialRun`s, each in a slot: those under way, and those used for estimates. The smallest slot
-    whose content no longer counts is used next.
+    """ASHA's search, the runs of its trials, and how long things take. It remembers the search, the
+    longest time of a trial that no longer runs, and in slots, the smallest free one first, the
+    `TrialRun`s under way and those used for estimates.
     """
 
     def __init__(self, setting: SearchSetting) -> None:
@@ -250,7 +227,7 @@ class DeadlineSchedule:
         self.pace = MeasuredPace()
         self._setting = setting
         self._watch = Stopwatch(setting.problem.scaling)
-        self._present: dict[str, TrialRun] = {}
+        self.present: dict[str, TrialRun] = {}  # runs under way, by trial
         self._ended: dict[int, TrialRun] = {}
         self._slots: dict[int, int] = {}
         self._free: list[int] = []
@@ -269,7 +246,7 @@ class DeadlineSchedule:
             raise ValueError(slots)
         self._newest = max(numbers, default=0)
         self._slots = {run.number: slot for slot, run in slots.items()}
-        self._present = {run.trial: run for run in slots.values() if run.ended_at is None}
+        self.present = {run.trial: run for run in slots.values() if run.ended_at is None}
         self._ended = {run.number: run for run in slots.values() if run.ended_at is not None}
         self.search.restore(values, view)
         self._look(slots.values(), view)
@@ -289,16 +266,12 @@ class DeadlineSchedule:
 
     def look(self, view: View) -> None:
         """Note the new reports of the runs under way."""
-        self._look(self._present.values(), view)
+        self._look(self.present.values(), view)
         self.pace = self._watch.pace()
-
-    def run_of(self, name: str) -> TrialRun | None:
-        """Return the trial's present run; None if it has none."""
-        return self._present.get(name)
 
     def longest_s(self, now_s: float) -> float:
         """Return how many seconds the longest trial has run in all."""
-        runs = self._present.values()
+        runs = self.present.values()
         return max([self._longest_s, *(run.before_s + now_s - run.since_s for run in runs)])
 
     def worth(self, run: TrialRun, gpus: int, left_s: float) -> bool:
@@ -309,7 +282,7 @@ class DeadlineSchedule:
 
     def usable(self, name: str, left_s: float) -> int:
         """Return the most GPUs that are worth giving to a trial."""
-        run, allowed = self.run_of(name), self._setting.sizes
+        run, allowed = self.present.get(name), self._setting.sizes
         if run is None:
             return allowed[0]
         larger = (size for size in allowed if size > run.gpus and self.worth(run, size, left_s))
@@ -320,13 +293,13 @@ class DeadlineSchedule:
         self._newest += 1
         run = TrialRun(self._newest, name, gpus, now_s, self._trained_s.get(name, 0.0), grows_at)
         self._slots[run.number] = heapq.heappop(self._free) if self._free else len(self._slots)
-        self._present[name] = run
+        self.present[name] = run
         self._remember(run)
         return run
 
     def end(self, name: str, now_s: float, view: View) -> None:
         """End a run: its trial no longer has its GPUs."""
-        before, trial = self._present.pop(name), view.trials.get(name)
+        before, trial = self.present.pop(name), view.trials.get(name)
         run = replace(before, ended_at=0 if trial is None else trial.reports)
         trained_s = run.before_s + max(0.0, now_s - run.since_s)
         self._trained_s[name] = trained_s
@@ -340,7 +313,7 @@ class DeadlineSchedule:
     def end_idle(self, now_s: float, view: View) -> None:
         """End the runs of trials that are not on the way to a rung."""
         running = self.search.running
-        for name in [name for name in self._present if name not in running]:
+        for name in [name for name in self.present if name not in running]:
             self.end(name, now_s, view)
 
     def _look(self, runs: Iterable[TrialRun], view: View) -> None:
@@ -358,7 +331,7 @@ class DeadlineSchedule:
         heapq.heappush(self._free, self._slots.pop(run.number))
 
     def _remember(self, run: TrialRun) -> None:
-        self._changes[f"{RUN}{self._slots[run.number]}"] = run.remembered
+        self._changes[f"{RUN}{self._slots[run.number]}"] = [*astuple(run)]
 
     def _remember_longest(self, longest_s: float) -> None:
         if longest_s > self._longest_s:
@@ -367,12 +340,10 @@ class DeadlineSchedule:
 
 
 def _after(prefix: str, values: Mapping[str, Json]) -> list[tuple[str, Json]]:
-    """List what is remembered under keys with this prefix, as (rest of the key, value)."""
     return [(key.removeprefix(prefix), v) for key, v in values.items() if key.startswith(prefix)]
 
 
 def _sizes(problem: Problem, gpus: int) -> tuple[int, ...]:
-    """List how many GPUs a trial may have: `p_min`, doubled up to `p_max`."""
     params = problem.params
     most = gpus if params.p_max is None else min(gpus, params.p_max)
     return tuple(takewhile(lambda p: p <= most, (params.p_min << doubled for doubled in range(32))))
@@ -395,7 +366,6 @@ def _decide(setting: SearchSetting, schedule: DeadlineSchedule, view: View) -> P
 def _next(
     setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
 ) -> tuple[NewTrial, ...]:
-    """Choose which trials run on, resume or start; return the new ones."""
     search, most = schedule.search, setting.brackets[0][-1]
     arrivals = search.settle(view)
     longest_s, eta = schedule.longest_s(view.now_s), setting.problem.params.eta
@@ -408,11 +378,7 @@ def _next(
 
 
 def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> bool:
-    """Return whether there are GPUs that no running trial can use.
-
-    That is when none runs; where idle GPUs are paid, also when the running ones cannot use them
-    all.
-    """
+    """Return whether none runs, or, where idle GPUs are paid, some GPUs are of no use to any."""
     running, pace, problem = schedule.search.running, schedule.pace, setting.problem
     if not running or not setting.sure_cluster.idle_paid:
         return not running
@@ -426,9 +392,7 @@ def _idle(setting: SearchSetting, schedule: DeadlineSchedule, left_s: float) -> 
 def _allocations(
     setting: SearchSetting, schedule: DeadlineSchedule, view: View, left_s: float
 ) -> list[Allocation]:
-    """List every running trial, best first, on `p_min` GPUs doubled some times: not every batch can
-    be split over, say, three GPUs.
-    """
+    """List every running trial, best first. Sizes are doubled, as batches have to be split."""
     cluster, problem = setting.sure_cluster, setting.problem
     order = _best_first(schedule.search.running, view)
     p_max = cluster.gpus if problem.params.p_max is None else problem.params.p_max
@@ -444,14 +408,10 @@ def _allocations(
 def _allocate(
     schedule: DeadlineSchedule, view: View, name: str, gpus: int, now_s: float, left_s: float
 ) -> Allocation:
-    """Return one trial's allocation: what it is dealt if it starts.
-
-    A running trial keeps what it has, unless it has to give some back or is worth restarting on
-    more.
-    """
+    """Keep a running trial's GPUs, unless some are taken or it is worth restarting on more."""
     reports = view.trials[name].reports if name in view.trials else 0
     until = schedule.search.running[name].until
-    run = schedule.run_of(name)
+    run = schedule.present.get(name)
     if run is None:
         run = schedule.begin(name, gpus, now_s)
     elif gpus > run.gpus and reports < run.grows_at and schedule.worth(run, gpus, left_s):

@@ -1,10 +1,9 @@
 """What a job may still gain, from its results alone, so that jobs under any policy can be compared
-(Li et al., Ease.ml, VLDB '18, sections 4.1 to 4.4, where a job's next step is a candidate's
-training).
+(Li et al., Ease.ml, VLDB '18, sections 4.1 to 4.4, where a step is a candidate's training).
 
-The one rule: a job's regret is taken to fall like 1/t with its GPU time t. Then what its best
-result has risen by since a part f of that time is 1/f - 1 times the regret that is left, whichever
-f that is; the mean over several of them is steadier than any one.
+A job's regret is taken to fall like 1/t with its GPU time t. Then what its best result has risen by
+since a part f of that time is 1/f - 1 times the regret that is left; the mean over several f is
+steadier than any one.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ FEW = 8  # a job with fewer results has not shown yet what may be gained
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What is expected of a job.
-
-    Results are in units of the metric where all jobs have the same one; else in units of how far a
-    job's best result is above its median trial.
+    """What is expected of a job. Results are in units of the metric where all jobs have the same
+    one; else of how far a job's best result is above its median trial.
     """
 
     job: str
@@ -40,10 +37,7 @@ class Prospect:
 def prospects(
     jobs: Sequence[PlannedJob], views: Mapping[str, View], spent: Mapping[str, float]
 ) -> list[Prospect]:
-    """Return what is expected of each job; with fewer than `FEW` results, the largest regret seen.
-
-    spent  job -> GPU-seconds that it has had
-    """
+    """Return what is expected of each job, or the largest regret seen; `spent`: its GPU-seconds."""
     alike = len({(job.metric, job.mode) for job in jobs}) == 1
     seen = [_prospect(job, views[job.id], spent.get(job.id, 0.0), alike=alike) for job in jobs]
     most = max((prospect.regret for prospect in seen if prospect.best is not None), default=1.0)

@@ -1,7 +1,5 @@
-"""One job's part of a run: what its own policy sees, remembers, answers and plans with.
-
-The one rule: a job's policy knows nothing of other jobs, and names trials as if the run were its
-own. The same terms make the same problem object, so that policies find what they have cached.
+"""One job's part of a run: what its own policy sees, remembers, answers and plans with, as if the
+run were its own. The same terms make the same problem object, so that caches find it.
 """
 
 from __future__ import annotations
@@ -106,9 +104,8 @@ def shortened(params: PolicyParams, left: Limits) -> PolicyParams:
 
 
 def never_begins(job: PlannedJob, left: Limits, run: Problem) -> Impossible | None:
-    """Return why a job could do nothing even if all that is left of a run were its own, or None.
-
-    left  what is left, within the job's own limits; the deadline counts from the first stage
+    """Return why a job could do nothing even if all that is left of a run were its own, or None;
+    `left`: of its own limits too, from the first stage.
     """
     if left.deadline_s <= 0 or left.budget_gpu_s <= 0:
         least_s = job.problem.params.t_min_s

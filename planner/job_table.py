@@ -57,10 +57,7 @@ class ShareTable:
     refused: dict[str, Impossible] = field(default_factory=dict)
 
     def left(self, problem: Problem, view: View) -> Limits | None:
-        """Return what is left of what is planned with, or None.
-
-        Limits that were extended meanwhile count from then on.
-        """
+        """Return what is left of what is planned with, since the last extension, or None."""
         if self.extended != problem.extended:
             self.extended, self.spent_gpu_s = problem.extended, sum(view.spent.values())
         planned = problem.planned

@@ -1,8 +1,7 @@
 """Several jobs that share a run: how many GPUs each has, and what it makes of its share.
 
-The one rule: a job's policy plans its share as if it were a run of its own. When the share changes,
-rounds by the clock are planned anew for what is left (`seerd.planner.renewed`); other policies go
-on with more or fewer GPUs.
+A job's policy plans its share as if it were a run of its own. When the share changes, rounds by the
+clock are planned anew for what is left (`renewed`); others go on with more or fewer GPUs.
 
 fair         GPUs are divided by weight up to what each job can use (`seerd.planner.sharing`)
 round-robin  one by one in turn (Li et al., Ease.ml, VLDB '18, section 4.2)
@@ -10,9 +9,8 @@ greedy       one by one to the job whose regret is expected to fall most by it (
 hybrid       greedy until that is frozen, then in turn (section 4.4)
 worst-first  one by one to the job whose regret is expected to be the largest without it
 
-What a job leaves of its share goes to the others at once. Round-robin and hybrid divide again every
-`WHILE_S`, greedy and worst-first at the `LOOKS`, all while a job uses less than its share. Where
-there are fewer GPUs than jobs, those go first that had least for their weight.
+Round-robin and hybrid divide again every `WHILE_S`, greedy and worst-first at the `LOOKS`, all
+while a job uses less than its share.
 """
 
 from __future__ import annotations
@@ -77,10 +75,8 @@ class _Asked:
         return sum(allocation.gpus for allocation in self.plan.allocations)
 
     def ask(self, problem: Problem | None) -> None:
-        """Ask the job's policy what it wants with this problem; None: it has no GPUs.
-
-        Trials for which the job has no GPUs any more wait: when its share has become smaller, some
-        policies only begin fewer trials.
+        """Ask the job's policy; None: it has no GPUs. Trials wait for which a smaller share has no
+        GPUs: some policies only begin fewer trials then.
         """
         if problem is None:
             self.plan, self.problem = Plan(), None
@@ -241,11 +237,8 @@ def _divide(problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, vi
 def _base(
     problem: Problem, open_: Sequence[PlannedJob], table: ShareTable, view: View
 ) -> dict[str, float]:
-    """Return from where on the GPU time of each job is counted, once jobs or weights are others: as
-    if each had had what it is ahead of the last one now, and no more than a turn.
-
-    So a job that waits goes next however often something changes, and none waits for what was
-    before.
+    """Return from where on each job's GPU time is counted, once jobs or weights are others: as if
+    it had what it is ahead of the last one now, at most a turn, so that no job waits for the past.
     """
     had = {job: gpu_s - table.base.get(job, 0.0) for job, gpu_s in view.spent.items()}
     last = min(had.get(job.id, 0.0) / job.weight for job in open_)
@@ -264,10 +257,8 @@ def _claim(job: PlannedJob, table: ShareTable, left: Limits) -> Claim:
 def _terms(
     problem: Problem, job: PlannedJob, table: ShareTable, view: View, share: Limits
 ) -> JobTerms:
-    """Make a job's terms from its share, within its own limits.
-
-    Only rounds by the clock are planned anew: how deep other policies search follows from when they
-    began.
+    """Make a job's terms from its share, within its own limits. Only rounds by the clock are
+    planned anew: how deep other policies search follows from when they began.
     """
     before, left = table.terms.get(job.id), own_left(problem, job, view, share)
     left_s, left_gpu_s = left.deadline_s, left.budget_gpu_s
@@ -281,10 +272,8 @@ def _terms(
 
 
 def _give(problem: Problem, job: PlannedJob, table: ShareTable, terms: JobTerms) -> bool:
-    """Set a job's terms, if they are others than before. Return whether they are.
-
-    If its policy could do nothing with them, its terms stay if it has as many GPUs as before; else
-    it has none, and the others get them.
+    """Set a job's terms. Return whether they have changed. If its policy could do nothing with
+    them, they stay if it has as many GPUs as before; else it has none, and the others get them.
     """
     before = table.terms.get(job.id)
     if before is not None and before.alike(terms):
@@ -307,7 +296,6 @@ def _together(
     asked: Mapping[str, _Asked],
     notes: Sequence[str],
 ) -> Plan:
-    """Put the jobs' plans together; what comes first in each of them comes first."""
     open_ = {name: job for name, job in asked.items() if name not in table.done}
     plans = [in_the_run(name, job.plan) for name, job in open_.items()]
     parts = [part for job in asked.values() for part in job.parts]

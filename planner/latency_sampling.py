@@ -1,10 +1,9 @@
-"""Many latencies at once: how long the slowest of n takes, and all n together.
-
-The one rule: the work depends on the number of samples, never on n.
+"""Many latencies at once: how long the slowest of n takes, and all n together, at a cost that does
+not depend on n.
 
 A sum of independent latencies is taken to be the log-normal with the same mean and variance. The
-slowest of n is drawn from its own distribution, F(x)^n. The others cannot be slower; their sum is
-drawn from their mean and variance given that.
+slowest of n is drawn from its own distribution, F(x)^n; the sum of the others, which cannot be
+slower, from their mean and variance given that.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ class Crowd:
 
 
 def slowest(crowds: Sequence[Crowd], uniform: Samples) -> Samples:
-    """Return the seconds of the slowest of each crowd, shape (crowds, samples).
-
-    uniform  random numbers between 0 and 1, of the same shape
-    """
+    """Return the seconds of the slowest of each crowd from `uniform`, shape (crowds, samples)."""
     mu, sigma, _ = _parameters(crowds)
     counts = np.array([[crowd.count] for crowd in crowds], dtype=float)
     share_above = -np.expm1(np.log(np.maximum(uniform, 1e-300)) / counts)
@@ -71,11 +67,7 @@ def slowest(crowds: Sequence[Crowd], uniform: Samples) -> Samples:
 
 
 def together(crowds: Sequence[Crowd], longest: Samples, normal: Samples) -> Samples:
-    """Return the seconds of all members of each crowd together, shape (crowds, samples).
-
-    longest  how long the slowest takes
-    normal   standard normal random numbers, of the same shape
-    """
+    """Return the seconds of all of each crowd from its slowest and `normal`, the same shape."""
     mu, sigma, mean = _parameters(crowds)
     others = np.array([[crowd.count - 1] for crowd in crowds], dtype=float)
     safe = np.where(sigma > 0, sigma, 1.0)
@@ -89,10 +81,7 @@ def together(crowds: Sequence[Crowd], longest: Samples, normal: Samples) -> Samp
 
 
 def _parameters(crowds: Sequence[Crowd]) -> tuple[Samples, Samples, Samples]:
-    """Return mu, sigma and mean of each crowd, as columns of shape (crowds, 1).
-
-    A mean of 0 counts as 1e-12 seconds, so that it has a logarithm.
-    """
+    """Return mu, sigma and mean of each crowd, as columns; a mean of 0 counts as 1e-12 seconds."""
     mean = np.array([[max(crowd.time.mean_s, 1e-12)] for crowd in crowds])
     square = np.log1p(np.array([[crowd.time.variance] for crowd in crowds]) / mean**2)
     return np.log(mean) - square / 2, np.sqrt(square), mean
@@ -100,16 +89,13 @@ def _parameters(crowds: Sequence[Crowd]) -> tuple[Samples, Samples, Samples]:
 
 @cache
 def _normal_table() -> tuple[Samples, Samples]:
-    """Tabulate z of the standard normal, ascending, and the logarithm of the share above it.
-
-    Interpolation has relative errors below 1e-4. Importing scipy.special takes four times as long
-    as all of `seerd plan` may.
+    """Tabulate z of the standard normal, and the logarithm of the share above it, with errors below
+    1e-4: importing scipy.special takes four times as long as all of `seerd plan` may.
     """
     z = np.arange(-FAR, FAR + STEP / 2, STEP)
     return z, np.array([math.log(0.5 * math.erfc(x / math.sqrt(2))) for x in z])
 
 
 def _below(z: Samples) -> Samples:
-    """Return the share of the standard normal below z."""
     grid, log_above = _normal_table()
     return np.asarray(np.exp(np.interp(-z, grid, log_above)))

@@ -1,12 +1,8 @@
 """The policy of `seerd profile`: the space's default configuration, trained as one trial on more
-and more GPUs (RubberBand section 4.2, profiling).
+and more GPUs (RubberBand section 4.2, profiling): `p_min`, then twice as many each step.
 
-The one rule: a step ends as soon as enough of it has been seen, and no step takes time that the
-steps after it need.
-
-A step is one number of GPUs: `p_min`, then twice as many each time. All steps have the same trial,
-so that each step but the first also shows how long saving, restoring and starting take. Only if its
-script ends by itself does another trial begin.
+A step ends as soon as enough of it has been seen. All steps have the same trial, so that each but
+the first also shows how long saving, restoring and starting take.
 """
 
 from __future__ import annotations
@@ -31,25 +27,17 @@ from seerd.planner.model import (
 )
 from seerd.planner.trial_ids import highest, in_order, trial_name
 
-VERSION = 1
-"""The version of what is remembered."""
+VERSION = 1  # of what is remembered
 
 SETTLING = 2
 """The first reports of a step, which do not count: one contains the warm-up, one the first
 checkpoint, and the last report from before the trial moved may come late.
 """
-STEADY = 3
-"""How many reports after the settling ones are enough, if they take at least `STEADY_S`."""
-STEADY_S = 2.0
-"""The least seconds that the steady reports take: quick reports vary more."""
-FEWEST = 2
-"""A step whose time is up still waits for this many reports: with fewer it would measure
-nothing.
-"""
-USED = 0.9
-"""The share of the deadline that steps may use; the rest is for closing."""
-SHORTEST_S = 10.0
-"""The least seconds for a step: in less it would hardly start."""
+STEADY = 3  # how many reports after the settling ones are enough, if they take `STEADY_S`
+STEADY_S = 2.0  # least seconds that the steady reports take: quick reports vary more
+FEWEST = 2  # a step whose time is up still waits for this many reports, to measure anything
+USED = 0.9  # the share of the deadline that steps may use; the rest is for closing
+SHORTEST_S = 10.0  # least seconds for a step: in less it would hardly start
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,41 +62,32 @@ def outline(problem: Problem) -> Outline | Impossible:
     each_s = problem.planned.deadline_s * USED / len(gpus)
     return Outline(
         brackets=tuple(Bracket(p, int(p == gpus[0]), p * each_s) for p in gpus),
-        stages=tuple(_stage(step, p, each_s) for step, p in enumerate(gpus)),
+        stages=tuple(
+            Stage(step * each_s, (step + 1) * each_s, (Group(p, 1),)) for step, p in enumerate(gpus)
+        ),
         first_round_s=each_s,
     )
 
 
-def _stage(step: int, gpus: int, each_s: float) -> Stage:
-    return Stage(step * each_s, (step + 1) * each_s, (Group(gpus, 1),))
-
-
 def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
-    """Plan the present step, or the next one.
-
-    Raises `ValueError` if the limits fit nothing, which `outline` has said before.
-    """
+    """Plan the present step, or the next one. Raises `ValueError` if the limits fit nothing."""
     gpus = steps(problem)
     if impossible := _impossible(problem, gpus):
         raise ValueError(impossible.reason)
-    ladder = recall(memory, VERSION, _read)
-    now = ladder or _unbegun(view)
+    remembered = recall(memory, VERSION, _read)
+    # without a memory, the last trial, if there is any, is to go on
+    now = remembered or Progress(-1, in_order(view.trials)[-1] if view.trials else "", 0.0, 0.0)
     new: tuple[NewTrial, ...] = ()
     if now.step < 0 or (now.step < len(gpus) and _over(now, view)):
         now, new = _next(problem, gpus, now, view)
     wanted = _wanted(gpus, now, new, view)
-    noted = replace(wanted, note=FORGOTTEN if ladder is None and view.trials else "")
+    noted = replace(wanted, note=FORGOTTEN if remembered is None and view.trials else "")
     return noted, holding(memory, {"version": VERSION, **asdict(now)})
 
 
 def _read(values: Values) -> Progress:
     since_s, ends_s = real(values.get("since_s")), real(values.get("ends_s"))
     return Progress(integer(values.get("step"), -1), text(values.get("trial")), since_s, ends_s)
-
-
-def _unbegun(view: View) -> Progress:
-    """Return the progress before the first step; the last trial, if there is any, is to go on."""
-    return Progress(-1, in_order(view.trials)[-1] if view.trials else "", 0.0, 0.0)
 
 
 def _wanted(gpus: Sequence[int], now: Progress, new: tuple[NewTrial, ...], view: View) -> Plan:
@@ -124,7 +103,8 @@ def _impossible(problem: Problem, gpus: tuple[int, ...]) -> Impossible | None:
     if not gpus:
         reason = f"a trial needs {p_min} GPUs (p_min), and there may be {limits.max_gpus}"
     elif limits.deadline_s < SHORTEST_S * (len(gpus) + 1):
-        reason = f"measuring on {_listed(gpus)} takes longer than {limits.deadline_s:g}s"
+        listed = f"{', '.join(map(str, gpus))} GPU{'s' * (gpus[-1] > 1)}"
+        reason = f"measuring on {listed} takes longer than {limits.deadline_s:g}s"
     elif limits.budget_gpu_s < SHORTEST_S * p_min:
         reason = f"the first step alone needs more than {limits.budget_gpu_s / 60:g} GPU-min"
     else:
@@ -133,7 +113,7 @@ def _impossible(problem: Problem, gpus: tuple[int, ...]) -> Impossible | None:
 
 
 def _over(now: Progress, view: View) -> bool:
-    """Tell whether enough has been seen of this step, or as much as there is time for."""
+    """Return whether enough has been seen of this step, or as much as there is time for."""
     if view.trials[now.trial].status != "live":
         return True
     made = _made(now, view)
@@ -153,18 +133,12 @@ def _look_again(now: Progress, view: View) -> tuple[int | None, float | None]:
 
 
 def _made(now: Progress, view: View) -> list[Report]:
-    """List the reports of this step, by time.
-
-    Their numbers would not tell: after a crash a trial counts again from its last checkpoint.
-    """
+    # by time: after a crash a trial counts its reports again from its last checkpoint
     return [report for report in view.trials[now.trial].history if report.at_s > now.since_s]
 
 
 def _next(problem: Problem, gpus: Sequence[int], now: Progress, view: View) -> Begun:
-    """Begin the next step, with a new trial if the present one has ended.
-
-    If the trial has failed there is no next step.
-    """
+    """Begin the next step; with a new trial if the present one has ended, unless it failed."""
     trial = view.trials.get(now.trial)
     step = now.step + 1
     if (trial is not None and trial.status == "failed") or step == len(gpus):
@@ -178,9 +152,7 @@ def _next(problem: Problem, gpus: Sequence[int], now: Progress, view: View) -> B
 
 
 def steps(problem: Problem) -> tuple[int, ...]:
-    """List the numbers of GPUs to measure on: `p_min`, doubled as long as `p_max` and the cluster
-    allow.
-    """
+    """List the numbers of GPUs to measure on: `p_min`, doubled while `p_max` and cluster allow."""
     bounds = [n for n in (problem.params.p_max, problem.planned.max_gpus) if n is not None]
     most = min(bounds, default=problem.gpus_per_instance)
     sizes = []
@@ -189,10 +161,6 @@ def steps(problem: Problem) -> tuple[int, ...]:
         sizes.append(gpus)
         gpus *= 2
     return tuple(sizes)
-
-
-def _listed(gpus: tuple[int, ...]) -> str:
-    return f"{', '.join(map(str, gpus))} GPU{'s' * (gpus[-1] > 1)}"
 
 
 MEASURE = Policy(outline, plan)

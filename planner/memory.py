@@ -1,12 +1,8 @@
 """What a policy remembers from one question to the next: a flat value that the journal keeps with
-the plan.
+the plan, with which another process, or another version, can ask the next question.
 
-The one rule: nothing else is remembered. Whoever has a problem, a memory and a view can ask the
-next question, in another process or with another version. So a memory holds nothing that the view
-has, no generator's state (draws are numbered, see `seerd.planner.draws`) and no library's object.
-
-A memory is used as a whole or not at all. One of another version, or with values that this version
-would not write, counts as none; the plan's note tells people so.
+It holds nothing that the view has, no generator's state (draws are numbered) and no library's
+object. A memory that this version would not write counts as none; the plan's note says so.
 """
 
 from __future__ import annotations
@@ -22,8 +18,7 @@ Values = Mapping[str, Json]
 FORGOTTEN = (
     "what the policy remembered of this run is not known to this version: "
     "it goes on from the reports alone"
-)
-"""The note of a plan that takes a run up without a memory of it."""
+)  # the note of a plan that takes a run up without a memory of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +30,7 @@ class Memory:
     changes: Values = field(default_factory=dict)
 
     def after(self, changes: Values) -> Memory:
-        """Make the next memory. Setting a key to None forgets it."""
+        """Return the next memory. Setting a key to None forgets it."""
         values = {**self.values, **changes}
         for key in [key for key, value in changes.items() if value is None]:
             del values[key]
@@ -43,11 +38,7 @@ class Memory:
 
 
 def recall(memory: Memory, version: int, read: Callable[[Values], T]) -> T | None:
-    """Read the memory's values with `read`.
-
-    Return None if they are of another version, or if `read` raises `ValueError`, as the functions
-    below do.
-    """
+    """Read the memory's values, or return None: another version, or `read` raises `ValueError`."""
     if memory.values.get("version") != version:
         return None
     try:
@@ -57,7 +48,7 @@ def recall(memory: Memory, version: int, read: Callable[[Values], T]) -> T | Non
 
 
 def holding(memory: Memory, values: Values) -> Memory:
-    """Make the next memory with exactly these values; whatever else it had is forgotten."""
+    """Return the next memory with exactly these values; all others are forgotten."""
     gone: dict[str, Json] = {key: None for key in memory.values if key not in values}
     return memory.after({**gone, **differing(memory, values)})
 
@@ -65,12 +56,8 @@ def holding(memory: Memory, values: Values) -> Memory:
 def differing(memory: Memory, values: Values) -> Values:
     """Return the values that differ from what the memory has."""
     had = memory.values
-    return {key: value for key, value in values.items() if not _same(had.get(key), value)}
-
-
-def _same(a: Json, b: Json) -> bool:
-    """Compare two values; identity first, as long lists are mostly the very same object."""
-    return a is b or a == b
+    # identity first, as long lists are mostly the very same object
+    return {k: v for k, v in values.items() if not (had.get(k) is v or had.get(k) == v)}
 
 
 def integer(value: Json, least: int, most: int | None = None) -> int:

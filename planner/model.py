@@ -1,8 +1,4 @@
-"""What a policy is, what it sees and what it answers: frozen values, units in their names.
-
-The one rule: everything a policy may know comes in through `View` and its memory, everything it
-wants goes out through `Plan`. Times are seconds since the run began, GPU time is in GPU-seconds.
-"""
+"""What a policy is, sees and answers: seconds since the run began, GPU-seconds."""
 
 from __future__ import annotations
 
@@ -31,8 +27,7 @@ class Limits:
 
     deadline_s: float  # seconds from the command's start until the best model is in the store
     budget_gpu_s: float
-    # most GPUs at one moment (quota, the user's limit, or the machine's GPUs); None: any number
-    max_gpus: int | None = None
+    max_gpus: int | None = None  # most GPUs at one moment; None: any number
     cost_usd: float | None = None  # USD; None: any amount
 
     def gpu_s(self, usd_per_gpu_h: float) -> float:
@@ -72,8 +67,7 @@ class EarlierTrial:
     """A trial of an earlier run."""
 
     config: Config
-    # some of its reports, oldest first, at least one; times are those of its own run
-    history: tuple[Report, ...]
+    history: tuple[Report, ...]  # some of its reports, oldest first, in its own run's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +81,7 @@ class PolicyParams:
     p_max: int | None = None  # most GPUs per trial; None: any number
     t_min_s: float = 60.0  # shortest first round of clock-based policies, seconds
     seed: int = 0  # configurations are drawn from it
-    # how many configurations; None: as many as the policy's paper says, or as the limits allow
-    trials: int | None = None
+    trials: int | None = None  # how many configurations; None: as the paper or the limits say
     min_reports: int | None = None  # r of progress-based policies: reports until the first decision
     max_reports: int | None = None  # R of progress-based policies: reports of a whole training
     # the user's own guesses, configurations or parts of some, that are tried first
@@ -108,18 +101,13 @@ class ClusterFacts:
     billing: BillingKind
     gpus_per_instance: int
     max_instances: int | None = None  # None: as many as the limits allow
-    # the shortest time that is billed for a rented instance (AWS EC2 on-demand pricing: 60 seconds)
-    minimum_s: float = 60.0
+    minimum_s: float = 60.0  # least time that is billed for an instance (EC2 on-demand pricing)
     usd_per_gpu_h: float = 0.0  # USD for one GPU for an hour; 0: no price
-    # most seconds from asking to give an instance back until it costs nothing more
-    terminate_s: float = 0.5
+    terminate_s: float = 0.5  # most seconds from giving an instance back until it costs nothing
     instant: bool = False  # giving back takes no time: the papers' setting, in simulation only
     boot_s: float = 0.0  # seconds from the request until a rented instance should take orders
-    # seconds for which a rented instance may run until its first agent, where that is longer than
-    # the rules say; 0: it is not
-    orphan_s: float = 0.0
-    # whether trials leave an instance that the cloud will only probably take back
-    hints_move: bool = True
+    orphan_s: float = 0.0  # seconds until an instance must have an agent, if not those of the rules
+    hints_move: bool = True  # trials leave an instance that the cloud will probably take back
 
     @property
     def per_instance(self) -> bool:
@@ -142,17 +130,13 @@ class Problem:
     # GPUs are paid in whole instances, whether they are used or not. What the plan has left at the
     # end of its last stage is used too, until the deadline or the budget
     whole: bool = False
-    # when the first stage begins, seconds since the run began: until then instances boot
-    start_s: float = 0.0
+    start_s: float = 0.0  # when the first stage begins: until then instances boot
     adjusted: tuple[str, ...] = ()  # what was set aside, and why, one sentence each
-    # how often the limits were extended while the run went on. What is then planned with is what
-    # was left at that time, and `start_s` is that time
+    # how often the limits were extended; what was left then is planned with, from `start_s` on
     extended: int = 0
-    # configurations that the user has added while the run went on, each with the number (from 0)
-    # of the draw that gives it, in any policy
+    # configurations that the user has added, each with the number (from 0) of its draw
     added: tuple[tuple[int, Config], ...] = ()
-    # the jobs that share the run, in the order in which they came; empty: the run is one job
-    jobs: tuple[PlannedJob, ...] = ()
+    jobs: tuple[PlannedJob, ...] = ()  # those that share the run, in order; empty: it is one job
     sharing: Sharing = "fair"  # how they share it
     begins_anew: bool = False  # a trial that is stopped begins anew
     saves: bool = True  # whether anything of a trial is saved
@@ -230,19 +214,14 @@ class View:
     """The run at one moment."""
 
     now_s: float  # seconds since the run began
-    # whether more or less of the metric is better; where jobs share the run each has its own
-    mode: Mode
+    mode: Mode  # whether more or less of the metric is better; each job has its own
     trials: Mapping[str, TrialView]  # every trial that the policy has asked for, by id
-    # job -> GPU-seconds for which its trials have held GPUs; empty where the run is one job
-    spent: Mapping[str, float] = field(default_factory=dict)
+    spent: Mapping[str, float] = field(default_factory=dict)  # job -> GPU-seconds; empty: one job
 
     def with_new(self, new: Sequence[NewTrial]) -> View:
         """Add trials that are only now asked for; the stage of a late first plan may be over."""
-        return (
-            replace(self, trials={**self.trials, **{trial.id: trial for trial in new}})
-            if new
-            else self
-        )
+        added = {trial.id: trial for trial in new}
+        return replace(self, trials={**self.trials, **added}) if new else self
 
 
 class Allocation(NamedTuple):
@@ -259,8 +238,7 @@ class Compared:
     """How one trial stood when trials were compared: for people, as the plan has what follows."""
 
     trial: str
-    # what it was judged by, after `reports` reports; None: not finite, or there was none
-    metric: float | None
+    metric: float | None  # after `reports` reports; None: not finite, or there was none
     reports: int  # how many reports it was judged after
     place: int  # 1 is the best
     of: int  # how many trials were compared
@@ -278,15 +256,11 @@ class Plan:
     new: tuple[NewTrial, ...] = ()  # trials that are asked for
     eliminated: tuple[str, ...] = ()  # trials that are out for good from now on
     stage: int = 0  # index of the current stage, from 0
-    # when to ask again at the latest, seconds since the run began; None: only if something happens
-    ask_at_s: float | None = None
-    # instances for this many GPUs will be needed again soon: rented ones are not given back
-    hold_gpus: int = 0
-    # ask again when a trial has finished or failed; if False, such a trial is only no longer wanted
-    ask_on_end: bool = True
+    ask_at_s: float | None = None  # when to ask again at the latest; None: if something happens
+    hold_gpus: int = 0  # rented instances for so many GPUs are kept, as needed again soon
+    ask_on_end: bool = True  # ask again when a trial has finished or failed
     done: bool = False  # nothing more is wanted: choose the best model and end
-    # how trials were compared since the last plan; `allocations` and `eliminated` follow from it
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[Compared, ...] = ()  # how trials were compared since the last plan
     note: str = ""  # what people should know of how the policy came to this; empty if nothing
 
 
@@ -334,8 +308,7 @@ class Outline:
     stages: tuple[Stage, ...]  # stages in order
     first_round_s: float  # length of the first round in seconds
     r_star: float | None = None  # R* of SEER's Algorithm 2; None for policies that have none
-    # what had to be changed to respect the limits, and why, one sentence each
-    adjusted: tuple[str, ...] = field(default=())
+    adjusted: tuple[str, ...] = ()  # what the limits have changed, and why, one sentence each
     sizes: tuple[int, ...] = ()  # numbers of GPUs that a trial may get beside those of the stages
 
     @property

@@ -1,15 +1,12 @@
-"""Rounds of ever fewer GPUs: SEER+ where instances are rented and the time is short.
+"""Rounds of ever fewer GPUs, fixed by the limits and `t_min`: SEER+ where instances are rented and
+the time is short.
 
-The one rule: rounds are fixed by the limits and `t_min`, before any report; which trials go on is
-seen.
-
-The number of rounds and their lengths, each eta times the one before, are those of SEER (Dunlap et
-al., SoCC '21, Algorithm 2) with one bracket, but the first round lasts `FIRST_LOOK` times `t_min`,
-so that every trial reports more than once. Each round may use an equal share of the GPU time that
-is left, in whole instances. As many trials begin as there are GPUs; of these 1 in eta goes on, but
-no fewer than `FINALISTS` as long as there is room. The last round comes in three parts: in the
-second half of them go on, in the third the best one. A trial that waits is not out: what finalists
-leave of a paid instance goes to the next best.
+Their number and lengths are those of SEER (Dunlap et al., SoCC '21, Algorithm 2) with one bracket,
+but the first round lasts `FIRST_LOOK` times `t_min`, so that every trial reports more than once.
+Each may use an equal share of the GPU time that is left, in whole instances. As many trials begin
+as there are GPUs; 1 in eta goes on, but no fewer than `FINALISTS` as long as there is room. The
+last round has three parts: all, half of them, the best one. What finalists leave of a paid instance
+goes to trials that wait.
 """
 
 from __future__ import annotations
@@ -53,11 +50,8 @@ class ElasticRound:
 
 @per_problem
 def rounds_of(problem: Problem) -> tuple[ElasticRound, ...]:
-    """Divide time and GPUs into rounds; none if one cluster for the whole time is as good.
-
-    It is where idle GPUs cost nothing, where there is much time, where the budget pays for all GPUs
-    that there may be, or for hardly any, where a job has only a part of an instance, and where a
-    trial that has to make room begins anew.
+    """Divide time and GPUs into rounds; none where idle GPUs cost nothing, there is much time, the
+    budget pays for all GPUs or for hardly any, or a trial that makes room begins anew.
     """
     limits, params, most = problem.planned, problem.params, problem.planned.max_gpus
     enough = most is not None and limits.budget_gpu_s >= most * limits.deadline_s
@@ -100,7 +94,6 @@ def _rounds(problem: Problem, lengths: list[float]) -> Iterator[ElasticRound]:
 
 
 def _whole(problem: Problem, gpus: float, *, down: bool) -> int:
-    """Round to whole instances; at least as many as one trial needs."""
     size, most = problem.gpus_per_instance, problem.planned.max_gpus
     count = max(-(-problem.params.p_min // size), int(gpus / size + (0.0 if down else 0.5)))
     return size * (count if most is None else min(count, most // size))

@@ -1,7 +1,5 @@
-"""One dimension of a search space: what values it may have, and how likely each is.
-
-The one rule: a value and its share, 0 to 1, are two names of one thing. A share that is uniform
-between 0 and 1 gives values as the parameter is distributed.
+"""One dimension of a search space: what values it may have, and how likely each is. A value and its
+share of the distribution, 0 to 1, are two names of one thing.
 """
 
 from __future__ import annotations
@@ -14,27 +12,21 @@ from statistics import NormalDist
 from typing import Any, cast
 
 Scalar = float | int | str | bool
+# a list of a spec is a tuple, so that values can be compared and be in sets
 Value = Scalar | tuple[Scalar | tuple[Scalar, ...], ...]
-"""A list of a spec is a tuple, so that values can be compared and be in sets."""
-Config = Mapping[str, Value]
-"""Values by the names of parameters; one that is inactive is absent."""
-Key = tuple[tuple[str, Value], ...]
-"""The same for equal configurations."""
+Config = Mapping[str, Value]  # values by the names of parameters; one that is inactive is absent
+Key = tuple[tuple[str, Value], ...]  # the same for equal configurations
 
-FARTHEST = 6.0
-"""How many deviations from the mean a normal's values end."""
+FARTHEST = 6.0  # how many deviations from the mean a normal's values end
+# least part of a normal that `low` and `high` may leave: with less, shares are not exact
 LEAST_MASS = 1e-6
-"""The least part of a normal that `low` and `high` may leave: with less, shares would not be
-exact.
-"""
-MOST_FACTOR = 1e100
-"""The largest factor between the mean and the ends of a log-normal."""
+MOST_FACTOR = 1e100  # the largest factor between the mean and the ends of a log-normal
 STANDARD = NormalDist()
 SMALLEST = STANDARD.cdf(-FARTHEST - 1)
 
 
 def same(a: Value, b: Value) -> bool:
-    """Tell whether two values are the same: 1 and 1.0 are, 1 and true are not."""
+    """Return whether two values are the same: 1 and 1.0 are, 1 and true are not."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b and isinstance(a, bool) == isinstance(b, bool)
@@ -63,7 +55,7 @@ class Condition:
     values: tuple[Value, ...]  # at least one
 
     def holds(self, config: Config) -> bool:
-        """Tell whether it holds in a configuration."""
+        """Return whether it holds in a configuration."""
         value = config.get(self.parameter)
         return value is not None and any(same(value, choice) for choice in self.values)
 
@@ -108,11 +100,11 @@ class Parameter:
         return not self.choices and (self.integer or self.step is not None)
 
     def active(self, config: Config) -> bool:
-        """Tell whether it is active, from the values of the parameters before it."""
+        """Return whether it is active, from the values of the parameters before it."""
         return all(condition.holds(config) for condition in self.when)
 
     def may_be(self, value: Value) -> bool:
-        """Tell whether it may have this value."""
+        """Return whether it may have this value."""
         if self.choices:
             return any(same(value, choice) for choice in self.choices)
         if isinstance(value, str | bool | tuple) or not self.low <= value <= self.high:
@@ -126,9 +118,7 @@ class Parameter:
         return self.at(rng.random())
 
     def default(self) -> Value:
-        """Return the first choice, the mean, or the middle of the range (the geometric middle if
-        `log`).
-        """
+        """Return the first choice, the mean, or the middle of the range (geometric if `log`)."""
         if self.choices:
             return self.choices[0]
         middle = self._unscaled((self._scaled(self.low) + self._scaled(self.high)) / 2)
@@ -136,18 +126,12 @@ class Parameter:
         return self._on_grid(value) if self.stepped else value
 
     def at(self, share: float) -> Value:
-        """Return the value at this share of the distribution, 0 to 1.
-
-        Choices have no such values.
-        """
+        """Return the value at this share of the distribution, 0 to 1; not for choices."""
         value = self._between(share)
         return self._on_grid(value) if self.stepped else value
 
     def share(self, value: Value) -> float:
-        """Compute the share of the distribution at which a value lies, 0 to 1: the inverse of `at`.
-
-        Of a choice it is its place among the choices.
-        """
+        """Return the share at which a value lies: the inverse of `at`, or the place of a choice."""
         if self.choices:
             return self.place(value) / max(1, len(self.choices) - 1)
         low, high = self._edges()
@@ -162,10 +146,8 @@ class Parameter:
         raise ValueError(f"{value!r:.80} is no choice of {self.name}")
 
     def values(self, most: int) -> tuple[Value, ...]:
-        """List all values if there are at most `most`, else `most` evenly spread ones.
-
-        Of choices all are listed, whatever their number. Those of a range begin and end with its
-        ends; those of a normal are in the middle of parts that are equally likely.
+        """List all choices, or at most `most` evenly spread values: of a range with its ends, of a
+        normal from the middle of parts that are equally likely.
         """
         if self.choices:
             return self.choices
@@ -182,10 +164,7 @@ class Parameter:
         return 1.0 if self.step is None else self.step
 
     def _edges(self) -> tuple[float, float]:
-        """Compute the ends of the distribution, scaled.
-
-        With a grid they lie half a step beyond its ends, so that these are as likely as others.
-        """
+        """Return the scaled ends, half a step beyond a grid's, so that these are as likely."""
         if not self.stepped:
             return self._scaled(self.low), self._scaled(self.high)
         half = self._step() / 2
@@ -198,21 +177,17 @@ class Parameter:
             scaled = low + share * (high - low)
         else:
             from_, to = self._level(low), self._level(high)
-            z = _quantile(from_ + share * (to - from_))
-            scaled = self._scaled(self.mean) + self._deviation() * z
+            level = from_ + share * (to - from_)  # which rounding may have made 0 or 1
+            z = STANDARD.inv_cdf(min(1 - SMALLEST, max(SMALLEST, level)))
+            scaled = self._scaled(self.mean) + self._scaled(self.std or 0.0) * z
         value = self._unscaled(min(high, max(low, scaled)))
         return min(self.high, max(self.low, value))
 
     def _level(self, scaled: float) -> float:
-        """Compute how much of the distribution, were it not cut off, lies below a scaled value; of
-        a range, the value itself.
-        """
+        """Return how much of the uncut normal lies below a scaled value; of a range, the value."""
         if self.mean is None:
             return scaled
-        return STANDARD.cdf((scaled - self._scaled(self.mean)) / self._deviation())
-
-    def _deviation(self) -> float:
-        return self._scaled(self.std or 0.0)
+        return STANDARD.cdf((scaled - self._scaled(self.mean)) / self._scaled(self.std or 0.0))
 
     def _scaled(self, value: float) -> float:
         return math.log(value) if self.log else value
@@ -221,29 +196,18 @@ class Parameter:
         return math.exp(scaled) if self.log else scaled
 
     def _last(self) -> int:
-        """Return the number of the grid's last value, from 0."""
         return math.floor((self.high - self.low) / self._step() + 1e-9)
 
     def _on_grid(self, value: float) -> Value:
-        """Return the nearest value of the grid."""
         return self._of_grid(min(self._last(), round((value - self.low) / self._step())))
 
     def _of_grid(self, number: int) -> Value:
-        """Return value number `number` of the grid, as a person would write it: 0.15, not
-        0.15000000000000002.
-        """
+        """Return value number `number` of the grid as people write it: 0.15, not 0.150000002."""
         value = self.low + self._step() * number
         if self.integer:
             return round(min(self.high, max(self.low, value)))
         digits = 9 - math.floor(math.log10(self._step()))
         return min(self.high, max(self.low, round(value, digits)))
-
-
-def _quantile(level: float) -> float:
-    """Compute the standard normal's value below which this share of it lies; rounding may have made
-    the share 0 or 1.
-    """
-    return STANDARD.inv_cdf(min(1 - SMALLEST, max(SMALLEST, level)))
 
 
 def check_normal(mean: float, std: float, *, log: bool) -> None:
@@ -257,22 +221,17 @@ def check_normal(mean: float, std: float, *, log: bool) -> None:
 
 
 def ends(mean: float, std: float, step: float | None, *, log: bool) -> tuple[float, float]:
-    """Compute low and high of a normal that is not cut off: `FARTHEST` deviations from its mean.
-
-    With a step, the mean is a value of the grid. Raises `ValueError` if there is no such normal.
+    """Return low and high of a normal that is not cut off: `FARTHEST` deviations from its mean,
+    which is on the grid. Raises `ValueError` if there is no such normal.
     """
     check_normal(mean, std, log=log)
     if log and math.log(std) * FARTHEST > math.log(MOST_FACTOR):
         raise ValueError(f"std = {std:g} is too large for a factor")
     factor = std**FARTHEST if log else 1.0
-    low, high = (
-        (mean / factor, mean * factor)
-        if log
-        else (
-            mean - FARTHEST * std,
-            mean + FARTHEST * std,
-        )
-    )
+    if log:
+        low, high = mean / factor, mean * factor
+    else:
+        low, high = mean - FARTHEST * std, mean + FARTHEST * std
     if step is not None and step > 0:
         low = mean - step * math.floor((mean - low) / step)
     return low, high

@@ -1,7 +1,5 @@
-"""Policies of one job, by their names.
-
-The one rule: a policy is imported when it is first asked. A command needs one of them, many need
-none, and numpy with all of them takes 0.16 s to import.
+"""Policies of one job, by their names. Each is imported when it is first asked: a command needs one
+or none, and numpy with all of them takes 0.16 s to import.
 """
 
 from __future__ import annotations
@@ -14,26 +12,23 @@ from seerd.planner.model import Policy
 
 
 def _later(name: str, *changes: str) -> Policy:
-    """Make the policy `module.NAME`, changed by these functions in turn, which are imported when it
-    is first asked.
-    """
+    """Return the policy `module.NAME`, changed by these functions in turn."""
+
+    def attribute(path: str) -> Any:
+        module, _, name = path.partition(".")
+        return getattr(import_module(f"seerd.planner.{module}"), name)
 
     @cache
     def policy() -> Policy:
-        made: Policy = _named(name)
+        made: Policy = attribute(name)
         for change in changes:
-            made = _named(change)(made)
+            made = attribute(change)(made)
         return made
 
     return Policy(
         lambda problem: policy().outline(problem),
         lambda problem, memory, view: policy().plan(problem, memory, view),
     )
-
-
-def _named(name: str) -> Any:
-    module, _, attribute = name.partition(".")
-    return getattr(import_module(f"seerd.planner.{module}"), attribute)
 
 
 _BY_THE_CLOCK = ("renewed.renewed", "renewed.open_ended")
@@ -52,17 +47,15 @@ POLICIES: dict[str, Policy] = {
     "hypersched": _later("hypersched.HYPERSCHED", *_BY_REPORTS),
     "bohb": _later("bohb.BOHB", *_BY_REPORTS),
     "gp-ucb": _later("gp_ucb.GP_UCB", *_BY_REPORTS),
-}
-"""Every policy by its name in the spec."""
+}  # every policy by its name in the spec
 
-PROFILE = _later("measure.MEASURE")
-"""The policy of `seerd profile`, which a spec cannot name."""
+PROFILE = _later("measure.MEASURE")  # the policy of `seerd profile`, which a spec cannot name
+# ask for all of their trials when they begin
 AT_ONCE = frozenset({"seer", "random", "grid", "e-grid", "e-hyperband", "sha", "profile"})
-"""Policies that ask for all of their trials when they begin."""
+# have rounds that are planned when they begin: other limits are planned anew
 BY_THE_CLOCK = frozenset({"seer", "random", "grid", "e-grid", "e-hyperband"})
-"""Policies whose rounds are planned when they begin: other limits are planned anew."""
+# end with their last rung, whatever time and budget there are
 TO_THE_LAST_RUNG = frozenset({"sha", "profile"})
-"""Policies whose plan ends with its last rung, whatever time and budget there are."""
 
 
 def named(name: str) -> Policy:

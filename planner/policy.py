@@ -1,7 +1,4 @@
-"""The policy of a problem: that of its one job, or the one that shares a run among several.
-
-The one rule: callers that have a problem ask its policy through this module.
-"""
+"""The policy of a problem: that of its one job, or the one that shares a run among several."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What planning and simulation assume of a training job and of a cloud: how long things take, as
-distributions.
-
-The one rule: facts and figures only; callers that draw from a distribution pass the random
-generator.
-"""
+"""How long things take in a training job and in a cloud, as distributions."""
 
 from __future__ import annotations
 
@@ -13,8 +8,7 @@ from dataclasses import dataclass, field
 
 from seerd.planner.scaling import LINEAR, Scaling
 
-Z95 = 1.6448536269514722
-"""The 95th percentile of the standard normal distribution."""
+Z95 = 1.6448536269514722  # the 95th percentile of the standard normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +30,7 @@ class Latency:
         return self.p50_s * math.exp(self.sigma * rng.gauss(0.0, 1.0)) if self.sigma else self.p50_s
 
     def quantile(self, z: float) -> float:
-        """Compute the time in seconds at `z` standard deviations: 0 is the median, `Z95` the 95th
-        percentile.
-        """
+        """Return the seconds at `z` standard deviations, for example `Z95`."""
         return self.p50_s * math.exp(self.sigma * z)
 
 
@@ -73,12 +65,10 @@ class CloudProfile:
 class Profile:
     """What is assumed of a job and of a cloud."""
 
-    # how long a training script takes for what it does
     job: JobProfile = field(default_factory=JobProfile)
-    # how long a cloud takes for what it does
     cloud: CloudProfile = field(default_factory=CloudProfile)
     source: str = "assumed"  # where the figures come from, in words
-    note: str = ""  # what a person should know of the cloud's figures; empty: nothing
+    note: str = ""  # what a user should know of the cloud's figures; empty: nothing
 
     @property
     def is_measured(self) -> bool:

@@ -1,8 +1,5 @@
-"""The order of trials, best first, for every policy.
-
-The one rule: a trial with a finite metric ranks before one without a report, that before one whose
-last report was NaN or infinite, and a failed one last of all. Ties go to the smaller id, so that a
-run can be repeated.
+"""The order of trials, best first, for every policy: finite metrics, then trials without a report,
+then those whose last report was NaN or infinite, then failed ones. Ties go to the smaller id.
 """
 
 from __future__ import annotations
@@ -20,9 +17,7 @@ def rank(trials: Iterable[TrialView], mode: Mode) -> list[TrialView]:
 
 
 def compared(ordered: Sequence[TrialView], best: int, bracket: int) -> list[Compared]:
-    """List how each trial stands by its last report; `ordered`: best first, of which `best` may go
-    on.
-    """
+    """Return how each trial stands by its last report; `ordered`: best first, `best` may go on."""
     of = len(ordered)
     return [
         Compared(t.id, t.metric, t.reports, place, of, best, bracket)
@@ -30,14 +25,13 @@ def compared(ordered: Sequence[TrialView], best: int, bracket: int) -> list[Comp
     ]
 
 
-Standing = tuple[int, float, str]
-"""A key to compare trials by, (class, value, trial's id): the smaller, the better."""
+# a key to compare trials by, (class, value, trial's id): the smaller, the better
+RankKey = tuple[int, float, str]
 
 
 def metric_at(trial: Tried, reports: int) -> float | None:
-    """Return the metric of report number `reports`; if that is missing, of the nearest one.
-
-    Of two equally near the earlier counts. None: it was not finite, or there is no report.
+    """Return the metric of report `reports` or the nearest one, the earlier of two; None: not
+    finite.
     """
     after = None
     for report in reversed(trial.history):
@@ -49,9 +43,7 @@ def metric_at(trial: Tried, reports: int) -> float | None:
 
 
 def seconds_per_report(trial: Tried, reports: int) -> float | None:
-    """Return the median time of its reports up to number `reports`, seconds; a pause or a move in
-    between does not count. None: there are fewer than two.
-    """
+    """Return the median seconds of its reports up to number `reports`, or None."""
     made = [report for report in trial.history if report.reports <= reports]
     paces = [
         (after.at_s - before.at_s) / (after.reports - before.reports)
@@ -61,21 +53,21 @@ def seconds_per_report(trial: Tried, reports: int) -> float | None:
     return median(paces) if paces else None
 
 
-def standing_at(trial: TrialView, reports: int, mode: Mode) -> Standing:
-    """Compute how a trial stood when it had made this many reports."""
+def standing_at(trial: TrialView, reports: int, mode: Mode) -> RankKey:
+    """Return how a trial stood when it had made this many reports."""
     if trial.status == "failed" or not trial.history:
         return _key(trial, mode)
     return standing(trial.id, metric_at(trial, reports), mode)
 
 
-def standing(trial: str, metric: float | None, mode: Mode) -> Standing:
-    """Compute how a trial with this metric stands."""
+def standing(trial: str, metric: float | None, mode: Mode) -> RankKey:
+    """Return how a trial with this metric stands."""
     if metric is None:
         return 2, 0.0, trial
     return 0, -metric if mode == "max" else metric, trial
 
 
-def _key(trial: TrialView, mode: Mode) -> Standing:
+def _key(trial: TrialView, mode: Mode) -> RankKey:
     if trial.status == "failed":
         return 3, 0.0, trial.id
     if trial.reports == 0:

@@ -1,13 +1,5 @@
-"""Policies by the clock where limits are extended, or whole instances are paid; the policies know
-nothing of either.
-
-`renewed`: with each extension a new plan begins, for the time and the GPU time that are left then.
-Its places are filled by the live trials, best first, and then by configurations that were not tried
-before. Live trials beyond its places are out. The policy names places as if they were the trials of
-a run that has just begun. A place for which no configuration was left looks like a failed trial.
-
-`open_ended`: what is left at the end of the last stage is used until the deadline or the budget.
-Forecasts are careful, a cloud is late, trials and rounds are whole numbers.
+"""Policies by the clock where limits are extended (`renewed`), or whole instances are paid
+(`open_ended`); the policies know nothing of either.
 """
 
 from __future__ import annotations
@@ -67,10 +59,7 @@ def renewed(policy: Policy) -> Policy:
 
 
 def open_ended(policy: Policy) -> Policy:
-    """Let the last stage go on where whole instances are paid.
-
-    The policy is never shown a time at or after that stage's end.
-    """
+    """Let the last stage go on where whole instances are paid: its end is never shown."""
 
     @per_problem
     def end_s(problem: Problem) -> float:
@@ -134,9 +123,7 @@ def _fill(problem: Problem, asked: Sequence[NewTrial], view: View) -> _Filled:
 
 
 def _untried(problem: Problem, asked: Sequence[NewTrial], tried: list[Config]) -> Iterator[Config]:
-    """Yield configurations that were not tried: those that the policy asks for, then further
-    draws; a grid has only its own points.
-    """
+    """Yield untried configurations: the policy's, then, unless it is a grid, further draws."""
     for trial in asked:
         if trial.config not in tried:
             tried.append(trial.config)
@@ -152,7 +139,6 @@ def _untried(problem: Problem, asked: Sequence[NewTrial], tried: list[Config]) -
 
 
 def _seen(view: View, places: Mapping[str, str]) -> View:
-    """Show the policy its places."""
     seen: dict[str, TrialView] = {
         place: renamed(view.trials[name], place)
         if name in view.trials
@@ -163,7 +149,6 @@ def _seen(view: View, places: Mapping[str, str]) -> View:
 
 
 def _named(plan: Plan, places: Mapping[str, str]) -> Plan:
-    """Name the trials of a plan as they are called in the run."""
     filled = {place: name for place, name in places.items() if name != NOBODY}
     return replace(
         plan,

@@ -1,14 +1,10 @@
 """RubberBand: how many GPUs each stage of successive halving gets (Misra et al., EuroSys '21,
 section 4.3, Algorithm 2).
 
-The one rule: searches compare expected time and cost, the same for every search. The sampled
-forecast is made only for the plan that is chosen, and its mean has to stay within the limit.
-
-`cheapest` minimises cost within a deadline, `fastest` time within a cost. Both start from the best
-static allocation and the published greedy steps, and go on with `dynamic_programming.search`, which
-the greedy plan bounds. Keeping idle instances through a stage is considered only for `WARM` times
-the static allocation, from which the greedy steps start; so the paper's plans are among those
-searched.
+`cheapest` minimises cost within a deadline, `fastest` time within a cost, both by expected values;
+only the chosen plan is sampled, and its mean has to stay within the limit. Both start from the best
+static allocation and the published greedy steps, whose plan bounds `dynamic_programming.search`.
+Keeping idle instances through a stage is considered only for `WARM` times the static allocation.
 """
 
 from __future__ import annotations
@@ -96,8 +92,8 @@ def fastest(
     budget_gpu_s: float | None = None,
     max_gpus: int | None = None,
 ) -> ElasticPlan | None:
-    """Find the plan that ends first and on average costs no more than the one limit that is given,
-    or None. Raises `ValueError` for none, for both, and for a cost where GPU time has no price.
+    """Find the plan that ends first and on average keeps the one limit given, or None. Raises
+    `ValueError` for no or two limits, and for a cost where GPU time has no price.
     """
     limit = budget_gpu_s if cost_usd is None else cost_usd
     if limit is None or (cost_usd is not None and budget_gpu_s is not None):
@@ -109,10 +105,7 @@ def fastest(
 
 
 def _planned(task: Task) -> ElasticPlan | None:
-    """Find the best plan whose sampled mean is within the limit.
-
-    If sampling finds it a little over, the limit is lowered by that much and the search repeated.
-    """
+    """Find the best plan whose sampled mean is within the limit, lowering that for searches."""
     lowered = task
     for _ in range(ATTEMPTS):
         warm = static(lowered)
@@ -138,10 +131,8 @@ def forecast_of(task: Task, gpus: Sequence[int]) -> Forecast:
 
 
 def improved(task: Task, table: Table, best: Known) -> tuple[Choice, bool] | None:
-    """Search by dynamic programming for a plan at least as good as the one known.
-
-    A narrow search comes first, as its plan bounds the wide one. Return (choice, whether it is
-    exact).
+    """Search for a plan at least as good as `best`: (choice, whether exact); the narrow search
+    comes first, as its plan bounds the wide one.
     """
     for width in (SCOUTS, WIDTH):
         if task.minimise_time:
@@ -157,10 +148,7 @@ def improved(task: Task, table: Table, best: Known) -> tuple[Choice, bool] | Non
 
 
 def static(task: Task) -> Option | None:
-    """Find the best number of GPUs that stays the same in all stages (section 3.2).
-
-    Return the first stage's option of it; None if none keeps the limit.
-    """
+    """Return the first stage's option of the best plan that never changes, or None."""
     counts = _static_gpus(task)
     columns = zip(*(options(stage, counts, task.terms) for stage in task.stages), strict=True)
     valued = [(expected(column, task.terms), column[0]) for column in columns]
@@ -201,10 +189,8 @@ def _starts(task: Task, warm: Option | None) -> Iterator[int]:
 
 
 def greedy(task: Task, table: Table, warm: Option | None) -> Known:
-    """Run Algorithm 2 from each start, and return the best result; None if none keeps the limit.
-
-    Where time is minimised everything is mirrored: steps go up. A step that would break the limit
-    is passed over, and another stage's step is tried; the paper stops there.
+    """Return the best result of Algorithm 2 from each start, or None. Where time is minimised steps
+    go up. A step that would break the limit is passed over; the paper stops there.
     """
     ends = []
     for gpus in _starts(task, warm):

@@ -1,12 +1,9 @@
 """Rungs: at how many reports trials are compared, how they stand there, and which may go on (Li et
-al., ASHA, MLSys '20, Algorithm 2).
+al., ASHA, MLSys '20, Algorithm 2): from each rung once, and only while among the best 1/eta.
 
-The one rule: a trial goes on from a rung only while it is among the best 1/eta of all that have
-arrived there, and from each rung only once.
-
-Arriving and going on cost O(log n) for n trials that have ever been. A trial is judged at a rung by
-the metric that it had there. Only the `RungPlace` of each trial is remembered; metrics are read
-from the reports of the view, which a restart from an older checkpoint may have changed.
+Arriving and going on cost O(log n) for n trials. A trial is judged at a rung by the metric that it
+had there. Only `RungPlace`s are remembered; metrics are read from the reports of the view, which a
+restart from an older checkpoint may have changed.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from fractions import Fraction
 
 from seerd.planner.memory import Json, integer, items
 from seerd.planner.model import Allocation, Compared, Mode, PolicyParams, TrialView, View
-from seerd.planner.ranking import Standing, metric_at, seconds_per_report, standing
+from seerd.planner.ranking import RankKey, metric_at, seconds_per_report, standing
 
 MAX_REPORTS = 256  # R, unless the spec says how many reports a whole training has
 
@@ -27,10 +24,8 @@ RUNGS = 5  # how many rungs from r to R, unless the spec gives r (section 5.1)
 
 
 def rung_reports(params: PolicyParams, bracket: int = 0) -> tuple[int, ...]:
-    """List the reports at which trials are compared: r eta^(s+k) for k = 0, 1, ..., s = `bracket`.
-
-    The last is R itself, as RubberBand reads SHA. Where R/r is no power of eta, Algorithm 2 would
-    stop short of R, which is what the user asked for.
+    """List the reports at which trials are compared: r eta^(s+k), k = 0, 1, ..., s = `bracket`, and
+    R itself, as RubberBand reads SHA; Algorithm 2 would stop short of it.
     """
     most = MAX_REPORTS if params.max_reports is None else params.max_reports
     eta = Fraction(params.eta)
@@ -52,8 +47,8 @@ class Rung:
 
     def __init__(self, reports: int) -> None:
         self.reports = reports
-        self._arrived: list[Standing] = []
-        self._waiting: list[Standing] = []
+        self._arrived: list[RankKey] = []
+        self._waiting: list[RankKey] = []
         self._gone: set[str] = set()
 
     def arrive(self, trial: str, metric: float | None, mode: Mode, *, waits: bool = True) -> None:
@@ -63,16 +58,16 @@ class Rung:
         if waits:
             heapq.heappush(self._waiting, place)
 
-    def arrive_all(self, arrived: Sequence[Standing], waiting: Sequence[Standing]) -> None:
+    def arrive_all(self, arrived: Sequence[RankKey], waiting: Sequence[RankKey]) -> None:
         """Put all trials at once onto an empty rung; `waiting`: those that can go on."""
         self._arrived = sorted(arrived)
         self._waiting = sorted(waiting)
 
-    def among_the_best(self, place: Standing, eta: Fraction) -> bool:
+    def among_the_best(self, place: RankKey, eta: Fraction) -> bool:
         """Return whether fewer than 1/eta of all that have arrived are better."""
         return bisect_left(self._arrived, place) < int(len(self._arrived) / eta)
 
-    def place_of(self, place: Standing) -> tuple[int, int]:
+    def place_of(self, place: RankKey) -> tuple[int, int]:
         """Return (place, trials that have arrived); place 1 is the best."""
         return bisect_left(self._arrived, place) + 1, len(self._arrived)
 
@@ -141,9 +136,8 @@ class Arrival:
 
 
 class Ladders:
-    """The rungs of every bracket, and which trials are on the way to which.
-
-    It never looks at a trial that neither runs nor is about to.
+    """The rungs of every bracket, and which trials are on the way to which. It never looks at a
+    trial that neither runs nor is about to.
     """
 
     def __init__(self, brackets: Sequence[Sequence[int]], params: PolicyParams) -> None:
@@ -195,11 +189,8 @@ class Ladders:
                 self._settle(job, trial, view.mode)
 
     def promote(self, view: View) -> bool:
-        """Let one trial go on (`get_job` of Algorithm 2 without its last line), from the highest
-        rung.
-
-        While it was being stopped it may have made enough reports for the next rung; then it
-        arrives there at once. Return False if no trial can go on.
+        """Let one trial go on, from the highest rung (`get_job` of Algorithm 2); if it has enough
+        reports, it arrives at the next at once. Return False if none can.
         """
         return self._go_on(view, lambda rung: rung.promotable(self._eta))
 

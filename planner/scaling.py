@@ -1,9 +1,7 @@
 """lambda(p): how many times as fast a trial trains on p GPUs as on one (SEER section 3.1,
-RubberBand section 4.1).
-
-The one rule: a scaling is a table of measured points. Between two points the throughput follows the
-power law through both; beyond the last one it follows that of the last two, but never rises faster
-than the GPUs and never falls.
+RubberBand section 4.1), as a table of measured points. Between two points the throughput follows
+the power law through both; beyond the last one that of the last two, but never above linear, and
+never falling.
 """
 
 from __future__ import annotations
@@ -38,21 +36,19 @@ class Scaling:
             if gpus <= high:
                 return float(slow * (gpus / low) ** (math.log(fast / slow) / math.log(high / low)))
         last, speed = self.points[-1]
-        return float(speed * (gpus / last) ** self._last_exponent())
+        if len(self.points) == 1:
+            exponent = 1.0
+        else:
+            low, slow = self.points[-2]
+            exponent = min(1.0, max(0.0, math.log(speed / slow) / math.log(last / low)))
+        return float(speed * (gpus / last) ** exponent)
 
     def efficiency(self, gpus: int) -> float:
         """Return the throughput per GPU, relative to one."""
         return self.speed(gpus) / gpus
 
-    def _last_exponent(self) -> float:
-        if len(self.points) == 1:
-            return 1.0
-        (low, slow), (high, fast) = self.points[-2:]
-        return min(1.0, max(0.0, math.log(fast / slow) / math.log(high / low)))
-
 
 LINEAR = Scaling(((1, 1.0),))
-"""Twice the GPUs, twice the throughput."""
 
 
 def _table(*speeds: float) -> Scaling:
@@ -72,17 +68,13 @@ BUNDLED: Mapping[str, Scaling] = {
 
 
 def parse_scaling(text: str) -> Scaling:
-    """Read `1:1,2:1.87,4:3.42`, or the name of a bundled scaling.
-
-    Raises `ValueError` with a sentence that says what is allowed.
-    """
+    """Read `1:1,2:1.87,4:3.42` or a bundled scaling's name. Raises `ValueError` in words."""
     if text.lower() in BUNDLED:
         return BUNDLED[text.lower()]
     try:
         pairs = [part.split(":") for part in text.split(",")]
         points = tuple((int(gpus), float(speed)) for gpus, speed in pairs)
     except ValueError as error:
-        raise ValueError(
-            f"{text!r}: write 1:1,2:1.87,4:3.42, or one of {', '.join(BUNDLED)}"
-        ) from error
+        allowed = f"write 1:1,2:1.87,4:3.42, or one of {', '.join(BUNDLED)}"
+        raise ValueError(f"{text!r}: {allowed}") from error
     return Scaling(points)

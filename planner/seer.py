@@ -1,18 +1,16 @@
 """SEER: sequential elimination with elastic resources (Dunlap et al., SoCC '21, "Elastic
-Hyperparameter Tuning on the Cloud").
-
-The one rule: everything is exactly as published, in exact arithmetic. Where the paper leaves
-something open, the function that decides it says so.
+Hyperparameter Tuning on the Cloud"), exactly as published, in exact arithmetic. Where the paper
+leaves something open, the function that decides it says so.
 
 The paper's symbols (sections 3.1 to 3.3, Algorithms 1 to 3): T deadline, B budget, K `rounds`, R*
-`r_star`, t1 `first_round`, B0 `unit`, P `gpus`, N `trials`; eta: of the trials of a bracket 1 in
-eta goes on to the next round; nu: from one bracket to the next a trial gets nu times the GPUs.
+`r_star`, t1 `first_round`, B0 `unit`, P `gpus`, N `trials`; 1 in eta of a bracket's trials goes on,
+and from one bracket to the next a trial gets nu times the GPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate, islice
 
@@ -21,7 +19,6 @@ from seerd.planner.memory import FORGOTTEN, Memory, Values, holding, integer, re
 from seerd.planner.model import (
     Allocation,
     Bracket,
-    Compared,
     Group,
     Impossible,
     Limits,
@@ -84,11 +81,6 @@ class Schedule:
 
 def bracket_parameters(limits: Limits, params: PolicyParams) -> Schedule | Impossible:
     """Return K, t1, N and P (Algorithm 2)."""
-    return _impossible(limits, params) or brackets(limits, params, *_rounds(limits, params))
-
-
-def _impossible(limits: Limits, params: PolicyParams) -> Impossible | None:
-    """Return why not even one trial fits for one round of `t_min`, or None."""
     least_s, least_gpu_s = params.t_min_s, params.t_min_s * params.p_min
     if limits.deadline_s < least_s:
         reason = (
@@ -101,7 +93,7 @@ def _impossible(limits: Limits, params: PolicyParams) -> Impossible | None:
             f"and the budget is {limits.budget_gpu_s / 60:g} GPU-min"
         )
     else:
-        return None
+        return brackets(limits, params, *_rounds(limits, params))
     return Impossible(reason, least_s, least_gpu_s)
 
 
@@ -125,9 +117,7 @@ def _rounds(limits: Limits, params: PolicyParams) -> tuple[int, Fraction]:
 
 
 def longest_first_round(limits: Limits, params: PolicyParams, rounds: int) -> Fraction:
-    """Return the longest t1, in seconds, with which so many rounds keep both limits (Algorithm 2,
-    line 2).
-    """
+    """Return the longest t1, in seconds, that keeps both limits (Algorithm 2, line 2)."""
     eta = Fraction(params.eta)
     by_time = Fraction(limits.deadline_s) * (eta - 1) / (eta**rounds - 1)
     by_budget = Fraction(limits.budget_gpu_s) / (params.p_min * rounds * eta ** (rounds - 1))
@@ -192,10 +182,7 @@ class _Step:
     """How far the answer to one question has come."""
 
     dealt: Dealt  # what to remember
-    new: tuple[NewTrial, ...] = ()  # trials that are asked for
-    eliminated: tuple[str, ...] = ()  # trials that are out
-    compared: tuple[Compared, ...] = ()  # how trials stood where rounds ended
-    note: str = ""  # what people should know of the answer
+    plan: Plan = field(default_factory=Plan)  # the answer, without allocations
 
 
 ScheduleOf = Callable[[Problem], Schedule | Impossible]
@@ -220,23 +207,21 @@ def seer(schedule_of: ScheduleOf) -> Policy:
         made = schedule_of(problem)
         if isinstance(made, Impossible):
             raise ValueError(made.reason)
-        dealt = recall(memory, VERSION, _read)
+        dealt = recall(
+            memory, VERSION, lambda v: Dealt(integer(v.get("stage"), 0), texts(v.get("order")))
+        )
         if dealt is not None:
             step = _Step(dealt)
         else:
             step = _taken_up(made, view) if view.trials else _begun(problem, made)
-        view = view.with_new(step.new)
+        view = view.with_new(step.plan.new)
         while step.dealt.stage < made.rounds and view.now_s >= float(made.ends[step.dealt.stage]):
             step = _next_stage(made, step, view)
-        stage, order = step.dealt.stage, [*step.dealt.order]
-        values: Values = {"version": VERSION, "stage": stage, "order": [*order]}
+        dealt = step.dealt
+        values: Values = {"version": VERSION, "stage": dealt.stage, "order": [*dealt.order]}
         return _wanted(made, step, view), holding(memory, values)
 
     return Policy(outline, plan)
-
-
-def _read(values: Values) -> Dealt:
-    return Dealt(integer(values.get("stage"), 0), texts(values.get("order")))
 
 
 def _begun(problem: Problem, made: Schedule) -> _Step:
@@ -244,7 +229,7 @@ def _begun(problem: Problem, made: Schedule) -> _Step:
     count = sum(made.trials)
     drawn, width = draws(problem), len(str(count))
     new = tuple(NewTrial(trial_name(number + 1, width), drawn[number]) for number in range(count))
-    return _Step(Dealt(0, [trial.id for trial in new]), new)
+    return _Step(Dealt(0, [trial.id for trial in new]), Plan(new=new))
 
 
 def _taken_up(made: Schedule, view: View) -> _Step:
@@ -254,19 +239,19 @@ def _taken_up(made: Schedule, view: View) -> _Step:
     ordered = [trial.id for trial in ranked]
     places = sum(made.members(bracket, stage) for bracket in range(len(made.gpus)))
     if stage == made.rounds or len(ordered) <= places:
-        return _Step(Dealt(stage, ordered), note=FORGOTTEN)
+        return _Step(Dealt(stage, ordered), Plan(note=FORGOTTEN))
     out, judged = tuple(ordered[places:]), tuple(compared(ranked, places, 0))
-    return _Step(Dealt(stage, ordered[:places]), eliminated=out, compared=judged, note=FORGOTTEN)
+    plan = Plan(eliminated=out, compared=judged, note=FORGOTTEN)
+    return _Step(Dealt(stage, ordered[:places]), plan)
 
 
 def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
     """Keep each bracket's best, and order all that are left (Algorithm 1, lines 9 and 11)."""
     stage = step.dealt.stage + 1
     if stage == made.rounds:
-        return replace(step, dealt=Dealt(stage, step.dealt.order))
+        return _Step(Dealt(stage, step.dealt.order), step.plan)
     kept: list[str] = []
-    out: list[str] = []
-    judged: list[Compared] = []
+    out, judged = [*step.plan.eliminated], [*step.plan.compared]
     for bracket, members in enumerate(_deal(made, step.dealt)):
         ranked = rank((view.trials[name] for name in members), view.mode)
         places = made.members(bracket, stage)
@@ -275,8 +260,8 @@ def _next_stage(made: Schedule, step: _Step, view: View) -> _Step:
         kept += stay
         out += [trial.id for trial in ranked if trial.id not in stay]
     order = [trial.id for trial in rank((view.trials[name] for name in kept), view.mode)]
-    eliminated, seen = (*step.eliminated, *out), (*step.compared, *judged)
-    return replace(step, dealt=Dealt(stage, order), eliminated=eliminated, compared=seen)
+    plan = replace(step.plan, eliminated=tuple(out), compared=tuple(judged))
+    return _Step(Dealt(stage, order), plan)
 
 
 def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
@@ -290,8 +275,7 @@ def _deal(made: Schedule, dealt: Dealt) -> list[list[str]]:
 
 def _wanted(made: Schedule, step: _Step, view: View) -> Plan:
     stage = min(step.dealt.stage, made.rounds - 1)
-    done = Plan((), step.new, step.eliminated, stage, done=True, compared=step.compared)
-    done = replace(done, note=step.note)
+    done = replace(step.plan, stage=stage, done=True)
     bracket_of = {name: i for i, members in enumerate(_deal(made, step.dealt)) for name in members}
     running = tuple(
         Allocation(name, made.gpus[bracket_of[name]], bracket_of[name])
@@ -307,10 +291,6 @@ def _wanted(made: Schedule, step: _Step, view: View) -> Plan:
 def _stages(made: Schedule) -> Iterator[Stage]:
     start = made.start
     for number, end in enumerate(made.ends):
-        groups = tuple(
-            Group(p, made.members(i, number))
-            for i, p in enumerate(made.gpus)
-            if made.members(i, number)
-        )
-        yield Stage(float(start), float(end), groups)
+        groups = (Group(p, made.members(i, number)) for i, p in enumerate(made.gpus))
+        yield Stage(float(start), float(end), tuple(group for group in groups if group.trials))
         start = end

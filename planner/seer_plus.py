@@ -1,29 +1,14 @@
 """SEER+: many configurations for a short time, ever fewer for longer, and at the end the best one
-on all GPUs.
+on all GPUs. How deep the search goes follows from the time and from how long a report takes.
 
-The one rule: the time that there is, and how long a report takes, decide how deep the search goes.
-No length of a training need be known.
-
-The time is divided into windows (`seerd.planner.windows`); there are rungs at r, eta r, eta^2 r,
-... reports, one fewer than windows. In the first window a free GPU goes to a trial that is among
-the best 1/eta of its rung, else to a new configuration, as in ASHA (Li et al., MLSys '20), if it
-can report before the window ends. In window k, from 0, trials that have not come to rung k wait;
-trials among the best of a rung go on first. In the last window the best trials of the highest rung
-share the GPUs: four, then two, then one. Trials take turns: there may be many more of them than
-GPUs.
-
-windows   one more than the rungs that a trial could pass if it had two GPUs for the whole time, or
-          for a training that is known to be shorter; at least two
-r         `min_reports`; else 2, or 1 if the first reports rank trials as the second ones do
-draws     random; once `LEARNS` trials have come to the first rung, four in five by `surrogate`
-
-Where instances are rented and the time is short, rounds of ever fewer GPUs take the place of
-windows (`seerd.planner.narrowing`).
-
-A trial whose last report is not finite is out. One that has stopped improving waits until no other
-wants its GPUs. Where a trial that is stopped begins anew, none takes turns: one that is not among
-the best 1/eta of its rung before the last window, or that has stopped improving, is out if another
-configuration can be tried in its place.
+The time is divided into windows (`windows`); there are rungs at r, eta r, eta^2 r, ... reports, one
+fewer than windows. In the first window a free GPU goes to a trial that is among the best 1/eta of
+its rung, else to a new configuration, as in ASHA (Li et al., MLSys '20), if it can report before
+the window ends. In window k, from 0, trials that have not come to rung k wait. In the last window
+the best trials of the highest rung share the GPUs: four, then two, then one. Trials take turns,
+except where a stopped trial begins anew. Configurations are random until `LEARNS` trials have come
+to the first rung, then four in five are by `surrogate`. Where instances are rented and the time is
+short, rounds of ever fewer GPUs take the place of windows (`narrowing`).
 """
 
 from __future__ import annotations
@@ -36,7 +21,7 @@ from functools import partial
 
 from seerd.planner.asha import HOPELESS, TRAINS_S, fixed_outline, places, sizes
 from seerd.planner.caching import per_problem
-from seerd.planner.draft import Draft, diverged
+from seerd.planner.draft import PlanDraft, diverged
 from seerd.planner.draws import added_for, draws
 from seerd.planner.fixed_cluster import FixedCluster, fixed_cluster
 from seerd.planner.memory import FORGOTTEN, Memory, recall
@@ -55,7 +40,7 @@ from seerd.planner.model import (
 from seerd.planner.narrowing import ElasticRound, outlined, rounds_of
 from seerd.planner.ranking import compared, metric_at, rank
 from seerd.planner.surrogate import RungResult, propose
-from seerd.planner.turns import Diary, Turn, read_diary
+from seerd.planner.turns import SearchMemory, Turn, read_search
 from seerd.planner.unpaused import longest_training
 from seerd.planner.windows import FINALISTS, LOOK, Windows, first_look, windows_of
 
@@ -69,11 +54,11 @@ NO_TURNS = "{count} trials train at a time, each until it ends or is out: none t
 MAKES_ROOM = "{names} stopped improving: others get their GPUs first"
 
 
-def _without_turns(draft: Draft) -> None:
+def _without_turns(draft: PlanDraft) -> None:
     """Let trials train until they end or others are tried in their place."""
     size, rungs = draft.problem.params.p_min, draft.windows.rungs
     room = places(draft.cluster.gpus, size, draft.problem.gpus_per_instance)
-    for trial in sorted(draft.runnable(), key=lambda trial: trial.id not in draft.diary.turns):
+    for trial in sorted(draft.runnable(), key=lambda trial: trial.id not in draft.search.turns):
         other = _new(draft) if _is_beaten(draft, trial) else None
         if other is not None:
             draft.out.append(trial.id)
@@ -86,7 +71,7 @@ def _without_turns(draft: Draft) -> None:
     draft.allocations = dict(sorted(draft.allocations.items()))
 
 
-def _is_beaten(draft: Draft, trial: TrialView) -> bool:
+def _is_beaten(draft: PlanDraft, trial: TrialView) -> bool:
     """Return whether a trial is not worth its GPUs any more; not if it is about to end."""
     if trial.reports >= (longest_training(draft.problem, draft.view) or math.inf):
         return False
@@ -97,7 +82,7 @@ def _is_beaten(draft: Draft, trial: TrialView) -> bool:
     return trial.id not in arrived[: max(1, int(len(arrived) / draft.problem.params.eta))]
 
 
-def _narrow(draft: Draft, present: ElasticRound) -> None:
+def _narrow(draft: PlanDraft, present: ElasticRound) -> None:
     """Fill the GPUs of a round of rented ones."""
     if not draft.view.trials:
         while len(draft.new) < present.trials and (made := _new(draft)) is not None:
@@ -107,11 +92,10 @@ def _narrow(draft: Draft, present: ElasticRound) -> None:
     draft.share(waiting, present.trials)
 
 
-def _search(draft: Draft) -> None:
-    """Fill the GPUs in a window before the last one."""
+def _search(draft: PlanDraft) -> None:
     size, windows = draft.problem.params.p_min, draft.windows
     runnable = {trial.id: trial for trial in draft.runnable()}
-    for name, turn in draft.diary.turns.items():
+    for name, turn in draft.search.turns.items():
         trial = runnable.get(name)
         if (
             trial is not None
@@ -135,13 +119,11 @@ def _search(draft: Draft) -> None:
 
 
 class _Queue:
-    """The order in which waiting trials go on, by how far they have come.
-
-    In the first window only those among the best 1/eta of a rung below the last one go on, as long
-    as there are new configurations that can report before it ends.
+    """The order in which waiting trials go on, by how far they have come. In the first window only
+    the best 1/eta of a rung below the last do, while new ones can report before it ends.
     """
 
-    def __init__(self, draft: Draft, waiting: Sequence[TrialView]) -> None:
+    def __init__(self, draft: PlanDraft, waiting: Sequence[TrialView]) -> None:
         windows, eta = draft.windows, draft.problem.params.eta
         still = {trial.id for trial in waiting if not draft.settled(trial)}
         self._settled = sorted((t for t in waiting if t.id not in still), key=draft.best_first)
@@ -174,8 +156,7 @@ class _Queue:
         return next((waiting.pop(0) for waiting in self._waiting.values() if waiting), None)
 
 
-def _finish(draft: Draft) -> None:
-    """Fill the GPUs in the last window: the finalists first, then those that wait."""
+def _finish(draft: PlanDraft) -> None:
     waiting = sorted(draft.runnable(), key=lambda t: (draft.settled(t), draft.best_first(t)))
     draft.share(waiting, draft.windows.finalists(draft.view.now_s))
     size = draft.problem.params.p_min
@@ -183,32 +164,33 @@ def _finish(draft: Draft) -> None:
         draft.allocate(made, size, None)
 
 
-def _new(draft: Draft) -> NewTrial | None:
+def _new(draft: PlanDraft) -> NewTrial | None:
     """Ask for a configuration that was not tried before; None if no more are wanted."""
-    diary, view, params = draft.diary, draft.view, draft.problem.params
-    if params.trials is not None and diary.drawn >= params.trials:
+    search, view, params = draft.search, draft.view, draft.problem.params
+    if params.trials is not None and search.drawn >= params.trials:
         return None
     reported = any(trial.history for trial in view.trials.values())
     failed = sum(trial.status == "failed" for trial in view.trials.values())
     if not reported and failed >= max(HOPELESS, draft.cluster.gpus // params.p_min):
         return None
-    config = draws(draft.problem)[diary.drawn]
+    config = draws(draft.problem)[search.drawn]
     results = _results(draft)
     first = sum(result.rung == 0 for result in results)
-    at_random = random.Random(f"{params.seed} {diary.drawn}").random() < AT_RANDOM
-    is_given = diary.drawn < len(params.start) or added_for(draft.problem, diary.drawn) is not None
+    at_random = random.Random(f"{params.seed} {search.drawn}").random() < AT_RANDOM
+    added = added_for(draft.problem, search.drawn)
+    is_given = search.drawn < len(params.start) or added is not None
     if first >= LEARNS and not at_random and not is_given:
         seen: Sequence[Tried] = (*params.earlier, *view.trials.values(), *draft.new)
         tried = [trial.config for trial in seen]
-        chosen, diary.kernel = propose(draft.problem, tried, results, diary.drawn, diary.kernel)
+        chosen, search.kernel = propose(draft.problem, tried, results, search.drawn, search.kernel)
         config = config if chosen is None else chosen
-    diary.drawn += 1
-    made = NewTrial(diary.name(diary.drawn), config)
+    search.drawn += 1
+    made = NewTrial(search.name(search.drawn), config)
     draft.new.append(made)
     return made
 
 
-def _results(draft: Draft) -> list[RungResult]:
+def _results(draft: PlanDraft) -> list[RungResult]:
     """List what the model learns from; a trial that has diverged is last on every rung."""
     sign = 1.0 if draft.view.mode == "max" else -1.0
     results = []
@@ -223,10 +205,10 @@ def _results(draft: Draft) -> list[RungResult]:
     return results
 
 
-def _compared(draft: Draft) -> Iterator[Compared]:
+def _compared(draft: PlanDraft) -> Iterator[Compared]:
     """Yield how trials stand whose turn has ended at a rung."""
     windows, eta = draft.windows, draft.problem.params.eta
-    for name, turn in draft.diary.turns.items():
+    for name, turn in draft.search.turns.items():
         trial = draft.view.trials.get(name)
         if trial is None or turn.until not in windows.rungs or trial.reports < turn.until:
             continue
@@ -237,19 +219,19 @@ def _compared(draft: Draft) -> Iterator[Compared]:
         yield Compared(name, metric, turn.until, order.index(name) + 1, len(order), best)
 
 
-def _answer(draft: Draft) -> Plan:
-    view, present, turns = draft.view, draft.round, draft.diary.turns
+def _answer(draft: PlanDraft) -> Plan:
+    view, present, turns = draft.view, draft.round, draft.search.turns
     compared_trials = tuple(_compared(draft) if present is None else _judged(draft, present))
     left = (t for t in draft.runnable() if t.id not in draft.allocations)
     settled = ", ".join(t.id for t in left if t.id in turns and draft.settled(t))
-    draft.diary.turns = {}
+    draft.search.turns = {}
     for name, wanted in draft.allocations.items():
         before = turns.get(name)
         same = before is not None and before.gpus == wanted.gpus
         since_s = before.since_s if before is not None and same else view.now_s
-        draft.diary.turns[name] = Turn(wanted.gpus, since_s, wanted.until)
+        draft.search.turns[name] = Turn(wanted.gpus, since_s, wanted.until)
     allocations = tuple(draft.allocations.values())
-    if present is None and draft.diary.report_s is None:
+    if present is None and draft.search.report_s is None:
         # ask again at the next report, as long as it is not known how long one takes
         trials = view.with_new(draft.new).trials
         allocations = tuple(a._replace(until=trials[a.trial].reports + 1) for a in allocations)
@@ -267,20 +249,20 @@ def _answer(draft: Draft) -> Plan:
     )
 
 
-def _ask_at_s(draft: Draft) -> float | None:
+def _ask_at_s(draft: PlanDraft) -> float | None:
     """Return when to ask again at the latest, seconds since the run began."""
     if draft.round is not None:
         return draft.round.end_s if draft.view.now_s < draft.round.end_s else None
     changes_s = draft.windows.changes_s(draft.view.now_s)
-    changes = draft.diary.report_s is not None and changes_s > draft.view.now_s
+    changes = draft.search.report_s is not None and changes_s > draft.view.now_s
     return changes_s if changes else draft.cluster.ask_at_s
 
 
-def _judged(draft: Draft, present: ElasticRound) -> Iterator[Compared]:
+def _judged(draft: PlanDraft, present: ElasticRound) -> Iterator[Compared]:
     """Yield how trials stand at the beginning of a round, at the first question in it."""
-    if not draft.diary.asked_s < present.start_s <= draft.view.now_s:
+    if not draft.search.asked_s < present.start_s <= draft.view.now_s:
         return
-    trials = [t for name in draft.diary.turns if (t := draft.view.trials.get(name)) is not None]
+    trials = [t for name in draft.search.turns if (t := draft.view.trials.get(name)) is not None]
     yield from compared(rank(trials, draft.view.mode), present.trials, 0)
 
 
@@ -312,16 +294,13 @@ def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
         raise ValueError(cluster.reason)
     if cluster.over(view.now_s):
         return Plan(done=True), memory.after({})
-    diary = recall(memory, 1, read_diary)
-    forgotten = diary is None and len(view.trials) > 0
-    if diary is None:
+    search = recall(memory, 1, read_search)
+    forgotten = search is None and len(view.trials) > 0
+    if search is None:
         beside = places(cluster.gpus, problem.params.p_min, problem.gpus_per_instance)
-        diary = Diary.new(view, beside * int(problem.planned.deadline_s / TRAINS_S))
-    diary.look(view, problem.scaling)
-    if rounds:
-        draft = _in_round(problem, rounds, view, diary)
-    else:
-        draft = _in_window(problem, cluster, view, diary)
+        search = SearchMemory.new(view, beside * int(problem.planned.deadline_s / TRAINS_S))
+    search.look(view, problem.scaling)
+    draft = _draft(problem, cluster, view, search)
     if problem.begins_anew:
         _without_turns(draft)
     elif draft.round is not None:
@@ -331,25 +310,23 @@ def plan(problem: Problem, memory: Memory, view: View) -> tuple[Plan, Memory]:
     else:
         _search(draft)
     answer = _answer(draft)
-    after = diary.remembered(memory)
+    after = search.remembered(memory)
     return (replace(answer, note=FORGOTTEN) if forgotten else answer), after
 
 
-def _in_round(problem: Problem, rounds: Sequence[ElasticRound], view: View, diary: Diary) -> Draft:
-    stage = min(len(rounds) - 1, sum(view.now_s >= round_.end_s for round_ in rounds))
-    present, end_s = rounds[stage], rounds[-1].end_s
-    cluster = FixedCluster(present.gpus, present.start_s, end_s, idle_paid=True)
-    windows = Windows(rounds[0].start_s, end_s, ())
-    return Draft(problem, cluster, view, diary, windows, stage, present)
-
-
-def _in_window(problem: Problem, cluster: FixedCluster, view: View, diary: Diary) -> Draft:
+def _draft(problem: Problem, cluster: FixedCluster, view: View, search: SearchMemory) -> PlanDraft:
+    if rounds := rounds_of(problem):
+        stage = min(len(rounds) - 1, sum(view.now_s >= round_.end_s for round_ in rounds))
+        present, end_s = rounds[stage], rounds[-1].end_s
+        cluster = FixedCluster(present.gpus, present.start_s, end_s, idle_paid=True)
+        windows = Windows(rounds[0].start_s, end_s, ())
+        return PlanDraft(problem, cluster, view, search, windows, stage, present)
     longest = longest_training(problem, view)
     look = first_look(problem.params, view)
     if problem.begins_anew and longest is not None:
         look = min(look, longest)
-    windows = windows_of(problem, cluster, look, diary.report_s, longest)
-    return Draft(problem, cluster, view, diary, windows)
+    windows = windows_of(problem, cluster, look, search.report_s, longest)
+    return PlanDraft(problem, cluster, view, search, windows)
 
 
 SEER_PLUS = Policy(outline, plan)

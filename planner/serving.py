@@ -1,9 +1,7 @@
-"""Which of several jobs is served next (Li et al., Ease.ml, VLDB '18, section 4).
-
-The one rule: a job is known only by what it offers, so that jobs under any policy can be compared.
-
-Jobs are in the order in which they came; among equal offers the first is chosen, and None if no job
-has a further step. Larger results are better.
+"""Which of several jobs is served next (Li et al., Ease.ml, VLDB '18, section 4), by what each
+offers, so that jobs under any policy can be compared. Jobs are in the order in which they came;
+among equal offers the first is chosen, and None if no job has a further step. Larger results are
+better.
 """
 
 from __future__ import annotations
@@ -64,22 +62,8 @@ def round_robin(offers: Sequence[Offer], last: str | None) -> str | None:
     return first_come([*offers[after:], *offers[:after]])
 
 
-def largest_gap(offers: Sequence[Offer]) -> str | None:
-    """Choose the job with the largest gap (section 4.3, strategy for line 8)."""
-    return first_largest(offers, lambda offer: offer.gap)
-
-
-def first_largest(offers: Sequence[Offer], key: Callable[[Offer], float]) -> str | None:
-    """Choose the open job with the largest key."""
-    able = [offer for offer in offers if offer.open]
-    return max(able, key=key).job if able else None
-
-
 def candidates(offers: Sequence[Offer]) -> frozenset[str]:
-    """Return the open jobs whose surplus is at least their mean (Algorithm 2, line 7).
-
-    Jobs without a step have not been through lines 1 to 4, and come before all others.
-    """
+    """Return the open jobs whose surplus is at least the mean, or those without a step (line 7)."""
     able = [offer for offer in offers if offer.open]
     new = frozenset(offer.job for offer in able if offer.surplus is None)
     if new or not able:
@@ -90,17 +74,14 @@ def candidates(offers: Sequence[Offer]) -> frozenset[str]:
     return ahead or frozenset({max(surplus, key=lambda job: surplus[job])})
 
 
-def greedy(offers: Sequence[Offer], rule: Rule = largest_gap) -> str | None:
+def greedy(offers: Sequence[Offer], rule: Rule) -> str | None:
     """Choose one of the candidate set (Algorithm 2, lines 7 and 8)."""
     among = candidates(offers)
     return rule([offer for offer in offers if offer.job in among])
 
 
 def watched(freeze: Freeze, offers: Sequence[Offer]) -> Freeze:
-    """Note the candidate set and the results before a step (section 4.4).
-
-    The regret is not known; it has dropped where some job's best result has risen.
-    """
+    """Note candidates and results before a step; a better one means less regret (section 4.4)."""
     if freeze.frozen:
         return freeze
     best = sum(offer.best for offer in offers if offer.best is not None)

@@ -1,9 +1,6 @@
 """Fair shares of GPUs between jobs: water-filling by weight up to what each can use (Li et al.,
 ASHA, MLSys '20, section 5.3). `agent.gpu_shares` has its own `fair_shares`, as an agent imports
 nothing of the planner's; a test compares the two.
-
-The one rule: no GPU that some job can use stays idle while there is room for that job's next step,
-and no job is above its cap.
 """
 
 from __future__ import annotations
@@ -24,11 +21,9 @@ class Claim:
 
 
 def fair_shares(gpus: int, claims: Sequence[Claim]) -> dict[str, int]:
-    """Divide GPUs between jobs by weight, in whole GPUs, by their order among equals.
-
-    What a job cannot use goes to the others; what rounding leaves, to the largest remainders. Where
-    not every job can have its smallest step, those furthest below theirs have none, one after the
-    other, until the others have; what is left goes to jobs that it is enough for.
+    """Divide whole GPUs by weight. What a job cannot use goes to the others; what rounding leaves,
+    to the largest remainders. Of jobs below their smallest step those furthest below have none, one
+    after the other; what is left goes to jobs that it is enough for.
     """
     able = [claim for claim in claims if 0 < claim.least <= min(claim.cap, gpus)]
     shares = _whole(gpus, able)

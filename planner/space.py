@@ -1,7 +1,5 @@
-"""The search space: what may be tried, and how a configuration is drawn from it.
-
-The one rule: randomness comes from the generator that is passed in, one draw per parameter in the
-order of the spec, whether the parameter is active or not.
+"""The search space: what may be tried, and how a configuration is drawn from it: one draw per
+parameter, in the order of the spec, whether the parameter is active or not.
 """
 
 from __future__ import annotations
@@ -14,20 +12,14 @@ from itertools import islice
 from seerd.planner.constraints import constraint
 from seerd.planner.parameter import Condition, Config, Parameter, Value
 
-GRID_VALUES = 5
-"""How many values of a range a grid has."""
-MOST_POINTS = 100_000
-"""The most combinations of a grid that are looked at."""
+GRID_VALUES = 5  # how many values of a range a grid has
+MOST_POINTS = 100_000  # most combinations of a grid that are looked at
 __all__ = ["Condition", "Config", "NoConfigurationError", "Parameter", "Space", "Value"]
 
-TRIES = 10_000
-"""How many configurations are drawn at most to see whether the constraints can be met."""
-MET = 10
-"""How many of those have to meet them, so that drawing does not take too long."""
-LOOKED_AT = 100
-"""The least number of configurations that each constraint is tried on."""
-MOST_TRIES = 1_000_000
-"""After so many draws without one that meets the constraints, none is drawn."""
+TRIES = 10_000  # most configurations that are drawn to see whether the constraints can be met
+MET = 10  # how many of those have to meet them, so that drawing does not take too long
+LOOKED_AT = 100  # least configurations that each constraint is tried on
+MOST_TRIES = 1_000_000  # after so many draws without one that meets the constraints, none is drawn
 
 
 class NoConfigurationError(Exception):
@@ -51,9 +43,7 @@ class Space:
         return [parameter.name for parameter in self.parameters]
 
     def sample(self, rng: random.Random) -> Config:
-        """Draw one configuration. Raises `NoConfigurationError` if none is found that meets the
-        constraints.
-        """
+        """Draw one configuration. Raises `NoConfigurationError` if none meets the constraints."""
         if self.table:
             return self.table[rng.randrange(len(self.table))]
         for _ in range(MOST_TRIES):
@@ -66,35 +56,25 @@ class Space:
         )
 
     def fixed(self, values: Config) -> Space:
-        """Return the space in which these parameters have these values.
-
-        Of a table, the rows that have them stay; if there is none, all configurations could be
-        drawn.
-        """
+        """Return the space in which these parameters have these values, and such rows."""
         parameters = tuple(
-            replace(parameter, choices=(values[parameter.name],))
-            if parameter.name in values
-            else parameter
-            for parameter in self.parameters
+            replace(p, choices=(values[p.name],)) if p.name in values else p
+            for p in self.parameters
         )
         rows = tuple(row for row in self.table if values.items() <= row.items())
         return replace(self, parameters=parameters, table=rows)
 
     def allows(self, config: Config) -> bool:
-        """Tell whether a configuration meets all constraints."""
+        """Return whether a configuration meets all constraints."""
         return all(constraint(text).met(config) for text in self.constraints)
 
     def defaults(self) -> Config:
-        """Return the default of every active parameter; if the constraints forbid that, the first
-        draw of seed 0. Raises what `sample` raises.
-        """
+        """Return every active parameter's default, or if forbidden `sample` of seed 0."""
         config = self._filled(lambda parameter: parameter.default())
         return config if self.allows(config) else self.sample(random.Random(0))
 
     def grid(self, values: int = GRID_VALUES, most: int = MOST_POINTS) -> Iterator[Config]:
-        """Yield the combinations that meet the constraints, with at most `values` values for each
-        range, of the first `most` combinations.
-        """
+        """Yield the allowed ones of the first `most` combinations, `values` of each range."""
         combinations = iter(self.table) if self.table else self._combined(values)
         return (config for config in islice(combinations, most) if self.allows(config))
 
@@ -133,24 +113,20 @@ def _continued(config: Config, parameter: Parameter, values: int) -> Iterator[Co
 
 
 def never_met(space: Space) -> str:
-    """Say why configurations cannot be drawn: the constraints are met by none, or hardly any; empty
-    if they can.
-
-    It draws up to `TRIES` configurations, always the same.
-    """
+    """Say why the constraints are met by none, or hardly any; empty if they are."""
     rng, constraints = random.Random(0), [constraint(text) for text in space.constraints]
     each, together = [0] * len(constraints), 0
     for tried in range(1, TRIES + 1):
         config = space.drawn(rng)
-        for one in constraints:
-            if mistake := one.mistaken(config):
-                return f"{one.text!r} cannot be computed: {mistake}"
-        met = [one.met(config) for one in constraints]
-        each = [count + one for count, one in zip(each, met, strict=True)]
+        for read in constraints:
+            if mistake := read.mistaken(config):
+                return f"{read.text!r} cannot be computed: {mistake}"
+        met = [read.met(config) for read in constraints]
+        each = [count + is_met for count, is_met in zip(each, met, strict=True)]
         together += all(met)
         if together >= MET and tried >= LOOKED_AT:
             return ""
-    alone = ", ".join(f"{one.text!r} by {n:,}" for one, n in zip(constraints, each, strict=True))
+    alone = ", ".join(f"{read.text!r} by {n:,}" for read, n in zip(constraints, each, strict=True))
     return (
         f"of {TRIES:,} configurations drawn from the space {together or 'none'} met all "
         f"constraints, and {MET} are needed ({alone}); narrow the ranges, or demand less"

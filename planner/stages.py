@@ -1,8 +1,6 @@
 """Stages of work on whole instances: what each trial gets, how many instances are held, and for how
-long each is rented (RubberBand, EuroSys '21, sections 4.2 and 4.4).
-
-The one rule: this module only counts. A trial that fits an instance is never split, a larger one
-has whole instances, and what was rented last is given back first.
+long each is rented (RubberBand, EuroSys '21, sections 4.2 and 4.4). A trial that fits an instance
+is never split, a larger one has whole instances, and what was rented last is given back first.
 """
 
 from __future__ import annotations
@@ -47,11 +45,9 @@ class Rental:
 
 
 def halving_rungs(trials: int, least: int, most: int, eta: float) -> list[tuple[int, int]]:
-    """Return the stages of SHA(n, r, R, eta), each as (trials, reports in all) (section 2).
-
-    Stage i runs floor(n / eta^i) trials for r * eta^i further reports. The last stage goes on to R:
-    it is the one with one trial, the one after which no trial would be left, or the one that would
-    reach R.
+    """Return the stages of SHA(n, r, R, eta), each as (trials, reports in all) (section 2): floor(n
+    / eta^i) trials for r * eta^i further reports. The last, with one trial, before none, or that
+    would reach R, goes on to R.
     """
     exact, until = Fraction(eta), Fraction(0)
     made: list[tuple[int, int]] = []
@@ -75,11 +71,6 @@ def work_stages(
     )
 
 
-def per_instance(gpus_per_trial: int, gpus_per_instance: int) -> int:
-    """Return how many trials fit one instance, if they are no larger than it."""
-    return gpus_per_instance // gpus_per_trial
-
-
 def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
     """Return the fewest whole instances that hold the groups, the largest trials placed first."""
     used = 0
@@ -91,7 +82,7 @@ def instances_for(groups: Sequence[Group], gpus_per_instance: int) -> int:
             continue
         for room in sorted(room for room in free if room >= size):
             left -= _fill(free, room, size, left)
-        fit = per_instance(size, gpus_per_instance)
+        fit = gpus_per_instance // size
         used += -(-left // fit)
         free[gpus_per_instance - fit * size] += left // fit
         if left % fit:
@@ -115,16 +106,14 @@ def _fill(free: Counter[int], room: int, size: int, trials: int) -> int:
 
 
 def share(trials: int, gpus: int, gpus_per_instance: int, p_max: int | None = None) -> int:
-    """Return the GPUs per trial when `gpus` are shared fairly, such that all trials fit the
-    instances.
-
-    0: there are fewer GPUs than trials, so trials take turns on one GPU each.
+    """Return the GPUs per trial when `gpus` are shared fairly, such that all fit the instances; 0:
+    there are fewer GPUs than trials, which take turns.
     """
     held = -(-gpus // gpus_per_instance)
     most = gpus // trials if p_max is None else min(p_max, gpus // trials)
     if most >= gpus_per_instance:
         return most - most % gpus_per_instance
-    fitting = (p for p in range(most, 0, -1) if held * per_instance(p, gpus_per_instance) >= trials)
+    fitting = (p for p in range(most, 0, -1) if held * (gpus_per_instance // p) >= trials)
     return next(fitting, 0)
 
 

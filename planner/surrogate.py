@@ -1,8 +1,6 @@
 """Which configuration to try next, learned from those that were tried: a Gaussian process over
-configurations and rungs.
-
-The one rule: a proposal is a function of the problem, of what was seen and of the draw's number.
-Linear algebra runs on one thread, so that it is the same on any number of cores.
+configurations and rungs. Linear algebra runs on one thread, so that a proposal is the same on any
+number of cores.
 
 What is modelled is a trial's normal score among all trials that have come to the same rung. Those
 that come to a higher rung were chosen, so their scores are shifted and scaled to what their scores
@@ -11,8 +9,8 @@ one rung below lead to expect. The covariance of trials i and j at rungs l and m
 (amplitude * matern(x_i, x_j) + (1 - amplitude) * [i = j]) * memory^|l - m| + noise
 
 with a Matern kernel of smoothness 5/2 (Rasmussen and Williams, Gaussian Processes for Machine
-Learning, 2006, equation 4.17) and one length scale for each parameter. A number counts as its place
-among random draws, so that no scale must be known; a missing one lies in the middle.
+Learning, 2006, equation 4.17). A number counts as its place among random draws, so that no scale
+must be known; a missing one lies in the middle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Ids of trials.
-
-The one rule: they sort in the order in which trials were asked for. Where jobs share a run, the id
-of a trial is that of its job, a point, and the id that the job's own policy has given it.
+"""Ids of trials, which sort in the order in which trials were asked for. Where jobs share a run, an
+id is that of its job, a point, and the id that the job's own policy has given it.
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ class Names:
         return f"{self.prefix}{self.offset + number:0{self.width}d}"
 
 
-POINT = "."
-"""What separates a job's id, which has none, from the rest."""
+POINT = "."  # separates a job's id, which has none, from the rest
 
 
 def job_of(trial: str) -> str:
@@ -44,12 +41,12 @@ def own_id(trial: str) -> str:
 
 
 def names(width: int = 4) -> Names:
-    """Make a run's ids; `width`: digits of the largest number."""
+    """Return a run's ids; `width`: digits of the largest number."""
     return Names("t", 0, max(4, width))
 
 
 def names_after(last: str, number: int, more: int) -> Names:
-    """Make ids for `more` further trials that sort after `last`, the id of number `number`."""
+    """Return ids for `more` further trials that sort after `last`, the id of number `number`."""
     match = re.fullmatch(r"(.*?)([0-9]*)", last, re.DOTALL)
     prefix, digits = match.groups() if match else (last, "")
     width = max(1, len(digits))
@@ -65,7 +62,7 @@ def trial_name(number: int, width: int = 4) -> str:
 
 
 def trial_number(name: str) -> int:
-    """Return the number of the trial with this id; 0 if the id does not tell."""
+    """Return the number of the trial with this id; 0 if the id has none."""
     digits = own_id(name).removeprefix("t")
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
@@ -81,9 +78,7 @@ def highest(names: Iterable[str]) -> int:
 
 
 def same_trial(name: str, other: str) -> bool:
-    """Tell whether a person who writes `other` means the trial of this id: t3 is t0003, and so is
-    3; where jobs share the run, JOB.t3 is JOB.t0003.
-    """
+    """Return whether a user who writes `other` means this trial: t3 and 3 are t0003."""
     if name == other:
         return True
     digits = own_id(other).lstrip("t").lstrip("0")

@@ -1,15 +1,14 @@
-"""What `seer+` remembers: which trials have GPUs since when, how long things take, and how many
-configurations were drawn. Everything else is in the view.
-"""
+"""What `seer+` remembers: which trials have GPUs, how long things take, how many were drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from statistics import median
 
 from seerd.planner.memory import Json, Memory, Values, holding, integer, items, real, text
-from seerd.planner.model import View
+from seerd.planner.model import Report, View
 from seerd.planner.scaling import Scaling
 from seerd.planner.surrogate import Kernel, read_kernel
 from seerd.planner.trial_ids import Names, names, names_after
@@ -29,7 +28,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Diary:
+class SearchMemory:
     """What is remembered."""
 
     names: Names  # how trials are named
@@ -43,7 +42,7 @@ class Diary:
     asked_s: float = 0.0  # when the last question was asked, seconds since the run began
 
     @classmethod
-    def new(cls, view: View, most: int) -> Diary:
+    def new(cls, view: View, most: int) -> SearchMemory:
         """Begin without a memory, perhaps in the middle of a run; `most`: trials there may be."""
         count = len(view.trials)
         made = names_after(max(view.trials), count, most) if count else names(len(str(most)))
@@ -51,10 +50,7 @@ class Diary:
 
     @property
     def report_s(self) -> float | None:
-        """Seconds of a report on one GPU, or None.
-
-        A first report counts, start included, until others have been made.
-        """
+        """Seconds of a report on one GPU; the first counts, start included, until others come."""
         times = self.reports_s if len(self.reports_s) > 1 else self.firsts_s
         return median(times) if times else None
 
@@ -73,49 +69,44 @@ class Diary:
         """Note how long the reports took that were made since the last look."""
         self.asked_s = self.heard_s
         for name, turn in self.turns.items():
-            trial = view.trials.get(name)
-            if trial is None:
-                continue
-            made = []
-            for report in reversed(trial.history):
-                if report.at_s <= turn.since_s:
-                    break
-                made.append((report.at_s, report.reports))
-            self._note(turn, made[::-1], scaling.speed(turn.gpus))
+            if (trial := view.trials.get(name)) is not None:
+                self._note(turn, trial.history, scaling.speed(turn.gpus))
         self.heard_s = view.now_s
         del self.reports_s[:-NEWEST], self.firsts_s[:-NEWEST]
 
-    def _note(self, turn: Turn, made: list[tuple[float, int]], speed: float) -> None:
+    def _note(self, turn: Turn, history: Sequence[Report], speed: float) -> None:
+        latest_first = takewhile(lambda report: report.at_s > turn.since_s, reversed(history))
         before = None
-        for at_s, reports in made:
+        for report in reversed([*latest_first]):
+            at_s, count = report.at_s, report.reports
             if at_s > self.heard_s and before is None:
                 self.firsts_s.append((at_s - turn.since_s) * speed)
-            elif before is not None and at_s > max(self.heard_s, before[0]) and reports > before[1]:
-                self.reports_s.append((at_s - before[0]) / (reports - before[1]) * speed)
-            before = at_s, reports
+            elif before is not None and at_s > max(self.heard_s, before[0]) and count > before[1]:
+                self.reports_s.append((at_s - before[0]) / (count - before[1]) * speed)
+            before = at_s, count
 
     def remembered(self, memory: Memory) -> Memory:
         """Return the next memory."""
-        return holding(memory, dict(self._values()))
-
-    def _values(self) -> Iterator[tuple[str, Json]]:
-        yield "version", VERSION
-        yield "drawn", self.drawn
-        yield "names", [self.names.prefix, self.names.offset, self.names.width]
-        yield "heard_s", self.heard_s
-        yield "reports_s", [*self.reports_s]
-        yield "firsts_s", [*self.firsts_s]
+        values: dict[str, Json] = {
+            "version": VERSION,
+            "drawn": self.drawn,
+            "names": [self.names.prefix, self.names.offset, self.names.width],
+            "heard_s": self.heard_s,
+            "reports_s": [*self.reports_s],
+            "firsts_s": [*self.firsts_s],
+        }
         if self.kernel is not None:
-            yield "kernel", self.kernel.remembered
+            values["kernel"] = self.kernel.remembered
         for name, turn in self.turns.items():
-            yield TURN + name, [turn.gpus, turn.since_s, turn.until]
+            values[TURN + name] = [turn.gpus, turn.since_s, turn.until]
+        return holding(memory, values)
 
 
-def read_diary(values: Values) -> Diary:
-    """Read what was remembered. Raises `ValueError` if no diary can have written it."""
+def read_search(values: Values) -> SearchMemory:
+    """Read what was remembered. Raises `ValueError` if no search can have written it."""
     prefix, offset, width = items(values.get("names"), 3)
     kernel = values.get("kernel")
-    return Diary(
+    return SearchMemory(
         names=Names(text(prefix), integer(offset, -(10**9)), integer(width, 1)),
         turns={
             k.removeprefix(TURN): _read_turn(v) for k, v in values.items() if k.startswith(TURN)

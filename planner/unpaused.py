@@ -1,9 +1,8 @@
-"""Policies by progress, where a trial that is stopped begins anew: none of its trials is paused,
-and the policies know nothing of it.
+"""Policies by progress, where a trial that is stopped begins anew: none is paused.
 
 A trial that such a policy would pause at a rung trains on. It is out, for good, once another trial
-needs its GPUs and it is not among the best 1/eta of all that have come to that rung, as in ASHA's
-variant that stops trials. Until then the other waits.
+needs its GPUs and it is not among the best 1/eta at that rung, as in ASHA's variant that stops
+trials.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ def longest_training(problem: Problem, view: View) -> int | None:
 
 
 def _sent(memory: Memory) -> dict[str, int]:
-    """Read which trials train, and to which rung each was sent."""
     remembered = memory.values.get(TRAINING)
     try:
         pairs = remembered.items() if isinstance(remembered, dict) else ()
@@ -76,10 +74,7 @@ def _sent(memory: Memory) -> dict[str, int]:
 def _carried_on(
     problem: Problem, wanted: Plan, sent: dict[str, int], view: View
 ) -> tuple[Plan, dict[str, Json]]:
-    """Return the plan in which no trial is paused, and trial -> rung of those that train by it.
-
-    sent  trials that train -> the rung to which they were sent
-    """
+    """Return the plan in which no trial is paused, and trial -> rung; `sent`: the same before."""
     cluster, params = fixed_cluster(problem), problem.params
     if not isinstance(cluster, FixedCluster) or cluster.over(view.now_s):
         return wanted, {}
@@ -117,10 +112,7 @@ def _carried_on(
 
 
 def _compared(problem: Problem, trial: TrialView, rung: int, view: View) -> Compared:
-    """Return how a trial stands among those at a rung; without a metric if its last is not finite.
-
-    One that has come as far as the longest training is about to end, and may go on.
-    """
+    """Return how a trial stands at a rung; a complete one goes on. No metric: it diverged."""
     arrived = [other for other in view.trials.values() if other.reports >= rung]
     order = sorted(standing_at(other, rung, view.mode) for other in arrived)
     best = max(1, int(len(order) / Fraction(problem.params.eta)))

@@ -1,14 +1,11 @@
-"""Schedules by the wall clock: tracks of trials that run side by side or one after the other, each
-with its own rounds.
-
-The one rule: when a round of a track ends, its best trials go on to the next one and the others are
-out; tracks do not exchange trials.
+"""Schedules by the wall clock: tracks of trials, each with its own rounds. When a round ends, the
+best trials of its track go on to the next one and the others are out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 
 from seerd.planner.caching import per_problem
@@ -17,7 +14,6 @@ from seerd.planner.memory import FORGOTTEN, Json, Memory, Values, holding, integ
 from seerd.planner.model import (
     Allocation,
     Bracket,
-    Compared,
     Group,
     Impossible,
     NewTrial,
@@ -83,13 +79,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The field of each track, and what has happened since the question before."""
+    """How far the answer to one question has come."""
 
     fields: tuple[Field, ...]  # the field of each track
-    new: tuple[NewTrial, ...] = ()  # trials that are asked for
-    eliminated: tuple[str, ...] = ()  # trials that are out
-    compared: tuple[Compared, ...] = ()  # how trials stood where rounds ended
-    note: str = ""  # what people should know of the answer
+    plan: Plan = field(default_factory=Plan)  # the answer, without allocations
 
 
 Tracks = Callable[[Problem], Sequence[Track] | Impossible]
@@ -124,7 +117,7 @@ def by_wall_clock(tracks: Tracks, sampler: Sampler | None = None) -> Policy:
             step = _Round(fields)
         else:
             step = _taken_up(table, view) if view.trials else _begun(problem, table, sampler)
-            view = view.with_new(step.new)
+            view = view.with_new(step.plan.new)
         for number, track in enumerate(table.tracks):
             step = _advance(step, number, track, view)
         return _wanted(table, step, view), holding(memory, _written(table, step.fields))
@@ -155,9 +148,9 @@ def _read(table: Timetable, values: Values) -> tuple[Field, ...]:
 
 def _written(table: Timetable, fields: Sequence[Field]) -> Values:
     values: dict[str, Json] = {"version": VERSION}
-    for n, (field, first) in enumerate(zip(fields, table.firsts, strict=True)):
-        if field != Field(0, first):
-            values |= {f"round {n}": field.round, f"members {n}": [*field.members]}
+    for n, (now, first) in enumerate(zip(fields, table.firsts, strict=True)):
+        if now != Field(0, first):
+            values |= {f"round {n}": now.round, f"members {n}": [*now.members]}
     return values
 
 
@@ -168,18 +161,15 @@ def _begun(problem: Problem, table: Timetable, sampler: Sampler | None) -> _Roun
     else:
         configs = sampler(problem, len(ids))
     new = tuple(map(NewTrial, ids, configs))
-    return _Round(tuple(Field(0, first) for first in table.firsts), new)
+    return _Round(tuple(Field(0, first) for first in table.firsts), Plan(new=new))
 
 
 def _taken_up(table: Timetable, view: View) -> _Round:
-    """Go on without a memory: ids tell the tracks, the clock their rounds.
-
-    The best live trials fill the places; the others are out.
-    """
+    """Go on without a memory: ids tell the tracks, the clock their rounds; the best live stay."""
     ids = iter(in_order(view.trials))
     members = [_live(islice(ids, len(first)), view) for first in table.firsts]
     fields = (Field(0, names) for names in members)
-    step = _Round(tuple(fields), eliminated=tuple(_live(ids, view)), note=FORGOTTEN)
+    step = _Round(tuple(fields), Plan(eliminated=tuple(_live(ids, view)), note=FORGOTTEN))
     for number, track in enumerate(table.tracks):
         if present := sum(view.now_s >= r.end_s for r in track.rounds[:-1]):
             step = _cut(step, number, track, present, view)
@@ -204,18 +194,15 @@ def _cut(step: _Round, number: int, track: Track, present: int, view: View) -> _
     ranked = rank((view.trials[name] for name in step.fields[number].members), view.mode)
     ordered, places = [trial.id for trial in ranked], track.rounds[present].trials
     kept = Field(present, ordered[:places])
-    return replace(
-        step,
-        fields=(*step.fields[:number], kept, *step.fields[number + 1 :]),
-        eliminated=(*step.eliminated, *ordered[places:]),
-        compared=(*step.compared, *compared(ranked, places, number)),
-    )
+    fields = (*step.fields[:number], kept, *step.fields[number + 1 :])
+    eliminated = (*step.plan.eliminated, *ordered[places:])
+    seen = (*step.plan.compared, *compared(ranked, places, number))
+    return _Round(fields, replace(step.plan, eliminated=eliminated, compared=seen))
 
 
 def _wanted(table: Timetable, step: _Round, view: View) -> Plan:
     stage, last = sum(view.now_s >= end_s for end_s in table.ends), len(table.ends) - 1
-    plan = Plan((), step.new, step.eliminated, min(stage, last), done=stage > last)
-    plan = replace(plan, compared=step.compared, note=step.note)
+    plan = replace(step.plan, stage=min(stage, last), done=stage > last)
     if plan.done:
         return plan
     wanted = _allocations(table, step, view.now_s)
@@ -230,8 +217,8 @@ def _wanted(table: Timetable, step: _Round, view: View) -> Plan:
 def _allocations(table: Timetable, step: _Round, now_s: float) -> Iterator[Allocation]:
     """Yield allocations; larger trials come first, as they are the more promising ones."""
     under_way = []
-    for number, (track, field) in enumerate(zip(table.tracks, step.fields, strict=True)):
-        present = track.rounds[field.round]
+    for number, (track, now) in enumerate(zip(table.tracks, step.fields, strict=True)):
+        present = track.rounds[now.round]
         if max(now_s, table.begins_s) >= present.start_s and now_s < present.end_s:
             under_way.append((-present.gpus, number))
     for gpus, number in sorted(under_way):

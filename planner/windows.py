@@ -1,7 +1,5 @@
-"""The windows into which SEER+ divides the time of a cluster whose size stays the same.
-
-The one rule: what divides the time is how long a report takes; no length of a training need be
-known. Windows are of equal length, but for the first and the last one, and there is one rung fewer.
+"""The windows into which SEER+ divides the time of a cluster whose size stays the same: of equal
+length, but for the first and the last one, and one more than there are rungs.
 """
 
 from __future__ import annotations
@@ -36,10 +34,6 @@ class Windows:
         """The last window's number, from 0."""
         return len(self.rungs)
 
-    @property
-    def _each_s(self) -> float:
-        return (self.end_s - self.start_s) / (FIRST + (self.last - 1) + LAST)
-
     def at(self, now_s: float) -> int:
         """Return the number of the window at a moment."""
         return sum(now_s >= self.ends_s(number) for number in range(self.last))
@@ -48,7 +42,8 @@ class Windows:
         """Return when a window ends, seconds since the run began."""
         if number == self.last:
             return self.end_s
-        return self.start_s + self._each_s * (FIRST + number)
+        each_s = (self.end_s - self.start_s) / (FIRST + (self.last - 1) + LAST)
+        return self.start_s + each_s * (FIRST + number)
 
     def finalists(self, now_s: float) -> int:
         """Return how many trials share the GPUs at a moment of the last window."""
@@ -62,7 +57,6 @@ class Windows:
         return self._part_ends_s(min(PARTS - 1, self._part(now_s)))
 
     def _part(self, now_s: float) -> int:
-        """Return how many parts of the last window are over."""
         return sum(now_s >= self._part_ends_s(part) for part in range(PARTS))
 
     def _part_ends_s(self, part: int) -> float:

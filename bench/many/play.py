@@ -14,7 +14,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.many.rules import at_random, expected_improvement, hybrid, most_gain, tightened
+from bench.many.rules import (
+    at_random,
+    expected_improvement,
+    hybrid,
+    largest_gap,
+    most_gain,
+    tightened,
+)
 from bench.many.tables import Table
 from seerd.planner.finite_gp import Floats, Prior, before_results
 from seerd.planner.gp_ucb import beta, chosen, upper_bounds
@@ -23,7 +30,6 @@ from seerd.planner.serving import (
     Offer,
     first_come,
     greedy,
-    largest_gap,
     round_robin,
     watched,
 )

@@ -5,25 +5,28 @@ random or by gain, the paper's hybrid, surpluses, and expected improvement.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from seerd.planner.finite_gp import Floats, Posterior
-from seerd.planner.serving import (
-    Freeze,
-    Offer,
-    Rule,
-    first_largest,
-    greedy,
-    largest_gap,
-    round_robin,
-)
+from seerd.planner.serving import Freeze, Offer, Rule, greedy, round_robin
 
 FREEDOM = 5
 """Degrees of freedom of what is believed in an expected improvement, and how many results the scale
 of a prior counts for there: other jobs' results spread more, or less, than this one's.
 """
+
+
+def largest_gap(offers: Sequence[Offer]) -> str | None:
+    """Choose the job with the largest gap (section 4.3, strategy for line 8)."""
+    return first_largest(offers, lambda offer: offer.gap)
+
+
+def first_largest(offers: Sequence[Offer], key: Callable[[Offer], float]) -> str | None:
+    """Choose the open job with the largest key, the first of equals."""
+    able = [offer for offer in offers if offer.open]
+    return max(able, key=key).job if able else None
 
 
 def at_random(offers: Sequence[Offer], drawn: float) -> str | None:

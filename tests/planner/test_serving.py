@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.many.rules import at_random, hybrid, most_gain, tightened
+from bench.many.rules import at_random, hybrid, largest_gap, most_gain, tightened
 from seerd.planner.serving import (
     FROZEN_AFTER,
     Freeze,
@@ -66,14 +66,14 @@ def test_greedy_s_candidates_by_hand() -> None:
     0.05.
     """
     assert candidates(offers()) == {"b", "c"}
-    assert greedy(offers()) == "b"
+    assert greedy(offers(), largest_gap) == "b"
     assert greedy(offers(), most_gain) == "c"
 
 
 def test_whoever_has_nothing_yet_is_first() -> None:
     there = [*offers(), Offer("e", bound=0.2), Offer("f", bound=0.4)]
     assert candidates(there) == {"e", "f"}
-    assert greedy(there) == "f"
+    assert greedy(there, largest_gap) == "f"
     assert most_gain(there) == "e"
 
 
@@ -94,7 +94,7 @@ def test_greedy_is_frozen_after_ten_steps_without_change_and_stays_so() -> None:
     for _ in range(FROZEN_AFTER - 1):
         watch = watched(watch, offers())
         assert not watch.frozen
-        assert hybrid(offers(), watch, "b") == greedy(offers()) == "b"
+        assert hybrid(offers(), watch, "b") == greedy(offers(), largest_gap) == "b"
     watch = watched(watch, offers())
     assert watch.frozen
     assert [hybrid(offers(), watch, last) for last in ("a", "b", "c")] == ["b", "c", "a"]
@@ -149,7 +149,7 @@ def test_whoever_is_chosen_has_a_step_and_somebody_is_where_anybody_has(
         first_come(there),
         round_robin(there, last),
         at_random(there, 0.7),
-        greedy(there),
+        greedy(there, largest_gap),
         greedy(there, most_gain),
         hybrid(there, watch, last),
         most_gain(there),
