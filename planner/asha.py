@@ -97,9 +97,7 @@ def brackets_of(params: PolicyParams, most: int = BRACKETS) -> tuple[tuple[int, 
 
 
 def shares(brackets: Sequence[Sequence[int]], eta: float) -> tuple[Fraction, ...]:
-    """Return each bracket's share of the configurations, so that all get the same resources
-    (section 5.1): one with k rungs takes k / eta^(k-1) of a whole training on average.
-    """
+    """Return each bracket's share of the configurations, for equal resources (section 5.1)."""
     weights = [Fraction(eta) ** (len(rungs) - 1) / len(rungs) for rungs in brackets]
     return tuple(weight / sum(weights) for weight in weights)
 

@@ -66,9 +66,7 @@ def _grid(problem: Problem) -> list[Track] | Impossible:
 
 
 def _e_grid(problem: Problem) -> list[Track] | Impossible:
-    """Train as many configurations as the budget pays for on `p_min` GPUs each until T/2, then the
-    best alone on `p_max`; both halves are shorter if the budget does not pay for one until then.
-    """
+    """Train many configurations on `p_min` GPUs until T/2, and then the best one on `p_max`."""
     limits, params = problem.planned, problem.params
     most = limits.max_gpus
     p_max = max(params.p_min, params.p_max or P_MAX)

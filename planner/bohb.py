@@ -38,9 +38,7 @@ Point = Mapping[str, float]
 
 
 def nearest(config: Config, rows: Sequence[Config], space: Space) -> Config:
-    """Return the row with the least Euclidean distance, the first of equals: ranges count by their
-    share, and choices that differ, or that only one has, as 1.
-    """
+    """Return the row with the least distance; choices that differ, or only one has, count as 1."""
     return min(
         rows,
         key=lambda row: sum(
@@ -150,9 +148,7 @@ def _asked(trial: Any, space: Space) -> Point:
 
 
 class FromModel:
-    """The source: a model of the results, or chance. A trial is pending until its first result; one
-    that fails before counts as worse than all others.
-    """
+    """The source: a model of the results, or chance. A trial that fails early counts as worst."""
 
     def __init__(self, problem: Problem) -> None:
         _require_optuna()

@@ -78,9 +78,7 @@ class PlanDraft:
         return sorted(trials, key=lambda trial: self.standing(trial, level))
 
     def share(self, ordered: Sequence[TrialView], finalists: int) -> None:
-        """Let the best of `ordered`, best first, share the GPUs, with as many as are worth a
-        restart, and at most an instance unless alone; the next ones get what they leave.
-        """
+        """Let the best of `ordered` share the GPUs, where worth a restart; then the next ones."""
         size = self.problem.params.p_min
         chosen = ordered[: min(finalists, self.free // size)]
         spare = self.free - size * len(chosen)

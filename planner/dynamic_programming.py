@@ -189,9 +189,7 @@ def _extended(
 
 
 def _returned(labels: _Labels, surplus: Ints, terms: AllocationTerms) -> tuple[Ints, Floats]:
-    """Give back `surplus` instances of each beginning, the youngest first. Return the instances
-    left by stage, and what those given back still cost, the billing minimum included.
-    """
+    """Give back `surplus` of each, the youngest first; return what is left, and its cost."""
     rented, left = labels.rented.copy(), surplus.copy()
     paid = np.zeros(len(left))
     for stage in range(rented.shape[1] - 1, -1, -1):
@@ -206,9 +204,7 @@ def _returned(labels: _Labels, surplus: Ints, terms: AllocationTerms) -> tuple[I
 
 
 def _undominated(labels: _Labels, terms: AllocationTerms) -> _Labels:
-    """Drop every beginning that is no better than another one with as many instances, even if the
-    other has to pay every billing minimum that is still open.
-    """
+    """Drop beginnings no better than another, even if that pays every billing minimum."""
     short_s = np.maximum(
         0.0, terms.cluster.minimum_s - terms.release_s - (labels.time_s[:, None] - labels.begin_s)
     )

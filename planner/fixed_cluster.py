@@ -71,7 +71,6 @@ def counted_with(problem: Problem) -> tuple[Limits, ...]:
 
 
 def _paid(limits: Limits, params: PolicyParams) -> int:
-    """Return how many GPUs are worth having where each is paid for by itself."""
     exact = limits.budget_gpu_s / limits.deadline_s * HAIR
     count = max(params.p_min, int(exact))
     another_trial = (count + 1) % params.p_min == 0
@@ -80,7 +79,6 @@ def _paid(limits: Limits, params: PolicyParams) -> int:
 
 
 def _whole(problem: Problem) -> int:
-    """Return all GPUs of the whole instances that are worth having."""
     limits, params, size = problem.planned, problem.params, problem.gpus_per_instance
     exact = limits.budget_gpu_s / limits.deadline_s / size * HAIR
     count = max(-(-params.p_min // size), int(exact))

@@ -107,9 +107,7 @@ def forecast_stages(
 def lane_time(
     iterations: int, gpus_per_trial: int, cluster: ClusterFacts, profile: Profile
 ) -> Moments:
-    """Return the time of one trial in one stage: start, iterations and checkpoint. A straggler is
-    slow in all of its iterations, which are drawn together (sections 4.2 and 6.1.1).
-    """
+    """Return the time of one trial in a stage; a straggler is slow throughout (4.2, 6.1.1)."""
     job = profile.job
     save = NOTHING if cluster.instant else moments(job.save)
     work = moments(job.report).all_alike(iterations, job.scaling.speed(gpus_per_trial))

@@ -154,9 +154,7 @@ class Stopwatch:
 def worth_starting(
     left_s: float, longest_s: float, pace: MeasuredPace, most_reports: int, eta: float
 ) -> bool:
-    """Return whether a trial that starts or resumes now can still become the best: there is time
-    for a whole training, or for eta times what the longest trial has had.
-    """
+    """Return whether a trial that starts now has time to train, or for eta times the longest."""
     as_long_s = (longest_s - pace.startup_s) * eta
     return left_s >= (
         as_long_s if pace.report_s is None else min(as_long_s, most_reports * pace.report_s)
@@ -164,9 +162,7 @@ def worth_starting(
 
 
 def deal(trials: int, gpus: int, p_min: int, p_max: int, gpus_per_instance: int) -> list[int]:
-    """Deal out the GPUs, best first: `p_min` each, then one more in turn while its instance has
-    some left. A trial that has a whole instance may take further instances that are empty.
-    """
+    """Deal out the GPUs, best first: `p_min` each, one more in turn, then empty instances."""
     whole, rest = divmod(gpus, gpus_per_instance)
     if p_min > gpus_per_instance:
         return [p_min] * trials

@@ -196,7 +196,6 @@ def _while_s(problem: Problem) -> float:
 
 
 def _signature(problem: Problem, open_: Sequence[PlannedJob]) -> list[str]:
-    """Name what shares follow from, apart from what jobs can use."""
     jobs = [f"{job.id} {job.weight:g}" for job in open_]
     return [problem.sharing, str(problem.extended), *jobs]
 
@@ -257,9 +256,7 @@ def _claim(job: PlannedJob, table: ShareTable, left: Limits) -> Claim:
 def _terms(
     problem: Problem, job: PlannedJob, table: ShareTable, view: View, share: Limits
 ) -> JobTerms:
-    """Make a job's terms from its share, within its own limits. Only rounds by the clock are
-    planned anew: how deep other policies search follows from when they began.
-    """
+    """Make a job's terms from its share; only rounds by the clock are planned anew."""
     before, left = table.terms.get(job.id), own_left(problem, job, view, share)
     left_s, left_gpu_s = left.deadline_s, left.budget_gpu_s
     gpus, since_s = share.max_gpus or 0, max(view.now_s, problem.start_s)

@@ -89,9 +89,7 @@ def _parameters(crowds: Sequence[Crowd]) -> tuple[Samples, Samples, Samples]:
 
 @cache
 def _normal_table() -> tuple[Samples, Samples]:
-    """Tabulate z of the standard normal, and the logarithm of the share above it, with errors below
-    1e-4: importing scipy.special takes four times as long as all of `seerd plan` may.
-    """
+    """Tabulate z and the logarithm of the share above it: scipy.special imports too slowly."""
     z = np.arange(-FAR, FAR + STEP / 2, STEP)
     return z, np.array([math.log(0.5 * math.erfc(x / math.sqrt(2))) for x in z])
 

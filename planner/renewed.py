@@ -78,7 +78,6 @@ def open_ended(policy: Policy) -> Policy:
 
 
 def _places(problem: Problem, memory: Memory) -> dict[str, str] | None:
-    """Return the trial of each place; None if the memory is not of this extension."""
     if memory.values.get(EXTENDED) != problem.extended:
         return None
     try:

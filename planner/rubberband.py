@@ -92,8 +92,8 @@ def fastest(
     budget_gpu_s: float | None = None,
     max_gpus: int | None = None,
 ) -> ElasticPlan | None:
-    """Find the plan that ends first and on average keeps the one limit given, or None. Raises
-    `ValueError` for no or two limits, and for a cost where GPU time has no price.
+    """Find the fastest plan that on average keeps its one limit, or None. Raises `ValueError` for
+    two limits, none, and a cost where GPU time has no price.
     """
     limit = budget_gpu_s if cost_usd is None else cost_usd
     if limit is None or (cost_usd is not None and budget_gpu_s is not None):
@@ -131,9 +131,7 @@ def forecast_of(task: Task, gpus: Sequence[int]) -> Forecast:
 
 
 def improved(task: Task, table: Table, best: Known) -> tuple[Choice, bool] | None:
-    """Search for a plan at least as good as `best`: (choice, whether exact); the narrow search
-    comes first, as its plan bounds the wide one.
-    """
+    """Search for a plan at least as good as `best`, narrowly, then widely: (choice, if exact)."""
     for width in (SCOUTS, WIDTH):
         if task.minimise_time:
             aim = Aim(Figures(inf if best is None else best[1].time_s, task.limit), True)

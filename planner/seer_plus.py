@@ -250,7 +250,6 @@ def _answer(draft: PlanDraft) -> Plan:
 
 
 def _ask_at_s(draft: PlanDraft) -> float | None:
-    """Return when to ask again at the latest, seconds since the run began."""
     if draft.round is not None:
         return draft.round.end_s if draft.view.now_s < draft.round.end_s else None
     changes_s = draft.windows.changes_s(draft.view.now_s)

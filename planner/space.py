@@ -91,7 +91,6 @@ class Space:
         return config
 
     def _combined(self, values: int) -> Iterator[Config]:
-        """Yield the configurations that have any values of the parameters."""
         begun: list[Iterator[Config]] = [iter([{}])]  # by how many parameters have a value
         while begun:
             config = next(begun[-1], None)

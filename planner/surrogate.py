@@ -192,12 +192,11 @@ def _blom(count: int) -> Floats:
 
 
 def _points(every_axis: Sequence[Axis], configs: Sequence[Config]) -> list[Floats]:
-    """Place configurations: an array of shape (configs, columns) for each parameter."""
+    """Place configurations: shape (configs, columns) for each parameter."""
     return [np.stack(axis.columns(configs), axis=1) for axis in every_axis]
 
 
 def _apart(some: Floats, others: Floats) -> Floats:
-    """Return the squared distances of points, shape (some, others)."""
     squares = np.zeros((len(some), len(others)))
     for left, right in zip(some.T, others.T, strict=True):
         squares += np.square(left[:, None] - right)
