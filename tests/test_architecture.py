@@ -416,7 +416,6 @@ ASKED_BEFORE = {
     "backend.py",
     "doctor.py",
     "examining.py",
-    "gpu_use.py",
     "keys.py",
     "stored.py",
     "sweeping.py",

@@ -22,8 +22,8 @@ from bench.testbed.rig import Rig
 from bench.testbed.rig.guest import Keys, client, launch, until
 from seerd.aws.cloud import Cloud
 from seerd.aws.types import BLACKWELL, NVSWITCH
+from seerd.backends.base import Left
 from seerd.backends.ec2.sweeping import Ec2Sweeper
-from seerd.backends.sweeping import Left
 
 CLI = Path(__file__).parent.parent / "cli.py"
 SECRET = "w4ndb-api-key-of-somebody"

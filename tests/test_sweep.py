@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.testbed.rig import Rig, guest
-from seerd.backends.sweeping import Left
+from seerd.backends.base import Left
 from seerd.commands import sweep
 from seerd.commands.sweep import QUIET_S, KnownRun, decide, known_run
 from seerd.core.codec import decode_decisions, decode_event

@@ -1,5 +1,5 @@
-"""One account in one region: clients are opened when first needed, calls wait for their turn, and
-failures are told in plain words.
+"""One account in one region: clients open when first needed, calls wait for their turn, and
+failures are explained in plain words.
 
 The one rule: only botocore handles credentials. Profiles, environment, SSO, AWS_ENDPOINT_URL and
 renewal work as in any AWS tool, because nothing here reads, copies or keeps a credential.
@@ -11,13 +11,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from aiobotocore.config import AioConfig
 from botocore.exceptions import NoCredentialsError
 
-from seerd.aws.errors import AGAIN, AwsError, ErrorKind, told
+from seerd.aws.errors import AGAIN, AwsError, ErrorKind, explained
 from seerd.aws.lanes import CallLanes
 from seerd.aws.sessions import session
 
@@ -38,7 +37,6 @@ class Lifetime:
     """How long credentials last."""
 
     source: str  # botocore's word for where they come from
-    temporary: bool  # whether they have a session token
     # when they end, wall clock, seconds since 1970; None if they do not end, or do not say
     ends_at: float | None
 
@@ -67,11 +65,8 @@ class Cloud:
         """The region of all calls. Raises `AwsError` if none is named anywhere."""
         region = self._aws().region_name
         if not region:
-            raise AwsError(
-                "no AWS region is named: set `cluster.region` in the spec, or AWS_DEFAULT_REGION",
-                ErrorKind.CREDENTIALS,
-                "NoRegion",
-            )
+            why = "no AWS region is named: set `cluster.region` in the spec, or AWS_DEFAULT_REGION"
+            raise AwsError(why, ErrorKind.CREDENTIALS, "NoRegion")
         return str(region)
 
     async def ask(
@@ -83,9 +78,8 @@ class Cloud:
         patience_s: float = PATIENCE_S,
         **request: Any,
     ) -> dict[str, Any]:
-        """Make one call, and repeat it for up to `patience_s` seconds while AWS is busy or broken.
-
-        Only for calls that may be repeated. Raises `AwsError`.
+        """Make one call that may be repeated, for up to `patience_s` seconds while AWS is busy or
+        broken. Raises `AwsError`.
         """
         end = asyncio.get_running_loop().time() + patience_s
         failures = 0
@@ -118,7 +112,8 @@ class Cloud:
         except AwsError:
             raise
         except Exception as error:
-            refusal = told(error, _doing(operation))
+            name = "".join(word.capitalize() for word in operation.split("_"))
+            refusal = explained(error, name)
             lane.answered(refusal.kind)
             raise refusal from error
         lane.answered()
@@ -134,36 +129,33 @@ class Cloud:
         patience_s: float = PATIENCE_S,
         **request: Any,
     ) -> list[Any]:
-        """Collect the rows of all pages of a listing; `rows` finds them in a page. Raises
+        """Return the rows of all pages of a listing; `rows` reads those of a page. Raises
         `AwsError`.
         """
-        found: list[Any] = []
+        collected: list[Any] = []
         more: dict[str, str] = {}
         while True:
             answer = await self.ask(
                 service, operation, region=region, patience_s=patience_s, **request, **more
             )
-            found += rows(answer)
+            collected += rows(answer)
             if not answer.get("NextToken"):
-                return found
+                return collected
             more = {"NextToken": answer["NextToken"]}
 
     async def lifetime(self) -> Lifetime:
         """Return where the credentials come from and when they end, but nothing of the credentials.
-
         Raises `AwsError` if there are none.
         """
         try:
-            found = await self._aws().get_credentials()
-            if found is None:
+            credentials = await self._aws().get_credentials()
+            if credentials is None:
                 raise NoCredentialsError
-            frozen = await found.get_frozen_credentials()
+            await credentials.get_frozen_credentials()
         except Exception as error:
-            raise told(error, "reading the AWS credentials") from error
-        ends = getattr(found, "_expiry_time", None)
-        return Lifetime(
-            found.method, frozen.token is not None, ends.timestamp() if ends is not None else None
-        )
+            raise explained(error, "reading the AWS credentials") from error
+        ends = getattr(credentials, "_expiry_time", None)
+        return Lifetime(credentials.method, None if ends is None else ends.timestamp())
 
     async def close(self) -> None:
         """Close all connections; later calls fail."""
@@ -174,12 +166,7 @@ class Cloud:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     def _aws(self) -> Any:
@@ -187,24 +174,16 @@ class Cloud:
             try:
                 self._session = session(self._wanted)
             except Exception as error:
-                raise told(error, "reading the AWS configuration") from error
+                raise explained(error, "reading the AWS configuration") from error
         return self._session
 
     async def _client(self, service: str, region: str) -> Any:
         async with self._opening:
             if self._closed:
-                raise AwsError(
-                    f"{service}: the connections to AWS have been closed",
-                    ErrorKind.REFUSED,
-                    "Closed",
-                )
+                why = f"{service}: the connections to AWS have been closed"
+                raise AwsError(why, ErrorKind.REFUSED, "Closed")
             key = service, region
             if key not in self._clients:
                 context = self._aws().client(service, region_name=region, config=_CONFIG)
                 self._clients[key] = await self._stack.enter_async_context(context)
             return self._clients[key]
-
-
-def _doing(operation: str) -> str:
-    """Turn `describe_instances` into the name that people know: DescribeInstances."""
-    return "".join(word.capitalize() for word in operation.split("_"))

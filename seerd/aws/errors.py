@@ -1,13 +1,13 @@
-"""What AWS answers when it does not do what it was asked: in plain words, and with what seerd may
-do about it.
+"""What AWS answers when a call fails: in plain words, and with what seerd may do about it.
 
-The one rule: only this module reads error codes. Nothing of botocore leaves `seerd.aws`, and
-no caller looks at a code again.
+The one rule: only this module reads error codes. Nothing of botocore leaves `seerd.aws`, and no
+caller looks at a code again.
 """
 
 from __future__ import annotations
 
 from asyncio import IncompleteReadError
+from configparser import ConfigParser
 from enum import Enum
 
 from aiohttp import ClientError as BrokenHttpError
@@ -38,12 +38,10 @@ AGAIN = frozenset({ErrorKind.THROTTLED, ErrorKind.UNCLEAR})
 
 
 class AwsError(CloudError):
-    """A call was not carried out, or it is not known whether it was.
+    """A call was not carried out, or its outcome is unknown.
 
-    kind    what that means for the caller
-    code    AWS's name for the cause
-    said    AWS's own words; empty: it has said nothing
-    status  the answer's HTTP status; 0: there was no answer
+    kind what that means for the caller code AWS's name for the cause said AWS's own words; empty:
+    none status the answer's HTTP status; 0: there was no answer
     """
 
     def __init__(
@@ -56,172 +54,103 @@ class AwsError(CloudError):
         self.status = status
 
 
-_LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
-_NONE_LEFT = (
-    "AWS has none of these to give in that zone at the moment; more types in "
-    "`cluster.instance_type`, more `cluster.subnets` or another region may have some"
-)
+LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
 
-_CODES: dict[ErrorKind, dict[str, str]] = {
-    ErrorKind.THROTTLED: {
-        (
-            "RequestLimitExceeded Throttling ThrottlingException ThrottledException "
-            "TooManyRequestsException EC2ThrottledException SlowDown ConcurrentTagAccess "
-            "ConcurrentModification"
-        ): "",
-    },
-    ErrorKind.UNCLEAR: {
-        (
-            "InternalError InternalFailure InternalServerError ServiceUnavailable "
-            "ServiceUnavailableException Unavailable RequestTimeout RequestTimeoutException "
-            "Server.InternalError"
-        ): "",
-    },
-    ErrorKind.CAPACITY: {
-        (
-            "InsufficientInstanceCapacity InsufficientHostCapacity "
-            "InsufficientReservedInstanceCapacity InsufficientCapacity"
-        ): _NONE_LEFT,
-        "ReservationCapacityExceeded": (
-            "the capacity reservation has no room left; enlarge it, or name other "
-            "`cluster.subnets` or types"
-        ),
-        "SpotMaxPriceTooLow": (
-            'the spot price is above `cluster.price`; raise it, or use market = "on-demand"'
-        ),
-        "InsufficientFreeAddressesInSubnet": (
-            "the subnet has no free address left; give a larger one in `cluster.subnets`"
-        ),
-    },
-    ErrorKind.ELSEWHERE: {
-        "Unsupported": (
-            "this instance type is not offered there in this form; name others in "
-            "`cluster.instance_type` or `cluster.subnets`"
-        ),
-        "InvalidAvailabilityZone": (
-            "the zone does not take new instances; name other `cluster.subnets`"
-        ),
-        "UnsupportedOperation": (
-            "this instance type cannot be launched in this form; name others in "
-            "`cluster.instance_type`, or another `cluster.image`"
-        ),
-    },
-    ErrorKind.QUOTA: {
-        "VcpuLimitExceeded": (
-            "your account's vCPU quota for this kind of instance is used up; ask for more under"
-            " Service Quotas, EC2"
-        ),
-        "InstanceLimitExceeded": (
-            "your account's instance quota is used up; ask for more under Service Quotas, EC2"
-        ),
-        "MaxSpotInstanceCountExceeded": (
-            "your account's spot quota is used up; ask for more (Service Quotas), or use market"
-            ' = "on-demand"'
-        ),
-        "VolumeLimitExceeded MaxIOPSLimitExceeded": (
-            "your account's quota for volumes is used up; delete some, or ask for more under "
-            "Service Quotas, EBS"
-        ),
-        "PendingVerification": (
-            "AWS is still verifying your account for this region; this takes up to four hours: "
-            "repeat the command then, or take another `cluster.region`"
-        ),
-    },
-    ErrorKind.GONE: {
-        "InvalidInstanceID.NotFound": "EC2 does not know this instance",
-        "InvalidVolume.NotFound": "EC2 does not know this volume",
-        "ParameterNotFound": "there is no such parameter in this region; check `cluster.image`",
-        "NoSuchResourceException": "AWS knows no such quota",
-        "NoSuchEntity": "the account has no such role",
-    },
-    ErrorKind.SPENT: {
-        "IdempotentInstanceTerminated": "the instance of an earlier try of this launch has ended",
-        "IdempotentParameterMismatch": "an earlier try of this launch asked for something else",
-    },
-    ErrorKind.CREDENTIALS: {
-        "AuthFailure": (
-            "AWS does not accept the credentials: are they for this account and region, and is "
-            "this machine's clock right?"
-        ),
-        "InvalidClientTokenId UnrecognizedClientException InvalidAccessKeyId": (
-            "AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys"
-        ),
-        "SignatureDoesNotMatch": (
-            "AWS does not accept the signature: the secret key is wrong, or this machine's clock is"
-        ),
-        "RequestExpired": (
-            f"the credentials have expired, or this machine's clock is wrong; {_LOG_IN}"
-        ),
-        "ExpiredToken ExpiredTokenException": f"the credentials have expired; {_LOG_IN}",
-        "MissingAuthenticationToken": f"there are no credentials; {_LOG_IN}",
-        "OptInRequired": (
-            "this account may not use this service or region yet; enable it in the console"
-        ),
-        "Blocked": "AWS has blocked this account; ask AWS support",
-    },
-    ErrorKind.DENIED: {
-        "UnauthorizedOperation AccessDenied AccessDeniedException": (
-            "your credentials do not permit it; `seerd doctor` prints a policy that does"
-        ),
-        "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (
-            "the account has no role for spot instances yet, and these credentials may not make"
-            " it; have it made once: aws iam create-service-linked-role --aws-service-name "
-            "spot.amazonaws.com"
-        ),
-        "OperationNotPermitted": (
-            "AWS does not permit it, perhaps because of termination protection"
-        ),
-    },
-    # docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
-    ErrorKind.REFUSED: {
-        "InvalidParameterValue": (
-            "AWS does not take a value of `[cluster]`; change the one that it names here"
-        ),
-        "InvalidParameterCombination": (
-            "AWS does not take these values of `[cluster]` together; change one that it names here"
-        ),
-        "TagPolicyViolation": (
-            "a tag policy of your organization forbids it; change `cluster.tags`, or the policy"
-        ),
-        (
-            "InvalidParameter InvalidUserData.Malformed MissingParameter UnknownParameter "
-            "ValidationError ValidationException"
-        ): "",
-        "InvalidAMIID.NotFound InvalidAMIName.NotFound": (
-            "there is no such image in this region; check `cluster.image` and `cluster.region`"
-        ),
-        "InvalidAMIID.Malformed": "this is no image id; check `cluster.image`",
-        "InvalidAMIID.Unavailable": (
-            "the image cannot be used (it is deregistered, or not ready); check `cluster.image`"
-        ),
-        "InvalidInstanceType": (
-            "there is no such instance type in this region; check `cluster.instance_type`"
-        ),
-        "InvalidKeyPair.NotFound": "there is no such key pair in this region; check `cluster.key`",
-        "InvalidSubnetID.NotFound": (
-            "there is no such subnet in this region; check `cluster.subnets`"
-        ),
-        "InvalidSubnet": "the subnet cannot be used; check `cluster.subnets`",
-        "InvalidGroup.NotFound": (
-            "there is no such security group in the subnet's network; check "
-            "`cluster.security_groups`"
-        ),
-        "InvalidSecurityGroupID.NotFound": (
-            "there is no such security group in this region; check `cluster.security_groups`"
-        ),
-        "InvalidGroupId.Malformed": "this is no security group id; check `cluster.security_groups`",
-        "InvalidBlockDeviceMapping": (
-            "the disk cannot be made so; check `cluster.volume_gb` against the image"
-        ),
-        "MissingInput": (
-            "AWS misses a parameter; without `cluster.subnets` the region needs a default network"
-        ),
-        "VPCIdNotSpecified DefaultVpcDoesNotExist": (
-            "there is no default network in this region; give `cluster.subnets`"
-        ),
-    },
-}
-"""For each kind, its codes with what to do about them; empty: the kind's own text."""
+# docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
+_TABLE = """
+[throttled]
+RequestLimitExceeded Throttling ThrottlingException ThrottledException TooManyRequestsException =
+EC2ThrottledException SlowDown ConcurrentTagAccess ConcurrentModification =
+[unclear]
+InternalError InternalFailure InternalServerError ServiceUnavailable ServiceUnavailableException =
+Unavailable RequestTimeout RequestTimeoutException Server.InternalError =
+[capacity]
+InsufficientInstanceCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity =
+InsufficientCapacity =
+ReservationCapacityExceeded =
+  the capacity reservation has no room left; enlarge it, or name other `cluster.subnets` or types
+SpotMaxPriceTooLow = the spot price is above `cluster.price`; raise it, or use market = "on-demand"
+InsufficientFreeAddressesInSubnet =
+  the subnet has no free address left; give a larger one in `cluster.subnets`
+[elsewhere]
+Unsupported =
+  this instance type is not offered there in this form; name others in `cluster.instance_type` or
+  `cluster.subnets`
+InvalidAvailabilityZone = the zone does not take new instances; name other `cluster.subnets`
+UnsupportedOperation =
+  this instance type cannot be launched in this form; name others in `cluster.instance_type`, or
+  another `cluster.image`
+[quota]
+VcpuLimitExceeded =
+  your account's vCPU quota for this kind of instance is used up; ask for more under Service Quotas,
+  EC2
+InstanceLimitExceeded =
+  your account's instance quota is used up; ask for more under Service Quotas, EC2
+MaxSpotInstanceCountExceeded =
+  your account's spot quota is used up; ask for more (Service Quotas), or use market = "on-demand"
+VolumeLimitExceeded MaxIOPSLimitExceeded =
+  your account's quota for volumes is used up; delete some, or ask for more under Service Quotas,
+  EBS
+PendingVerification =
+  AWS is still verifying your account for this region; this takes up to four hours: repeat the
+  command then, or take another `cluster.region`
+[gone]
+InvalidInstanceID.NotFound = EC2 does not know this instance
+InvalidVolume.NotFound = EC2 does not know this volume
+ParameterNotFound = there is no such parameter in this region; check `cluster.image`
+NoSuchResourceException = AWS knows no such quota
+NoSuchEntity = the account has no such role
+[spent]
+IdempotentInstanceTerminated = the instance of an earlier try of this launch has ended
+IdempotentParameterMismatch = an earlier try of this launch asked for something else
+[credentials]
+AuthFailure =
+  AWS does not accept the credentials: are they for this account and region, and is this machine's
+  clock right?
+InvalidClientTokenId UnrecognizedClientException InvalidAccessKeyId =
+  AWS does not know these credentials; check the profile (AWS_PROFILE) or make new keys
+SignatureDoesNotMatch =
+  AWS does not accept the signature: the secret key is wrong, or this machine's clock is
+RequestExpired = the credentials have expired, or this machine's clock is wrong; {LOG_IN}
+ExpiredToken ExpiredTokenException = the credentials have expired; {LOG_IN}
+MissingAuthenticationToken = there are no credentials; {LOG_IN}
+OptInRequired = this account may not use this service or region yet; enable it in the console
+Blocked = AWS has blocked this account; ask AWS support
+[denied]
+UnauthorizedOperation AccessDenied AccessDeniedException =
+  your credentials do not permit it; `seerd doctor` prints a policy that does
+AuthFailure.ServiceLinkedRoleCreationNotPermitted =
+  the account has no role for spot instances yet, and these credentials may not make it; have it
+  made once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com
+OperationNotPermitted = AWS does not permit it, perhaps because of termination protection
+[refused]
+InvalidParameterValue = AWS does not take a value of `[cluster]`; change the one that it names here
+InvalidParameterCombination =
+  AWS does not take these values of `[cluster]` together; change one that it names here
+TagPolicyViolation =
+  a tag policy of your organization forbids it; change `cluster.tags`, or the policy
+InvalidParameter InvalidUserData.Malformed MissingParameter UnknownParameter ValidationError =
+ValidationException =
+InvalidAMIID.NotFound InvalidAMIName.NotFound =
+  there is no such image in this region; check `cluster.image` and `cluster.region`
+InvalidAMIID.Malformed = this is no image id; check `cluster.image`
+InvalidAMIID.Unavailable =
+  the image cannot be used (it is deregistered, or not ready); check `cluster.image`
+InvalidInstanceType = there is no such instance type in this region; check `cluster.instance_type`
+InvalidKeyPair.NotFound = there is no such key pair in this region; check `cluster.key`
+InvalidSubnetID.NotFound = there is no such subnet in this region; check `cluster.subnets`
+InvalidSubnet = the subnet cannot be used; check `cluster.subnets`
+InvalidGroup.NotFound =
+  there is no such security group in the subnet's network; check `cluster.security_groups`
+InvalidSecurityGroupID.NotFound =
+  there is no such security group in this region; check `cluster.security_groups`
+InvalidGroupId.Malformed = this is no security group id; check `cluster.security_groups`
+InvalidBlockDeviceMapping = the disk cannot be made so; check `cluster.volume_gb` against the image
+MissingInput = AWS misses a parameter; without `cluster.subnets` the region needs a default network
+VPCIdNotSpecified DefaultVpcDoesNotExist =
+  there is no default network in this region; give `cluster.subnets`
+"""
+"""For each kind, its codes with the advice to the user; none: the kind's own text."""
 
 MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
     (
@@ -246,18 +175,22 @@ MEANT: tuple[tuple[str, str, ErrorKind, str], ...] = (
         "AccessDenied",
         "perform: kms:",
         ErrorKind.DENIED,
-        (
-            "the bucket is encrypted with a key that your credentials may not use; permit what AWS "
-            "names here, on that key"
-        ),
+        "the bucket's key may not be used by your credentials; permit what AWS names, on that key",
     ),
 )
 """Codes that mean something else when AWS's message has these words."""
 
-KIND_OF = {code: kind for kind, rows in _CODES.items() for codes in rows for code in codes.split()}
-_TEXT_OF = {
-    code: text for rows in _CODES.values() for codes, text in rows.items() for code in codes.split()
-}
+_table = ConfigParser(delimiters=("=",), interpolation=None)
+_table.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their capitals
+_table.read_string(_TABLE.replace("{LOG_IN}", LOG_IN))
+_ROWS = [
+    (code, ErrorKind(kind), " ".join(text.split()))
+    for kind in _table.sections()
+    for codes, text in _table[kind].items()
+    for code in codes.split()
+]
+KIND_OF = {code: kind for code, kind, _ in _ROWS}
+_TEXT_OF = {code: text for code, _, text in _ROWS}
 
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)
 _LOST = (
@@ -278,9 +211,9 @@ SETUP: dict[type[Exception], str] = {
     boto.PartialCredentialsError: (
         "the AWS credentials are incomplete; set both the access key and the secret key"
     ),
-    boto.CredentialRetrievalError: f"the AWS credentials could not be had; {_LOG_IN}",
-    boto.TokenRetrievalError: f"the SSO session has ended; {_LOG_IN}",
-    boto.SSOError: f"the SSO session has ended; {_LOG_IN}",
+    boto.CredentialRetrievalError: f"the AWS credentials could not be had; {LOG_IN}",
+    boto.TokenRetrievalError: f"the SSO session has ended; {LOG_IN}",
+    boto.SSOError: f"the SSO session has ended; {LOG_IN}",
     boto.ProfileNotFound: "there is no such AWS profile; check AWS_PROFILE and ~/.aws/config",
     boto.NoRegionError: "no AWS region is named; set `cluster.region` or AWS_DEFAULT_REGION",
     boto.ParamValidationError: "a value in the spec does not fit",
@@ -288,13 +221,12 @@ SETUP: dict[type[Exception], str] = {
 """What botocore finds wrong before AWS is asked."""
 
 
-def told(error: Exception, doing: str) -> AwsError:
-    """Describe why a call failed in plain words; `doing` says what was tried ("launching an
-    instance").
-    """
+def explained(error: Exception, doing: str) -> AwsError:
+    """Return the reason of a failed call in plain words; `doing`: "launching an instance"."""
     if isinstance(error, boto.ClientError):
         return _answered(error, doing)
-    name, why = type(error).__name__, _short(error)
+    name = type(error).__name__
+    why = (str(error).strip().splitlines() or [name])[0][:300]
     for setup, text in SETUP.items():
         if isinstance(error, setup):
             is_spec = setup is boto.ParamValidationError
@@ -311,8 +243,8 @@ def kind_of(code: str, status: int) -> ErrorKind:
     """Return what this error code with this HTTP status means.
 
     The code counts first: EC2 says InsufficientInstanceCapacity with status 500
-    (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html). There will be codes that
-    nobody knows today, and they may be about one place or one moment only.
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html). Unknown codes may be
+    about one place or one moment only.
     """
     if code in KIND_OF:
         return KIND_OF[code]
@@ -327,7 +259,8 @@ def _answered(error: boto.ClientError, doing: str) -> AwsError:
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     kind = kind_of(code, status)
     text = _TEXT_OF.get(code) or _DEFAULTS.get(kind, "AWS refused")
-    said = _decoded(message)
+    # EC2 appends an encoded blob to a denied call: hundreds of characters for machines.
+    said = message.partition("Encoded authorization failure message")[0].strip()[:500]
     for its_code, words, its_kind, its_text in MEANT:
         if its_code == code and words in message:
             kind, text = its_kind, its_text
@@ -335,20 +268,12 @@ def _answered(error: boto.ClientError, doing: str) -> AwsError:
 
 
 _DEFAULTS = {
+    ErrorKind.CAPACITY: (
+        "AWS has none of these to give in that zone at the moment; more types in "
+        "`cluster.instance_type`, more `cluster.subnets` or another region may have some"
+    ),
     ErrorKind.THROTTLED: "AWS asks for fewer calls; all that your account runs there shares them",
     ErrorKind.UNCLEAR: "AWS had a failure of its own; health.aws.amazon.com shows whether it lasts",
     ErrorKind.REFUSED: "AWS does not take the request",
     ErrorKind.UNKNOWN: "AWS refused, with a code that seerd does not know",
 }
-
-
-def _decoded(message: str) -> str:
-    """Cut off the encoded blob that EC2 appends to a denied call: hundreds of characters for
-    machines.
-    """
-    head, mark, _ = message.partition("Encoded authorization failure message")
-    return (head.strip() if mark else message)[:500]
-
-
-def _short(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

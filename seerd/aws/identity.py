@@ -1,9 +1,9 @@
 """Whose credentials these are, which instances are theirs, and how far this machine's clock is from
 that of AWS.
 
-The one rule: the owner of instances is the identity that AWS reports, not the user of this
-machine, and the same in every process of theirs. AWS refuses requests that are signed with a clock
-more than five minutes off; its refusals bear the right time, so that is read from them too
+The one rule: the owner of instances is the identity that AWS reports, not the user of this machine,
+and the same in every process of theirs. AWS refuses requests that are signed with a clock more than
+five minutes off; refusals have AWS's time too
 (docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html).
 """
 
@@ -23,27 +23,26 @@ PATIENCE_S = 10.0
 SSO = "AWSReservedSSO_"
 """How roles of IAM Identity Center begin
 (docs.aws.amazon.com/singlesignon/latest/userguide/referencingpermissionsets.html). Their sessions
-bear the person's name.
+have the person's name.
 """
 
 _ASSUMED = re.compile(r"(arn:[^:]*:sts::[^:]*:assumed-role/([^/]+))/.*", re.DOTALL)
 
 
 async def caller(cloud: Cloud, *, patience_s: float = 60.0) -> str:
-    """Ask who these credentials belong to, for the owner's tag.
-
-    Raises `AwsError` if there are none, or if they are not valid.
+    """Return the owner of these credentials, for the owner's tag. Raises `AwsError` if there are
+    none, or if they are not valid.
     """
     answer = await cloud.ask("sts", "get_caller_identity", patience_s=patience_s)
     return owner_of(str(answer["Arn"]))
 
 
 def owner_of(arn: str) -> str:
-    """Return whose credentials these are: their ARN without what is new in every process.
+    """Return the owner of credentials: their ARN without what is new in every process.
 
-    Of a role that is the session's name: botocore makes one of the time unless a profile sets
-    `role_session_name` (github.com/boto/botocore/blob/develop/botocore/credentials.py), and that of
-    an instance's role is the instance's id
+    For a role that is the session's name: botocore makes one of the time unless a profile sets
+    `role_session_name` (github.com/boto/botocore/blob/develop/botocore/credentials.py), and for an
+    instance's role it is the instance's id
     (docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html). Only with IAM
     Identity Center it is the person. An owner is its own owner.
     """
@@ -53,7 +52,7 @@ def owner_of(arn: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What AWS says of these credentials."""
+    """AWS's answer about these credentials."""
 
     arn: str  # whose they are; empty if AWS does not say
     account: str  # their account; empty if AWS does not say
@@ -63,7 +62,7 @@ class Introduction:
 
 
 async def introduce(cloud: Cloud) -> Introduction:
-    """Ask AWS who these credentials belong to. Raises nothing: a failure is in the answer."""
+    """Ask AWS for the owner of these credentials. Raises nothing: a failure is in the answer."""
     before = time.time()
     try:
         answer = await cloud.ask("sts", "get_caller_identity", patience_s=PATIENCE_S)

@@ -1,7 +1,5 @@
-"""The machine image that instances start from, and its disks.
-
-The one rule: an image is looked up before anything starts, so that a wrong one costs an error
-message and no money.
+"""The machine image that instances start from, and its disks. It is looked up before anything
+starts, so that a wrong one costs no money.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ class Image:
 
 
 OPEN_DRIVER = "OSS Nvidia Driver"
-"""In the names of AWS's Deep Learning images with NVIDIA's open kernel modules. These know Turing
-and what came after it (github.com/NVIDIA/open-gpu-kernel-modules#supported-gpus), and release notes
-list G4dn to P6 (docs.aws.amazon.com/dlami/latest/devguide/appendix-ami-release-notes.html).
+"""In the names of AWS's Deep Learning images with NVIDIA's open kernel modules. These support
+Turing and later (github.com/NVIDIA/open-gpu-kernel-modules#supported-gpus), and release notes list
+G4dn to P6 (docs.aws.amazon.com/dlami/latest/devguide/appendix-ami-release-notes.html).
 """
 BEFORE_TURING = frozenset({"p2", "p3", "p3dn", "g3", "g3s"})
 
 
 def unfit(image: Image, types: Iterable[str]) -> list[str]:
-    """Return those of the instance types for whose GPUs the image is known to have no driver."""
+    """Return those of the instance types for whose GPUs the image certainly has no driver."""
     if OPEN_DRIVER.lower() not in image.name.lower():
         return []
     return [name for name in types if name.partition(".")[0] in BEFORE_TURING]
@@ -43,9 +41,8 @@ def unfit(image: Image, types: Iterable[str]) -> list[str]:
 
 async def resolve(cloud: Cloud, named: str) -> Image:
     """Look up the image that `ami-...` or `ssm:/path` names in this region. Raises `AwsError`."""
-    image = (
-        await _parameter(cloud, named.removeprefix("ssm:")) if named.startswith("ssm:") else named
-    )
+    is_parameter = named.startswith("ssm:")
+    image = await _parameter(cloud, named.removeprefix("ssm:")) if is_parameter else named
     answer = await cloud.ask("ec2", "describe_images", ImageIds=[image])
     if not answer["Images"]:
         raise _wrong(
@@ -56,10 +53,8 @@ async def resolve(cloud: Cloud, named: str) -> Image:
 
 
 async def _parameter(cloud: Cloud, path: str) -> str:
-    """Read the image id from a public parameter, which holds it bare, or in JSON as `image_id`
+    """Read the image id from a public parameter, which is bare, or JSON with `image_id`
     (docs.aws.amazon.com/systems-manager/latest/userguide/, "Calling AMI public parameters").
-
-    Raises `AwsError`.
     """
     answer = await cloud.ask("ssm", "get_parameter", Name=path)
     value = str(answer["Parameter"]["Value"]).strip()
@@ -84,13 +79,8 @@ def _image(row: dict[str, Any]) -> Image:
         for d in row.get("BlockDeviceMappings", [])
         if "Ebs" in d
     )
-    return Image(
-        image,
-        row.get("Name", ""),
-        row.get("Architecture", ""),
-        row.get("RootDeviceName") or "/dev/xvda",
-        disks,
-    )
+    root = row.get("RootDeviceName") or "/dev/xvda"
+    return Image(image, row.get("Name", ""), row.get("Architecture", ""), root, disks)
 
 
 def check(image: Image, types: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
-"""The account's own images: made of an instance, waited for, found, removed with their snapshots.
+"""The account's own images: made from an instance, waited for, found, removed with their snapshots.
 
 The one rule: an image is known by its name, of which an account has only one in a region, and by
 the tags of the build that made it. If the answer of a call was lost, seerd looks whether the image
-is there, and never makes another one.
+exists, and never makes another one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class MadeImage:
-    """An image as one answer of EC2 tells it."""
+    """An image in one answer of EC2."""
 
     image: str  # its id
     name: str
@@ -45,10 +45,9 @@ class MadeImage:
 
 
 async def create(cloud: Cloud, wanted: Wanted) -> str:
-    """Let EC2 begin to make an image, and return its id. Raises `AwsError`.
-
-    EC2 shuts the instance down for it and starts it again, so that its file systems are whole
-    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html).
+    """Start making an image in EC2, and return its id. EC2 shuts the instance down for it and
+    starts it again, so that its file systems are whole
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html). Raises `AwsError`.
     """
     request: dict[str, Any] = {
         "InstanceId": wanted.instance,
@@ -70,67 +69,55 @@ async def create(cloud: Cloud, wanted: Wanted) -> str:
 
 
 async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> MadeImage:
-    """Wait until an image is available, and return it. `tell` gets the progress, in words, when it
-    changes.
-
-    Raises `AwsError` if the image failed, or took longer than `for_s` seconds.
+    """Wait until an image is available, and return it. `tell` gets the progress, for people, when
+    it changes. Raises `AwsError` if the image failed, or took longer than `for_s` seconds.
     """
-    end, pause_s, told = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
+    end, pause_s, shown = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
     while True:
-        made = await _look(cloud, image)
+        # With a filter, since asking by an id that EC2 does not know yet is an error.
+        images = await _images(cloud, [{"Name": "image-id", "Values": [image]}])
+        made = images[0] if images else None
         if made is not None and made.state == "available":
             return made
         if made is not None and made.state in _FAILED:
-            raise AwsError(
-                f"the image {image} is {made.state}: {made.why or 'AWS does not say why'}",
-                ErrorKind.REFUSED,
-                "Image",
-            )
+            why = f"the image {image} is {made.state}: {made.why or 'AWS does not say why'}"
+            raise AwsError(why, ErrorKind.REFUSED, "Image")
         if asyncio.get_running_loop().time() > end:
-            raise AwsError(
-                f"the image {image} was not available after {for_s:.0f}s",
-                ErrorKind.UNCLEAR,
-                "Image",
-            )
-        if made is not None and (progress := await _progress(cloud, made)) != told:
-            told = progress
+            why = f"the image {image} was not available after {for_s:.0f}s"
+            raise AwsError(why, ErrorKind.UNCLEAR, "Image")
+        if made is not None and (progress := await _progress(cloud, made)) != shown:
+            shown = progress
             tell(progress)
         await asyncio.sleep(pause_s)
         pause_s = min(_LONGEST_LOOK_S, pause_s * 1.5)
 
 
 async def named(cloud: Cloud, name: str) -> list[MadeImage]:
-    """Find this account's images of this name: one or none. Raises `AwsError`."""
+    """Return this account's images of this name: one or none. Raises `AwsError`."""
     return await _images(cloud, [{"Name": "name", "Values": [name]}])
 
 
 async def find(cloud: Cloud, run: str) -> list[MadeImage]:
-    """Find the images that a build has made, by its tag. Raises `AwsError`."""
+    """Return the images that a build has made, by its tag. Raises `AwsError`."""
     return await _images(cloud, tagged(RUN, run))
 
 
 async def remove(cloud: Cloud, run: str) -> list[str]:
-    """Remove a build's images and snapshots, and return the ids of those. Raises `AwsError`."""
+    """Remove a build's images and snapshots, and return their ids. Raises `AwsError`."""
     made = await find(cloud, run)
-    snapshots = {snapshot for one in made for snapshot in one.snapshots} | set(
-        await snapshots_of(cloud, run)
-    )
-    for one in made:
-        await _gone(cloud, "deregister_image", ImageId=one.image)
+    snapshots = {snapshot for image in made for snapshot in image.snapshots}
+    snapshots |= set(await snapshots_of(cloud, run))
+    for image in made:
+        await _gone(cloud, "deregister_image", ImageId=image.image)
     for snapshot in sorted(snapshots):
         await _gone(cloud, "delete_snapshot", SnapshotId=snapshot)
-    return [*(one.image for one in made), *sorted(snapshots)]
+    return [*(image.image for image in made), *sorted(snapshots)]
 
 
 async def snapshots_of(cloud: Cloud, run: str) -> list[str]:
-    """Find the snapshots that bear a build's tag. Raises `AwsError`."""
-    rows = await cloud.pages(
-        "ec2",
-        "describe_snapshots",
-        lambda a: a["Snapshots"],
-        OwnerIds=["self"],
-        Filters=tagged(RUN, run),
-    )
+    """Return the snapshots with a build's tag. Raises `AwsError`."""
+    which: dict[str, Any] = {"OwnerIds": ["self"], "Filters": tagged(RUN, run)}
+    rows = await cloud.pages("ec2", "describe_snapshots", lambda a: a["Snapshots"], **which)
     return sorted(row["SnapshotId"] for row in rows)
 
 
@@ -140,16 +127,6 @@ async def _gone(cloud: Cloud, operation: str, **what: Any) -> None:
     except AwsError as error:
         if not error.code.endswith((".NotFound", ".Unavailable")):
             raise
-
-
-async def _look(cloud: Cloud, image: str) -> MadeImage | None:
-    """Look up an image; None: EC2 does not know its id yet.
-
-    It asks with a filter, since asking by an unknown id is an error, and EC2 may not know a new id
-    yet.
-    """
-    found = await _images(cloud, [{"Name": "image-id", "Values": [image]}])
-    return found[0] if found else None
 
 
 async def _images(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[MadeImage]:
@@ -169,16 +146,13 @@ def _made(row: Mapping[str, Any]) -> MadeImage:
 
 
 async def _progress(cloud: Cloud, made: MadeImage) -> str:
+    text = f"the image {made.image} is {made.state}"
     if not made.snapshots:
-        return f"the image {made.image} is {made.state}"
+        return text
     filters = [{"Name": "snapshot-id", "Values": list(made.snapshots)}]
     rows = await cloud.pages("ec2", "describe_snapshots", lambda a: a["Snapshots"], Filters=filters)
     parts = ", ".join(f"{row['SnapshotId']} {row.get('Progress') or '0%'}" for row in rows)
-    return (
-        f"the image {made.image} is {made.state}; snapshot {parts}"
-        if parts
-        else f"the image {made.image} is {made.state}"
-    )
+    return f"{text}; snapshot {parts}" if parts else text
 
 
 def _tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:

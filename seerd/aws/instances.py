@@ -1,8 +1,8 @@
-"""Instances and volumes as EC2 tells of them, by the tags that seerd gives them.
+"""Instances and volumes in EC2's answers, by the tags that seerd gives them.
 
-The one rule: what EC2 says is a claim about some moment after the question was asked, and it may
-lag behind (docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html). Nothing here
-concludes from silence.
+The one rule: an answer is a claim about some moment after the call, and it may lag behind
+(docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html). Nothing here concludes from
+silence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from seerd.aws.cloud import Cloud
@@ -42,7 +42,7 @@ _WHEN = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 @dataclass(frozen=True, slots=True)
 class SeenInstance:
-    """An instance as one answer of EC2 tells it. Times are wall clock, seconds since 1970."""
+    """An instance in one answer of EC2. Times are wall clock, seconds since 1970."""
 
     instance: str
     state: str
@@ -64,7 +64,7 @@ class SeenInstance:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A disk as one answer of EC2 tells it."""
+    """A disk in one answer of EC2."""
 
     volume: str  # its id
     state: str
@@ -84,7 +84,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class EndedInstance:
-    """What EC2 answers to a termination."""
+    """EC2's answer to a termination."""
 
     instance: str
     before: str  # its state before
@@ -92,16 +92,15 @@ class EndedInstance:
 
 
 def tagged(tag: str, value: str) -> list[dict[str, Any]]:
-    """Make the filter for everything with this tag."""
+    """Return the filter for everything with this tag."""
     return [{"Name": f"tag:{tag}", "Values": [value]}]
 
 
 async def find(
     cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0
 ) -> list[SeenInstance]:
-    """Find all instances that fit the filters, in the order of their launches. Raises `AwsError`.
-
-    EC2 lists instances that have ended for about an hour.
+    """Return all instances that fit the filters, in the order of their launches. EC2 lists ended
+    ones for about an hour. Raises `AwsError`.
     """
     rows = await cloud.pages(
         "ec2",
@@ -115,16 +114,16 @@ async def find(
 
 
 async def find_among(cloud: Cloud, name: str, values: Sequence[str]) -> list[SeenInstance]:
-    """Find the instances of which the filter's `name` is one of these values, however many they
-    are. Raises `AwsError`.
-    """
-    parts = [values[at : at + MOST_VALUES] for at in range(0, len(values), MOST_VALUES)]
-    found = [await find(cloud, [{"Name": name, "Values": list(part)}]) for part in parts]
-    return [seen for part in found for seen in part]
+    """Return the instances whose `name` in a filter is one of these values. Raises `AwsError`."""
+    found: list[SeenInstance] = []
+    for at in range(0, len(values), MOST_VALUES):
+        part = list(values[at : at + MOST_VALUES])
+        found += await find(cloud, [{"Name": name, "Values": part}])
+    return found
 
 
 async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Volume]:
-    """Find all volumes that fit the filters. Raises `AwsError`."""
+    """Return all volumes that fit the filters. Raises `AwsError`."""
     rows = await cloud.pages(
         "ec2", "describe_volumes", lambda a: a["Volumes"], Filters=list(filters), MaxResults=500
     )
@@ -135,15 +134,15 @@ async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Vo
             _tags(row),
             row.get("Size", 0),
             row["CreateTime"].timestamp(),
-            frozenset(one["InstanceId"] for one in row.get("Attachments", [])),
+            frozenset(disk["InstanceId"] for disk in row.get("Attachments", [])),
         )
         for row in rows
     ]
 
 
 async def end(cloud: Cloud, instances: Sequence[str]) -> dict[str, EndedInstance]:
-    """Ask once for the end of these instances, when the turn has come. Return what EC2 has answered
-    for each. Raises `AwsError`.
+    """Ask once for the end of these instances, when the turn has come; return EC2's answer for
+    each. Raises `AwsError`.
     """
     answer = await cloud.call("ec2", "terminate_instances", InstanceIds=list(instances))
     return {
@@ -179,8 +178,4 @@ def _tags(row: Mapping[str, Any]) -> dict[str, str]:
 def _moment(text: str) -> float | None:
     """Read the time from "User initiated (2026-01-31 12:00:00 GMT)", seconds since 1970."""
     match = _WHEN.search(text)
-    return (
-        datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
-        if match
-        else None
-    )
+    return datetime.fromisoformat(f"{match[1]}+00:00").timestamp() if match else None

@@ -1,8 +1,8 @@
 """The key pairs of a run: one to log in with, and for each launch one that the instance shows.
 
-The one rule: a key is on disk before it is used in any request, readable by this user alone, and
-never made twice for the same name. So a launch that is repeated after a crash asks for exactly the
-same, and finds an instance whose key is known.
+The one rule: a key is on disk before any request uses it, readable by this user alone, and never
+made twice for the same name. So a launch that is repeated after a crash is exactly the same
+request, and its instance shows a known key.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ CLIENT = "id_ed25519"
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """An ed25519 key as OpenSSH writes it."""
+    """An ed25519 key in OpenSSH's format."""
 
     path: Path  # the file of the private key
     private: str  # the private key's text
     public: str  # the public key's text
-    made_at: float  # when it was made, wall clock, seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,8 @@ class Keys:
         return self._pair(_host_file(token))
 
     def asked(self, token: str) -> float | None:
-        """Return when this launch's key was made, wall clock, seconds since 1970.
-
-        Nothing was asked of the cloud before; None: nothing ever was.
+        """Return when this launch's key was made, wall clock, seconds since 1970: before its first
+        request. None: there was none.
         """
         path = self.folder / _host_file(token)
         return path.stat().st_mtime if path.exists() else None
@@ -55,19 +53,16 @@ class Keys:
         path = self.folder / name
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            _write(
-                path,
-                asyncssh.generate_private_key("ssh-ed25519", comment="seerd").export_private_key(),
-            )
+            key = asyncssh.generate_private_key("ssh-ed25519", comment="seerd")
+            _write(path, key.export_private_key())
         private = path.read_bytes()
-        key = asyncssh.import_private_key(private)
-        public = key.export_public_key().decode().strip()
-        return KeyPair(path, private.decode(), public, path.stat().st_mtime)
+        public = asyncssh.import_private_key(private).export_public_key().decode().strip()
+        return KeyPair(path, private.decode(), public)
 
 
 def _host_file(token: str) -> str:
-    """Name the file of a launch's key: a hash, as a token may have characters that a file name
-    cannot.
+    """Name the file of a launch's key: a hash, since a token may have characters that a file name
+    cannot have.
     """
     return f"host-{hashlib.sha256(token.encode()).hexdigest()[:32]}"
 

@@ -1,9 +1,10 @@
-"""Who may call AWS now: each kind of call has a lane of its own, so that none waits behind another.
+"""When AWS may be called: each kind of call has a lane of its own, so that none waits behind
+another.
 
 The one rule: EC2 gives each action of an account and region a bucket of tokens, and refuses calls
 that find none (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html). A lane has a
-smaller bucket of its own and waits here: a call that is refused takes a token as well, and others
-use the account too.
+smaller bucket of its own and waits here: a refused call takes a token as well, and others use the
+account too.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ AT_ONCE = 8
 """The most calls of a lane that are under way at any time."""
 
 SLOWER, SLOWEST = 1.4, 4.0
-"""Each time that a lane is throttled it takes so many times as long from one call to the next, and
-in the end this many times.
+"""Each time that a lane is throttled, its calls become so many times as rare, and in the end this
+many times.
 """
 
 LIMITS = {
@@ -28,13 +29,9 @@ LIMITS = {
     "describe_instances": (50.0, 10.0),
 }
 """What a bucket holds and how many tokens come back in a second. EC2's own are 5 and 2, 100 and 5,
-100 and 20.
-
-RunInstances has little to give away. Two tokens and a tenth are left, since calls do not arrive as
-evenly as they are sent.
+100 and 20. RunInstances has little to spare: two tokens and a tenth are left, since calls do not
+arrive as evenly as they are sent.
 """
-
-
 FIRST_S, LONGEST_S = 0.2, 10.0
 BURST, PER_S = 40.0, 4.0
 
@@ -46,18 +43,13 @@ class Bucket:
 
     def __init__(self, most: float, per_s: float) -> None:
         self._most = self._left = most
-        self._best = self._per_s = per_s
+        self._best = self.per_s = per_s  # tokens that come back in a second: at best, and now
         self._at: float | None = None
-
-    @property
-    def per_s(self) -> float:
-        """How many tokens come back in a second at present."""
-        return self._per_s
 
     def wait_s(self, now: float) -> float:
         """Return the seconds until there is a token."""
         self._refill(now)
-        return max(0.0, (1.0 - self._left) / self._per_s)
+        return max(0.0, (1.0 - self._left) / self.per_s)
 
     def take(self, now: float) -> None:
         """Take a token, also one that is yet to come."""
@@ -65,19 +57,19 @@ class Bucket:
         self._left -= 1.0
 
     def throttled(self, now: float) -> None:
-        """AWS has refused a call: others use the account too. Begin anew, at a slower pace."""
+        """Begin anew, at a slower pace: AWS has refused a call."""
         self._refill(now)
         self._left = min(self._left, 0.0)
-        self._per_s = max(self._best / SLOWEST, self._per_s / SLOWER)
+        self.per_s = max(self._best / SLOWEST, self.per_s / SLOWER)
 
     def accepted(self, now: float) -> None:
-        """AWS has taken a call: come back to the full pace by and by."""
+        """Come back to the full pace step by step: AWS has taken a call."""
         self._refill(now)
-        self._per_s = min(self._best, self._per_s + self._best / SLOWEST)
+        self.per_s = min(self._best, self.per_s + self._best / SLOWEST)
 
     def _refill(self, now: float) -> None:
         since = now if self._at is None else self._at
-        self._left = min(self._most, self._left + max(0.0, now - since) * self._per_s)
+        self._left = min(self._most, self._left + max(0.0, now - since) * self.per_s)
         self._at = now
 
 
@@ -88,9 +80,7 @@ class Retries:
     """
 
     def __init__(self, burst: float = BURST, per_s: float = PER_S) -> None:
-        self._tokens = self._burst = burst
-        self._per_s = per_s
-        self._at: float | None = None
+        self._bucket = Bucket(burst, per_s)
 
     async def pause(self, failures: int) -> None:
         """Wait before the next try, after so many failures in a row (1 or more)."""
@@ -98,14 +88,13 @@ class Retries:
 
     def _take(self, now: float) -> float:
         """Take one token; return the seconds until it is there."""
-        earned = 0.0 if self._at is None else (now - self._at) * self._per_s
-        self._at = now
-        self._tokens = min(self._burst, self._tokens + earned) - 1.0
-        return max(0.0, -self._tokens / self._per_s)
+        wait_s = self._bucket.wait_s(now)
+        self._bucket.take(now)
+        return wait_s
 
 
 def longest_wait_s(failures: int) -> float:
-    """Compute the longest wait in seconds after so many failures in a row."""
+    """Return the longest wait in seconds after so many failures in a row."""
     return min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 30))
 
 
@@ -120,7 +109,7 @@ class Lane:
 
     async def turn(self, wanted: Callable[[], bool] = lambda: True) -> bool:
         """Wait until a call may be made. Return whether it is still `wanted` then, which is asked
-        again when those before have had their turn; if it is not, no token is taken.
+        again after the calls before it; if it is not, no token is taken.
         """
         if self._bucket is None:
             return wanted()
@@ -154,16 +143,14 @@ class Lane:
 
 
 class CallLanes:
-    """The lanes of one account in one region: one for each action that has a limit, and one for all
-    others.
-    """
+    """The lanes of one account and region: one for each limited action, one for all others."""
 
     def __init__(self) -> None:
         self._lanes = {action: Lane(limit) for action, limit in LIMITS.items()}
         self._others = Lane(None)
 
     def __getitem__(self, action: str) -> Lane:
-        """The lane of this action, as botocore names it."""
+        """Return the lane of this action, as botocore names it."""
         return self._lanes.get(action, self._others)
 
 

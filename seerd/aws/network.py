@@ -1,6 +1,5 @@
-"""What surrounds an instance: subnets, security groups, key pairs, and where types are offered.
-
-The one rule: rules of a group are read as they are; the caller decides whether they suffice.
+"""What surrounds an instance: subnets, security groups, key pairs, and where types are offered. A
+group's rules are returned as they are; the caller decides whether they suffice.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Rule:
         return self.protocol == "-1"
 
     def takes_tcp(self, port: int) -> bool:
-        """Tell whether the rule covers TCP to this port."""
+        """Return whether the rule covers TCP to this port."""
         if self.everything:
             return True
         inside = self.first is None or self.last is None or self.first <= port <= self.last
@@ -60,47 +59,32 @@ class Subnet:
 
 
 async def subnets(cloud: Cloud, named: Sequence[str]) -> list[Subnet]:
-    """Look up these subnets, in this order; if none is named, those of the default network.
-
-    Raises `AwsError`.
+    """Return these subnets, in this order; if none is named, those of the default network. Raises
+    `AwsError`.
     """
-    request: dict[str, Any] = (
-        {"SubnetIds": list(named)}
-        if named
-        else {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
-    )
+    request: dict[str, Any] = {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
+    if named:
+        request = {"SubnetIds": list(named)}
     rows = await cloud.pages("ec2", "describe_subnets", lambda a: a["Subnets"], **request)
-    found = [
+    if not rows:
+        why = f"nothing was started: {cloud.region} has no default network in this account"
+        raise AwsError(f"{why}; give `cluster.subnets`", ErrorKind.REFUSED, "Subnet")
+    order = {subnet: place for place, subnet in enumerate(named)}
+    subnets = (
         Subnet(
             r["SubnetId"], r["AvailabilityZone"], r["VpcId"], r.get("AvailableIpAddressCount", 0)
         )
         for r in rows
-    ]
-    if not found:
-        raise AwsError(
-            f"nothing was started: {cloud.region} has no default network in this account; "
-            "give `cluster.subnets`",
-            ErrorKind.REFUSED,
-            "Subnet",
-        )
-    order = {subnet: place for place, subnet in enumerate(named)}
-    return sorted(found, key=lambda s: (order.get(s.subnet, 0), s.zone))
+    )
+    return sorted(subnets, key=lambda s: (order.get(s.subnet, 0), s.zone))
 
 
 async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityGroup]:
-    """Look up these groups; if none is named, the default one of this network. Raises
-    `AwsError`.
-    """
-    request: dict[str, Any] = (
-        {"GroupIds": list(named)}
-        if named
-        else {
-            "Filters": [
-                {"Name": "vpc-id", "Values": [vpc]},
-                {"Name": "group-name", "Values": ["default"]},
-            ]
-        }
-    )
+    """Return these groups; if none is named, the default one of this network. Raises `AwsError`."""
+    of_vpc = {"Name": "vpc-id", "Values": [vpc]}
+    request: dict[str, Any] = {"Filters": [of_vpc, {"Name": "group-name", "Values": ["default"]}]}
+    if named:
+        request = {"GroupIds": list(named)}
     rows = await cloud.pages(
         "ec2",
         "describe_security_groups",
@@ -125,7 +109,7 @@ async def check_key(cloud: Cloud, name: str) -> None:
 
 
 async def offers(cloud: Cloud, names: Sequence[str]) -> dict[str, set[str]]:
-    """List the zones in which each of these types is offered. Raises `AwsError`."""
+    """Return the zones in which each of these types is offered. Raises `AwsError`."""
     rows = await cloud.pages(
         "ec2",
         "describe_instance_type_offerings",
@@ -141,9 +125,8 @@ async def offers(cloud: Cloud, names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _rule(row: dict[str, Any]) -> Rule:
-    networks = [r["CidrIp"] for r in row.get("IpRanges", [])] + [
-        r["CidrIpv6"] for r in row.get("Ipv6Ranges", [])
-    ]
+    networks = [r["CidrIp"] for r in row.get("IpRanges", [])]
+    networks += [r["CidrIpv6"] for r in row.get("Ipv6Ranges", [])]
     return Rule(
         str(row.get("IpProtocol", "")),
         row.get("FromPort"),

@@ -1,18 +1,36 @@
-"""The least rights that a coordinator needs, as an IAM policy.
+"""The least rights that a coordinator needs, as an IAM policy, and what the credentials permit,
+asked without doing it.
 
-The one rule: a pure function of the spec. Where EC2 can restrict a right to seerd's own resources,
-it is restricted to those with the tag `seerd:run`
+The one rule: the policy is a pure function of the spec. Where EC2 can restrict a right to seerd's
+own resources, it is restricted to those with the tag `seerd:run`
 (docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from seerd.aws.cloud import Cloud
+from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN
-from seerd.aws.rights import NOBODY, NOTHING, SPOT_ROLE, SPOT_SERVICE
+
+NOBODY = "i-00000000000000000"
+NOTHING = "vol-00000000000000000"
+"""An instance and a volume that do not exist. A policy that goes by tags denies what has no tags;
+the one that seerd prints allows these two by name, so that asking about them shows whether it is in
+force.
+"""
+
+SPOT_SERVICE, SPOT_ROLE = "spot.amazonaws.com", "AWSServiceRoleForEC2Spot"
+"""The role under which EC2 gives out spot instances. An account has it from its first spot request
+on, if those credentials may make the role
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html).
+"""
+
+_ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z]+)")
 
 Statement = dict[str, Any]
 
@@ -33,7 +51,7 @@ class Needs:
 
 
 def policy(needs: Needs) -> dict[str, Any]:
-    """Make the policy document."""
+    """Return the policy document."""
     statements = [
         _looking(needs),
         *_image(needs),
@@ -47,9 +65,9 @@ def policy(needs: Needs) -> dict[str, Any]:
 
 
 def canary_policy(needs: Needs, session: str) -> dict[str, Any]:
-    """Make the policy document for `seerd canary`: that of a run, and what a run never does. It
-    bids for a spot instance, reboots one of its own, and makes sessions of this name that may do no
-    more than a run (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
+    """Return the policy document for `seerd canary`: that of a run, and what a run never does. It
+    bids for a spot instance, reboots one of its own, and makes sessions of this name with the
+    rights of a run (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
     """
     own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
     user = f"arn:{partition(needs.region)}:sts::{needs.account}:federated-user/{session}"
@@ -64,23 +82,10 @@ def canary_policy(needs: Needs, session: str) -> dict[str, Any]:
 
 
 def _looking(needs: Needs) -> Statement:
-    described = [
-        "Images",
-        "InstanceTypeOfferings",
-        "InstanceTypes",
-        "Instances",
-        "KeyPairs",
-        "SecurityGroups",
-        "Subnets",
-        "Volumes",
-        *(["SpotPriceHistory"] if needs.spot else []),
-    ]
-    reads = [
-        *(f"ec2:Describe{what}" for what in described),
-        "pricing:GetProducts",
-        "servicequotas:GetServiceQuota",
-        "sts:GetCallerIdentity",
-    ]
+    described = "Images InstanceTypeOfferings InstanceTypes Instances KeyPairs SecurityGroups"
+    described += " Subnets Volumes" + (" SpotPriceHistory" if needs.spot else "")
+    reads = [f"ec2:Describe{what}" for what in described.split()]
+    reads += ["pricing:GetProducts", "servicequotas:GetServiceQuota", "sts:GetCallerIdentity"]
     return _allow("Look", reads, "*")
 
 
@@ -94,12 +99,8 @@ def _image(needs: Needs) -> list[Statement]:
 
 
 def _launching(needs: Needs) -> list[Statement]:
-    made = [
-        "instance",
-        "volume",
-        "network-interface",
-        *(["spot-instances-request"] if needs.spot else []),
-    ]
+    made = ["instance", "volume", "network-interface"]
+    made += ["spot-instances-request"] if needs.spot else []
     tagged = [_ec2(needs, kind, "*") for kind in made]
     image = "*" if needs.image.startswith("ssm:") else needs.image
     used = [
@@ -108,34 +109,23 @@ def _launching(needs: Needs) -> list[Statement]:
         *_named(needs, "security-group", needs.groups),
         *([_ec2(needs, "key-pair", needs.key)] if needs.key else []),
     ]
+    own_tag = {"StringLike": {f"aws:RequestTag/{RUN}": "*"}}
+    in_launch = {"StringEquals": {"ec2:CreateAction": "RunInstances"}}
     return [
-        _allow(
-            "LaunchWhatIsTagged",
-            ["ec2:RunInstances"],
-            tagged,
-            {"StringLike": {f"aws:RequestTag/{RUN}": "*"}},
-        ),
+        _allow("LaunchWhatIsTagged", ["ec2:RunInstances"], tagged, own_tag),
         _allow("LaunchFrom", ["ec2:RunInstances"], used),
-        _allow(
-            "TagInTheLaunch",
-            ["ec2:CreateTags"],
-            tagged,
-            {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
-        ),
+        _allow("TagInTheLaunch", ["ec2:CreateTags"], tagged, in_launch),
     ]
 
 
 def _ending(needs: Needs) -> list[Statement]:
     own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
-    actions = {"instance": "ec2:TerminateInstances", "volume": "ec2:DeleteVolume"}
+    end, delete = "ec2:TerminateInstances", "ec2:DeleteVolume"
+    nothing = [_ec2(needs, "instance", NOBODY), _ec2(needs, "volume", NOTHING)]
     return [
-        _allow("EndInstances", [actions["instance"]], _ec2(needs, "instance", "*"), own),
-        _allow("DeleteVolumes", [actions["volume"]], _ec2(needs, "volume", "*"), own),
-        _allow(
-            "AskWithoutAnInstance",
-            list(actions.values()),
-            [_ec2(needs, "instance", NOBODY), _ec2(needs, "volume", NOTHING)],
-        ),
+        _allow("EndInstances", [end], _ec2(needs, "instance", "*"), own),
+        _allow("DeleteVolumes", [delete], _ec2(needs, "volume", "*"), own),
+        _allow("AskWithoutAnInstance", [end, delete], nothing),
     ]
 
 
@@ -152,17 +142,14 @@ def _storing(needs: Needs) -> list[Statement]:
     ]
     if needs.data:
         buckets = sorted({_s3(needs, name) for name, _ in needs.data})
+        objects = [_s3(needs, f"{bucket}/{prefix}*") for bucket, prefix in needs.data]
         statements.append(_allow("DataBuckets", ["s3:ListBucket"], buckets))
-        statements.append(
-            _allow(
-                "Data", ["s3:GetObject"], [_s3(needs, f"{b}/{prefix}*") for b, prefix in needs.data]
-            )
-        )
+        statements.append(_allow("Data", ["s3:GetObject"], objects))
     return statements
 
 
 def _encrypted(needs: Needs) -> Statement:
-    """Permit the use of whatever key in KMS these buckets are encrypted with, by S3 and for their
+    """Permit the use of any KMS key that these buckets are encrypted with, by S3 and for their
     objects alone. The spec does not name the key, and it may be another account's
     (docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html, "Encryption context":
     the object's ARN, or with a bucket key the bucket's).
@@ -191,9 +178,8 @@ def partition(region: str) -> str:
     """Return the partition, the first part of ARNs in this region
     (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html).
     """
-    return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(
-        region.rpartition("-")[0].rpartition("-")[0], "aws"
-    )
+    area = region.rpartition("-")[0].rpartition("-")[0]
+    return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(area, "aws")
 
 
 def _named(needs: Needs, kind: str, names: Sequence[str]) -> list[str]:
@@ -214,3 +200,37 @@ def _allow(
 ) -> Statement:
     statement: Statement = {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resource}
     return statement | ({"Condition": condition} if condition else {})
+
+
+# ---------------------------------------------------------------- asking AWS what is permitted
+
+
+def denied_action(text: str, asked: str) -> str:
+    """Return the permission that a refusal names (for a launch perhaps only that to tag); else
+    `asked`.
+    """
+    match = _ACTION.search(text)
+    return match[1] if match else asked
+
+
+async def has_spot_role(cloud: Cloud) -> bool:
+    """Return whether the account has the role for spot instances. Raises `AwsError`."""
+    try:
+        await cloud.ask("iam", "get_role", patience_s=15.0, RoleName=SPOT_ROLE)
+    except AwsError as error:
+        if error.kind is ErrorKind.GONE:
+            return False
+        raise
+    return True
+
+
+async def dry_run(cloud: Cloud, operation: str, **request: Any) -> AwsError | None:
+    """Return why EC2 would refuse this call; None if permissions and parameters are right, or if
+    the call is about something that does not exist. A dry run looks at neither capacity nor quota
+    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html).
+    """
+    try:
+        await cloud.ask("ec2", operation, patience_s=15.0, DryRun=True, **request)
+    except AwsError as error:
+        return None if error.code == "DryRunOperation" or error.kind is ErrorKind.GONE else error
+    return None

@@ -1,7 +1,5 @@
-"""What an instance costs by the hour.
-
-The one rule: a price comes with its source and its date, since a plan in money is only as good as
-they are. The caller decides what to use if AWS tells no price.
+"""What an instance costs by the hour. A price comes with its source and its date; the caller
+decides what to use if AWS has none.
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,9 +44,8 @@ class Price:
 
 
 async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
-    """Ask for the on-demand price of Linux in the cloud's region. Raises `AwsError`.
-
-    It is kept for a day in the folder `cache`.
+    """Return the on-demand price of Linux in the cloud's region, kept for a day in the folder
+    `cache`. Raises `AwsError`.
     """
     kept = cache / f"{cloud.region}-{instance_type}.json"
     if (price := _kept(kept)) is not None:
@@ -61,9 +58,7 @@ async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
         "preInstalledSw": "NA",
         "capacitystatus": "Used",
     }
-    filters = [
-        {"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()
-    ]
+    filters = [{"Type": "TERM_MATCH", "Field": key, "Value": wanted[key]} for key in wanted]
     rows = await cloud.pages(
         "pricing",
         "get_products",
@@ -73,23 +68,19 @@ async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
         Filters=filters,
         MaxResults=100,
     )
-    hourly = [
-        usd for row in rows for usd in _hourly(json.loads(row) if isinstance(row, str) else row)
-    ]
+    products = [json.loads(row) if isinstance(row, str) else row for row in rows]
+    hourly = [usd for product in products for usd in _hourly(product)]
     if not hourly:
-        raise AwsError(
-            f"the price list has no {instance_type} in {cloud.region}", ErrorKind.GONE, "NoPrice"
-        )
+        why = f"the price list has no {instance_type} in {cloud.region}"
+        raise AwsError(why, ErrorKind.GONE, "NoPrice")
     price = Price(max(hourly), "price list", time.time())
     _keep(kept, price)
     return price
 
 
-async def spot(cloud: Cloud, instance_type: str, zones: Sequence[str] = ()) -> Price:
-    """Ask for the highest of the present spot prices of Linux in these zones. Raises `AwsError`.
-
-    If no zone is named, all of the region count. The highest counts because it is not known yet
-    which zone will have an instance to give.
+async def spot(cloud: Cloud, instance_type: str) -> Price:
+    """Return the highest of the present spot prices of Linux in the region, since the zone that
+    will give an instance is unknown. Raises `AwsError`.
     """
     now = datetime.now(UTC)
     rows = await cloud.pages(
@@ -101,18 +92,12 @@ async def spot(cloud: Cloud, instance_type: str, zones: Sequence[str] = ()) -> P
         StartTime=now,
         EndTime=now,
     )
-    latest: dict[str, dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: row["Timestamp"]):
-        latest[row["AvailabilityZone"]] = row
-    fitting = [
-        float(row["SpotPrice"]) for zone, row in latest.items() if not zones or zone in zones
-    ]
-    if not fitting:
-        where = ", ".join(zones) or cloud.region
-        raise AwsError(
-            f"there is no spot price of {instance_type} in {where}", ErrorKind.GONE, "NoPrice"
-        )
-    return Price(max(fitting), "spot history", now.timestamp())
+    rows = sorted(rows, key=lambda row: row["Timestamp"])
+    latest = {row["AvailabilityZone"]: float(row["SpotPrice"]) for row in rows}
+    if not latest:
+        why = f"there is no spot price of {instance_type} in {cloud.region}"
+        raise AwsError(why, ErrorKind.GONE, "NoPrice")
+    return Price(max(latest.values()), "spot history", now.timestamp())
 
 
 def _hourly(product: dict[str, Any]) -> Iterable[float]:
@@ -125,20 +110,17 @@ def _hourly(product: dict[str, Any]) -> Iterable[float]:
 
 
 def _kept(path: Path) -> Price | None:
-    """Read a price that was asked for in the last day; None if there is none."""
+    """Return a price of the last day; None if there is none."""
     try:
         price = msgspec.json.decode(path.read_bytes(), type=Price)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return (
-        price
-        if 0.0 <= time.time() - price.at < FRESH_S and 0.0 < price.usd_per_h < DEAREST
-        else None
-    )
+    is_fresh = 0.0 <= time.time() - price.at < FRESH_S
+    return price if is_fresh and 0.0 < price.usd_per_h < DEAREST else None
 
 
 def _keep(path: Path, price: Price) -> None:
-    """Keep a price if possible; if not, it is asked for again the next time."""
+    """Keep a price if possible; if not, AWS is asked again the next time."""
     draft = path.with_suffix(".draft")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,5 @@
-"""How many vCPUs of a family of instances an account may run at once.
-
-The one rule: a quota that cannot be read is reported as unknown and stops nothing, since EC2
-enforces it anyway.
+"""How many vCPUs of a family of instances an account may run at once. A quota that cannot be read
+is reported as unknown and stops nothing, since EC2 enforces it anyway.
 """
 
 from __future__ import annotations
@@ -57,20 +55,16 @@ def code_of(name: str, market: Market) -> tuple[str, str]:
 
 
 async def check_all(cloud: Cloud, kinds: Sequence[Ec2Type], market: Market, peak: int) -> Quota:
-    """Check whether the account may run `peak` instances at once, in addition to those it runs now.
-
-    As many as possible are of the first type, then of the next. Raises nothing: a quota that cannot
-    be read has `enough` None.
+    """Check whether the account may run `peak` instances at once, in addition to those it runs now:
+    as many as possible of the first type, then of the next. Raises nothing: a quota that cannot be
+    read has `enough` None.
     """
-    return together(
-        [(kind, await check(cloud, kind, market, peak)) for kind in kinds], market, peak
-    )
+    checked = [(kind, await check(cloud, kind, market, peak)) for kind in kinds]
+    return together(checked, market, peak)
 
 
 def together(checked: Sequence[tuple[Ec2Type, Quota]], market: Market, peak: int) -> Quota:
-    """Combine the quotas of these types, in order of preference: how many instances they allow in
-    all.
-    """
+    """Return how many instances these quotas allow in all, for types in order of preference."""
     for _, quota in checked:
         if quota.enough is None:
             return quota
@@ -80,16 +74,13 @@ def together(checked: Sequence[tuple[Ec2Type, Quota]], market: Market, peak: int
         code = code_of(kind.name, market)[1]
         more = free[code] // kind.vcpus
         allowed, free[code] = allowed + more, free[code] - more * kind.vcpus
-    return Quota(
-        allowed >= peak, "\n".join(dict.fromkeys(quota.text for _, quota in checked)), allowed
-    )
+    text = "\n".join(dict.fromkeys(quota.text for _, quota in checked))
+    return Quota(allowed >= peak, text, allowed)
 
 
 async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota:
     """Check whether the account may run `peak` instances of this type, in addition to those it runs
-    now.
-
-    Raises nothing: a quota that cannot be read has `enough` None.
+    now. Raises nothing: a quota that cannot be read has `enough` None.
     """
     family, code = code_of(kind.name, market)
     called = f"vCPU quota for {market} {family} instances in {cloud.region} ({code})"
@@ -112,34 +103,29 @@ async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota
     vcpus, needed = int(answer["Quota"]["Value"]), peak * kind.vcpus
     free = max(0, vcpus - used)
     allowed = free // kind.vcpus
-    told = f"the {called} is {vcpus}{in_use}"
+    text = f"the {called} is {vcpus}{in_use}"
     if allowed >= peak:
-        return Quota(True, f"{told}, enough for {allowed} {kind.name}", allowed, free)
-    return Quota(
-        False,
-        f"{told}; {peak} {kind.name} need {needed}, and it allows {allowed}. Ask for more: "
-        "aws service-quotas "
-        f"request-service-quota-increase --region {cloud.region} --service-code ec2 "
-        f"--quota-code {code} --desired-value {needed + used}",
-        allowed,
-        free,
+        return Quota(True, f"{text}, enough for {allowed} {kind.name}", allowed, free)
+    text += (
+        f"; {peak} {kind.name} need {needed}, and it allows {allowed}. Ask for more: "
+        f"aws service-quotas request-service-quota-increase --region {cloud.region} "
+        f"--service-code ec2 --quota-code {code} --desired-value {needed + used}"
     )
+    return Quota(False, text, allowed, free)
 
 
 async def _used(cloud: Cloud, code: str, market: Market) -> int:
-    """Count the vCPUs of all instances in the region that count against a quota, whoever has
-    started them.
+    """Return the vCPUs of all instances in the region that count against a quota, whoever started
+    them.
     """
     running = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
-    there = await instances.find(cloud, running, patience_s=PATIENCE_S)
     counted = [
-        one.type
-        for one in there
-        if one.spot == (market == "spot") and code_of(one.type, market)[1] == code
+        seen.type
+        for seen in await instances.find(cloud, running, patience_s=PATIENCE_S)
+        if seen.spot == (market == "spot") and code_of(seen.type, market)[1] == code
     ]
-    kinds = (
-        {kind.name: kind for kind in await types.describe(cloud, sorted(set(counted)))}
-        if counted
-        else {}
-    )
-    return sum(kinds[name].vcpus for name in counted)
+    if not counted:
+        return 0
+    kinds = await types.describe(cloud, sorted(set(counted)))
+    vcpus = {kind.name: kind.vcpus for kind in kinds}
+    return sum(vcpus[name] for name in counted)

@@ -1,9 +1,7 @@
-"""Sessions of AWS whose clients take little memory: botocore keeps what it knows of a service as
-objects, of which a run needs a few of the operations. With clients for EC2, S3 and STS a process
-has 57 MB, with botocore's own loader 77 MB.
-
-The one rule: nothing is left out of what botocore knows but its documentation. Each operation and
-each shape is kept packed until it is asked for.
+"""Sessions of AWS whose clients take little memory. botocore keeps what it knows of a service as
+objects, of which a run needs a few operations; here each operation and each shape stays packed
+until it is used, without its documentation. With clients for EC2, S3 and STS a process has 57 MB,
+with botocore's own loader 77 MB.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ WRITTEN: dict[str, Callable[[Path], bytes]] = {
     ".json": Path.read_bytes,
     ".json.gz": lambda path: gzip.decompress(path.read_bytes()),
 }
-"""How the files of models are read, by what their names end with."""
+"""How the files of models are read, by the end of their names."""
 PACKED = ("operations", "shapes")
 
 
@@ -36,7 +34,7 @@ def session(region: str | None = None) -> Any:
 
 @cache
 def _loader(data_path: str | None) -> Any:
-    """Make the loader for all sessions with this path, so that a model is there once."""
+    """Make the loader for all sessions with this path, so that a model is loaded once."""
     loader = create_loader(data_path)
     loader.file_loader = _Models()
     return loader
@@ -64,7 +62,6 @@ class _Packed(dict[str, Any]):
         return part
 
     def get(self, name: str, other: Any = None) -> Any:
-        """Return the part of this name, or something else."""
         try:
             return self[name]
         except KeyError:

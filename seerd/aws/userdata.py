@@ -1,16 +1,15 @@
 """What an instance does at its boots (cloud-init user data).
 
-The one rule: the power-off at the run's hard end is scheduled before anything else, so that the
-instance ends whatever fails later. So it is a boothook: cloud-init runs these at every boot, once
-there is a network and before services and logins, while user data that is a plain script waits for
-all of `multi-user.target`, and for ever if a unit hangs
-(docs.cloud-init.io/en/latest/explanation/boot.html, /explanation/format.html;
-github.com/canonical/cloud-init/issues/3946). User and host key follow in a cloud-config, which is
-worked off before sshd begins.
+The one rule: the power-off at the run's hard end is scheduled first, so that the instance ends
+whatever fails later. So it is a boothook: cloud-init runs these at every boot, once there is a
+network and before services and logins, while a plain script waits for all of `multi-user.target`,
+and for ever if a unit hangs (docs.cloud-init.io/en/latest/explanation/boot.html,
+/explanation/format.html; github.com/canonical/cloud-init/issues/3946). User and host key follow in
+a cloud-config, which is applied before sshd begins.
 
-An instance without an agent ends earlier, after the orphan timeout, since only its coordinator
-could end it before. The only secret is the host key, and the user data is the same for every try of
-one launch: EC2 refuses a repeated launch that differs.
+An instance without an agent ends earlier, after the orphan timeout. The only secret is the host
+key, and the user data is the same for every try of one launch: EC2 refuses a repeated launch that
+differs.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ LIMIT = 16 * 1024
 """
 
 ORPHAN_TIMEOUT_S = 600
-"""An instance on which no agent has run for this many seconds powers itself off: longer than an
-agent may take to get there.
+"""After so many seconds without an agent an instance powers itself off: longer than an agent may
+take to get there.
 """
 LOOK_S = 10
 FIRMWARE_S = 15
 """Seconds for which an instance may be billed before its kernel counts time."""
 
 USER = "seerd"
-"""The user who may log in."""
+"""The user that may log in."""
 POWER = (
     "/sbin/shutdown -h now",
     "/usr/sbin/shutdown -h now",
@@ -47,7 +46,7 @@ POWER = (
 TIMER, WATCH = "seerd-hard-end", "seerd-deserted"
 """The units that end the instance: at the hard end, and when it has no agent."""
 WORKED = "/var/lib/cloud/scripts/seerd-worked"
-"""The file that is there once an agent has been seen: a reboot then ends the instance."""
+"""The file that exists once an agent has run: a reboot then ends the instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +65,8 @@ class Boot:
 
 
 def user_data(boot: Boot) -> str:
-    """Make the user data, with LF line ends.
-
-    Raises `ValueError` if a value could break out of its place, or it is too long for EC2.
+    """Return the user data, with LF line ends. Raises `ValueError` if a value could break out of
+    its place, or it is too long for EC2.
     """
     for text in (boot.run, boot.host_public, boot.authorised):
         if not _is_plain(text):
@@ -86,8 +84,11 @@ def user_data(boot: Boot) -> str:
 
 
 def boothook(boot: Boot) -> str:
-    """Write what is run at every boot, before anything else."""
-    watch = _WATCH.format(first=_first_s(boot), alone=ORPHAN_TIMEOUT_S, look=LOOK_S)
+    """Return the script of every boot, before anything else."""
+    first_s = ORPHAN_TIMEOUT_S
+    if boot.orphan_timeout_s is not None:
+        first_s = max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S)
+    watch = _WATCH.format(first=first_s, alone=ORPHAN_TIMEOUT_S, look=LOOK_S)
     # A relative one is in a folder that is not there yet.
     reads = boot.python.startswith("/") and _is_plain(boot.python) and not boot.root
     return _BOOTHOOK.format(
@@ -99,12 +100,11 @@ def boothook(boot: Boot) -> str:
 
 
 def cloud_config(boot: Boot) -> str:
-    """Write who may log in, what they may do as root, and the host key that the coordinator
-    expects: it never trusts a key on first use. JSON is YAML, and needs no more than the standard
-    library.
+    """Return the user that may log in, its rights as root, and the host key that the coordinator
+    expects: it never trusts a key on first use. JSON is YAML.
 
-    The image's usual user stays, for a key pair of the person's own. Without a password, `*` and
-    not a locked account: sshd lets nobody into a locked one where it does not use PAM.
+    The image's usual user stays, for a key pair of the person's own. The password is `*` and the
+    account not locked: without PAM, sshd refuses locked ones.
     """
     user = {
         "name": USER,
@@ -131,15 +131,8 @@ def cloud_config(boot: Boot) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Tell whether text can stand between single quotes in a line of a script."""
+    """Return whether text can stand between single quotes in a line of a script."""
     return text.isprintable() and text.isascii() and "'" not in text
-
-
-def _first_s(boot: Boot) -> int:
-    """Compute how many seconds an instance waits for the first agent."""
-    if boot.orphan_timeout_s is None:
-        return ORPHAN_TIMEOUT_S
-    return max(LOOK_S, math.floor(boot.orphan_timeout_s) - FIRMWARE_S)
 
 
 _BOUNDARY = "=======seerd======="

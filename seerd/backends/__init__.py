@@ -1,4 +1,3 @@
-"""One folder for each way to get GPUs, behind `base.Provider`, with all that is its own.
-
-Adapters know neither the core nor each other.
+"""One folder for each way to get GPUs, with everything of its own, behind `base.Provider`. Adapters
+know neither the core nor each other.
 """

@@ -1,9 +1,9 @@
-"""What a backend is: all that depends on where GPUs come from, from its keys in a spec to what is
-left of its instances.
+"""What a backend is: everything that depends on where GPUs come from, from its keys in a spec to
+what is left of its instances.
 
-The one rule: nobody outside a backend's folder asks which one it is. A new one is a folder and its
-line in `seerd/registry.py`. What takes time to import (SSH, AWS) is imported by the methods that
-need it, since `seerd plan` asks no cloud and opens no connection.
+The one rule: only a backend's own folder knows which one it is. A new one is a folder and its line
+in `seerd/registry.py`. Methods import SSH and AWS, which are slow to load, only when they need
+them: `seerd plan` uses neither.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from seerd.backends.base import Machine, Printer, Provider, Quote
+from seerd.backends.base import Machine, Printer, Provider, Quote, Sweeper
 from seerd.errors import UsageError
 from seerd.spec.keys import BackendKeys
 
 if TYPE_CHECKING:
     from seerd.agent.protocol import Expected
     from seerd.backends.examining import Case, Finding
-    from seerd.backends.sweeping import Sweeper
     from seerd.spec.spec import Spec
 
 PYTHON = "python3"
@@ -30,9 +29,9 @@ PYTHON = "python3"
 GRACE_S = 10.0
 """Seconds that trials have to save when they are asked to end."""
 MARGIN_S = 600.0
-"""Seconds from the deadline until whatever is left of a run switches itself off. That is long after
-every orderly end, and longer than the five minutes before a scheduled power-off in which Linux lets
-nobody log in any more (shutdown(8)).
+"""Seconds from the deadline until whatever is left of a run switches itself off: long after every
+orderly end, and longer than the five minutes before a scheduled power-off in which Linux refuses
+logins (shutdown(8)).
 """
 FREE_BYTES = 2 << 30
 """The least bytes that a healthy instance has free: room for a few checkpoints and logs."""
@@ -74,13 +73,13 @@ class JobSources(Protocol):
         """Send an instance what it lacks. Raises `ProviderError`."""
 
     def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
-        """Return what sends one more job's source, too."""
+        """Return a function that sends one more job's source, too."""
 
     def of_jobs(self, jobs: Callable[[], list[str]]) -> None:
-        """Set what names the jobs that share the run."""
+        """Set the function that names the jobs that share the run."""
 
     def uploads(self) -> str:
-        """Say how far the upload to instances is; empty: there is none."""
+        """Return how far the upload to instances is, for people; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +91,13 @@ class Site:
     sources: JobSources | None = None  # what is sent to them; None: nothing is
     expected: Expected | None = None  # what a healthy instance has; None: not checked
     region: str | None = None  # the region of AWS; None: the environment's
-    # lets what is rented from now on end itself later, wall clock, seconds since 1970; None:
-    # nothing is rented
+    # moves the end of instances that are rented from now on, seconds since 1970; None: not rented
     prolong: Callable[[float], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """Who has which GPUs of a machine."""
+    """Which runs have which GPUs of a machine."""
 
     machine: str  # its name
     report: dict[str, Any] | None = None  # see `agent/gpu_report.py`; None: it cannot be asked
@@ -110,15 +108,13 @@ class GpuUse:
 class Backend(ABC, Generic[K]):
     """Where a run's GPUs come from, as a spec asks for it.
 
-    The methods stand in the order in which a run that begins calls them; a resumed one calls only
-    `site`, and `why_not` is for a job that comes while a run goes on, too.
+    The methods are in the order in which a new run calls them; a resumed one calls only `site`.
     """
 
     python: ClassVar[str] = PYTHON  # the interpreter of its trials, if the spec names none
-    # whether they run on other machines, where links of the source lead nowhere
+    # whether trials run on other machines, where links of the source lead nowhere
     elsewhere: ClassVar[bool] = True
-    # the commands that are made for it alone
-    commands: ClassVar[frozenset[str]] = frozenset()
+    commands: ClassVar[frozenset[str]] = frozenset()  # the commands that only it has
     keys: K  # what the spec says in [cluster]
 
     @abstractmethod
@@ -126,27 +122,24 @@ class Backend(ABC, Generic[K]):
         """Check that the spec can be run here. Raises `UsageError` if not."""
 
     @classmethod
-    def why_not(cls, spec: Spec) -> str | None:  # noqa: ARG003
-        """Return why a job cannot be run here, whatever its spec says of where; None: it can."""
+    def why_not(cls, spec: Spec) -> str | None:
+        """Return why a job cannot be run here, whatever its spec names as its cluster; None: it can
+        be. Also asked for a job that is added to a run.
+        """
         return None
 
     @classmethod
-    def python_in(cls, spec: Spec) -> str:  # noqa: ARG003
-        """Return the folder that a relative `train.python` is relative to; empty: the source, as
-        it is on other machines.
-        """
+    def python_in(cls, spec: Spec) -> str:
+        """Return the folder that a relative `train.python` is relative to; empty: the source."""
         return ""
 
     @abstractmethod
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
-        """Name the machines that trials run on, as profiles do, the preferred one first.
-
-        machine  this machine
-        """
+        """Name the machines that trials run on, as profiles do, the preferred one first."""
 
     @abstractmethod
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Return what is offered, without asking anybody. Raises `UsageError` if it cannot be.
+        """Return what is offered, without network. Raises `UsageError` if that is impossible.
 
         machine  this machine; None: one with as many GPUs as the plan likes
         """
@@ -156,19 +149,14 @@ class Backend(ABC, Generic[K]):
         return self
 
     def quote(self, machine: Machine, home: Path) -> Quote:
-        """Return what is offered, after asking the cloud if there is one.
+        """Return what is offered, after asking the cloud if there is one. Raises `CloudError`.
 
         home  the folder of all runs
-
-        Raises `CloudError` if the cloud refuses to tell.
         """
         return self.unasked_quote(machine)
 
     def check_quota(self, instances: int, gpus: int) -> None:
-        """Check that the cloud allows so many instances at once. Raises `CloudError` if not.
-
-        gpus  GPUs of each
-        """
+        """Check that the cloud allows so many instances of `gpus` GPUs. Raises `CloudError`."""
 
     def source(self, files: RunFiles) -> str:
         """Return the folder of the user's source, as agents know it."""
@@ -176,8 +164,7 @@ class Backend(ABC, Generic[K]):
 
     @abstractmethod
     def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> Any:
-        """Return what the run's folder keeps of the backend, as `Setup.where`: not empty, of
-        `kept_type`.
+        """Return what the run's folder keeps of the backend as `Setup.where`, of `kept_type`.
 
         until  when instances end at the latest, wall clock, seconds since 1970
         """
@@ -193,13 +180,13 @@ class Backend(ABC, Generic[K]):
         """Connect the daemon with the instances of a run, new or resumed.
 
         until    as for `kept`
-        lease_s  the lease of an agent
+        lease_s  the lease of an agent, seconds
         """
 
-    # ------------------------------------------------------------ beside a run
+    # ------------------------------------------------------------ other commands
 
     async def examine(self, case: Case) -> list[Finding]:
-        """Return what `seerd doctor` finds: what a plan wants, and whether it is there."""
+        """Return the findings of `seerd doctor`: what a plan needs, and whether it is there."""
         return [case.peak(None)[1]]
 
     async def policy(self, spec: Spec) -> dict[str, Any]:
@@ -207,17 +194,14 @@ class Backend(ABC, Generic[K]):
         raise UsageError(f"{self.keys.provider} asks for no rights")
 
     async def gpu_use(self) -> list[GpuUse]:
-        """Return who has which GPUs of each machine. Raises `UsageError` if nobody shares any."""
+        """Return which runs have which GPUs. Raises `UsageError` if runs share none."""
         raise UsageError(
             f"instances of {self.keys.provider} are rented for one run alone, so nobody shares them"
         )
 
     @classmethod
-    def sweeper(
-        cls,
-        region: str | None,  # noqa: ARG003
-    ) -> AbstractAsyncContextManager[Sweeper] | None:
-        """Return what finds and ends what runs have left behind; None: nothing can be left.
+    def sweeper(cls, region: str | None) -> AbstractAsyncContextManager[Sweeper] | None:
+        """Return what finds and ends leftovers of runs; None if there can be none.
 
         region  None: that of the credentials
         """

@@ -4,8 +4,8 @@ The one rule: every call may be repeated. Launching again under the same token g
 instance, connecting starts an agent only if none answers, and terminating an instance that is gone
 succeeds. Failures are `errors.ProviderError`.
 
-An instance is known by the token of its launch and, once it is there, by its id; either names it.
-Times are wall clock, seconds since 1970.
+An instance has the token of its launch and, once it exists, an id; either names it. Times are wall
+clock, seconds since 1970.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from seerd.clock import unlimited
 from seerd.planner.model import ClusterFacts
@@ -34,10 +34,10 @@ class Quote:
     """What a backend offers, before anything is planned."""
 
     facts: ClusterFacts  # the machines as the core sees them
-    threads: int = 0  # CPU threads for each GPU; 0: not known
+    threads: int = 0  # CPU threads for each GPU; 0: unknown
     cuda: bool = True  # whether its GPUs are CUDA devices, not CPU slots
     usd_per_h: float = 0.0  # USD, the most that one instance costs for an hour
-    owner: str = ""  # who rents it, for the owner's tag; empty: it is not rented, or not known
+    owner: str = ""  # who rents it, for the owner's tag; empty: it is not rented, or unknown
     notes: tuple[str, ...] = ()  # what the user should know of it, one sentence each
     # the kinds of machines that trials run on, as in profiles, preferred first
     machine_types: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ Connection = tuple[LineReader, Writer]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When an instance ran, in seconds since 1970."""
+    """When an instance ran."""
 
     since: float | None = None  # when it began to run; None if it never did
     until: float | None = None  # when it ended; None while it runs, or if that is unknown
@@ -82,17 +82,17 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An instance that is gone, though nobody gave it back."""
+    """An instance that is gone without having been given back."""
 
     instance: str
     why: str  # the cause, for people
     span: Span  # when it ran
-    launch: str = ""  # token of its launch, if it is not known here
+    launch: str = ""  # token of its launch, if the caller does not know it
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a machine has answered that was asked for what trials print."""
+    """What trials have printed on a machine."""
 
     place: str  # the machine's name
     logs: Mapping[str, bytes]  # the last bytes of each log that has changed, by its name
@@ -101,17 +101,17 @@ class Printed:
 
 
 Printer = Callable[[str, float], Awaitable[Printed | None]]
-"""Asks the machine of an instance for what was printed after a moment of its clock (seconds since
-1970); None if it cannot be asked now. Raises `ProviderError`.
+"""Asks the machine of an instance for what was printed after a moment of its clock; None if it
+cannot be asked now. Raises `ProviderError`.
 """
 
 Adopted = tuple[list[str], list[Loss]]
-"""Instances that are still there after a restart, and rented ones that nobody knew."""
+"""Instances that still exist after a restart, and rented ones that the run did not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """What there is of a run that is over, one line each."""
+    """What remains of a run that is over, one line each."""
 
     costing: list[str] = field(default_factory=list)  # what may cost money
     ending: list[str] = field(default_factory=list)  # what is ending by itself and not billed
@@ -121,33 +121,33 @@ class Provider(Protocol):
     """A source of instances with an agent on each."""
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
-        """Check that instances can be had. To be called before anything else. `lease_s` tells for
-        how many seconds an agent that is started now may go on without having heard from the
-        daemon. Raises `ProviderError` if none can be had at all (credentials, network).
+        """Check that instances can be had; the first call of all. Raises `ProviderError` if none
+        can be had at all (credentials, network).
+
+        lease_s  for how many seconds an agent that starts now may go on without the daemon
         """
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
-        """Return which of the instances `known` are still there after a restart. All other
-        instances of the run are given back, except those of the launches `tokens`, which are still
-        under way; of others that were rented, return when they ran.
+        """Return which of the instances `known` still exist after a restart. Give all others of the
+        run back, except those of the launches `tokens`, which are still under way; return when the
+        rented ones among them ran.
         """
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """Launch one instance for this token. Returns once its agent takes connections.
-        `orphan_timeout_s`: after how many seconds without ever having had an agent the instance
-        ends itself; None: never.
+        """Launch one instance for this token, and return once its agent takes connections.
 
-        Raises `errors.LaunchError`, after everything that the launch had brought was given back.
-        The error says what went wrong, whether to ask again and when the instance ran.
+        orphan_timeout_s  after how many seconds without its first agent the instance ends itself;
+                          None: never
+
+        Raises `errors.LaunchError` after giving back everything that the launch had brought.
         """
 
     async def connect(self, instance: str) -> Connection:
         """Return a byte stream to the instance's agent, which is started if it does not run."""
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End the agent because it speaks another version of the protocol, but keep the instance.
-        Its trials may save for at most `grace_s` seconds. The next `connect` starts a new agent,
-        which reads the old one's journal.
+        """End an agent of another protocol version, but keep the instance. Its trials may save for
+        at most `grace_s` seconds. The next `connect` starts a new agent, which reads its journal.
         """
 
     def journal(self, instance: str) -> Path | None:
@@ -159,19 +159,18 @@ class Provider(Protocol):
         """Return the address at which other instances reach this one."""
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """End the instance and everything on it. If `name` is a token: everything that this launch
-        has brought or would still bring.
+        """End the instance and everything on it; for a token: everything that this launch has
+        brought or would still bring. Return when nothing of it costs any more.
 
-        Returns when nothing of it costs any more. A machine that costs nothing by itself and cannot
-        be reached is waited for at most `spare_s` seconds: what runs there ends with its agent's
-        lease.
+        spare_s  how long to wait at most for a machine that costs nothing by itself and cannot be
+                 reached: what runs there ends with its agent's lease
         """
 
     async def loss(self) -> Loss:
-        """Wait for the next instance that is found to be gone. May wait for ever."""
+        """Wait for the next instance that is gone. May wait for ever."""
 
     async def leftovers(self) -> Leftovers:
-        """Ask what there still is of the run: instances and volumes."""
+        """Return what remains of the run: instances and volumes."""
 
     async def close(self) -> None:
         """Close all connections; ends nothing."""
@@ -179,7 +178,62 @@ class Provider(Protocol):
 
 async def never() -> Loss:
     """Wait for ever: the `loss` of a provider whose instances cannot vanish."""
-    import asyncio  # only a daemon waits; whoever reads what it has left does not
+    import asyncio  # only a daemon waits; commands that read a run do not need it
 
     forever: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
     return await forever
+
+
+# ---------------------------------------------------------------- what runs left behind
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that a run has left and that still costs."""
+
+    kind: Literal["instance", "volume"]
+    id: str
+    run: str  # its run, from its tags
+    name: str  # its name, from its tags
+    hard_end: str  # when it ends by itself, from its tags
+    state: str
+    what: str  # its type, or its size
+    age_s: float  # seconds since it was made
+    usd_per_h: float | None = None  # about how many USD it costs for an hour; None: unknown
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {self.id} ({self.what}, {self.state}) of run {self.run}, "
+            f"{self.age_s / 3600.0:.1f}h old"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What runs of an owner have left behind."""
+
+    left: list[Left]  # what still costs, the oldest first
+    ending: list[str]  # ids of what is ending already, with its disks; not billed
+
+
+class Sweeper(Protocol):
+    """Finds by tags what runs have left in one account and region. Raises `CloudError`.
+
+    The one rule: it never touches anything without seerd's tags and this owner's name.
+    """
+
+    @property
+    def region(self) -> str:
+        """Where it looks."""
+
+    async def owner(self, patience_s: float = 60.0) -> str:
+        """Return the owner of these credentials."""
+
+    async def find(self, owner: str) -> Found:
+        """Find everything that the owner's runs have left."""
+
+    async def find_instances(self, owner: str, patience_s: float) -> list[Left]:
+        """Find only the instances that have not ended, with one call."""
+
+    async def remove(self, left: Left) -> None:
+        """End this instance or delete this volume; one that is already gone is a success."""

@@ -1,7 +1,7 @@
-"""Makes what is sent to instances: the agent and the training side as one zip.
+"""The zip that is sent to instances: the agent and the training side.
 
-The one rule: the same content gives the same bytes, so that an instance can tell by a checksum
-whether it has them.
+The one rule: the same content gives the same bytes, so that a checksum tells whether an instance
+has them.
 """
 
 from __future__ import annotations
@@ -28,35 +28,33 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def agent_for(path: Path) -> Path:
-    """Return a run's agent that speaks this version's protocol: the zip that was made when the run
-    began, or a new one beside it.
-
-    The first zip is never overwritten: agents that are alive read from it.
+    """Return a run's agent that speaks this version's protocol: the zip made when the run began, or
+    a new one next to it. The first zip is never overwritten: living agents read from it.
     """
     if _version_of(path) == VERSION:
         return path
-    beside = path.with_name(f"{path.stem}-v{VERSION}{path.suffix}")
-    if _version_of(beside) != VERSION:
-        build_agent(beside)
-    return beside
+    newer = path.with_name(f"{path.stem}-v{VERSION}{path.suffix}")
+    if _version_of(newer) != VERSION:
+        build_agent(newer)
+    return newer
 
 
 def _version_of(path: Path) -> int | None:
-    """Return the protocol version of this agent; None if it is missing or cannot be read."""
+    """Return the protocol version of this agent; None if it is missing or unreadable."""
     try:
         with zipfile.ZipFile(path) as bundle:
             source = bundle.read("seerd/agent/protocol.py").decode()
     except (OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile):
         return None
-    found = re.search(r"^VERSION = ([0-9]+)$", source, re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(r"^VERSION = ([0-9]+)$", source, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def build_agent(to: Path) -> None:
     """Write the agent's zip to `to`; `python to` runs it.
 
-    Compiling takes as long as everything else that a run does before its first trial. So the zip is
-    kept where Python keeps what it has compiled, under a checksum of all that it is made of.
+    Compiling takes as long as everything else that a run does before its first trial, so the zip is
+    kept where Python keeps compiled files, under a checksum of its sources.
     """
     modules, others = _modules(), _others()
     kept = _kept({**modules, **others})
@@ -65,14 +63,15 @@ def build_agent(to: Path) -> None:
         return
     _write(to, modules, others)
     if not sys.dont_write_bytecode:
-        with contextlib.suppress(OSError):  # as where Python itself may keep nothing
-            _keep(to, kept)
+        with contextlib.suppress(OSError):  # where Python may not write either
+            part = kept.with_name(f"{kept.name}.{os.getpid()}")
+            shutil.copyfile(to, part)
+            part.replace(kept)
 
 
 def _write(to: Path, modules: dict[str, bytes], others: dict[str, bytes]) -> None:
-    """Write a zip in which each of the agent's modules is both as source and compiled by this
-    Python. A Python of the same version, as many images have, starts the compiled agent in little
-    more than half of the time; any other uses the source.
+    """Write each of the agent's modules both as source and compiled by this Python: a Python of the
+    same version, as many images have, starts in little more than half of the time.
     """
     with zipfile.ZipFile(to, "w") as bundle:
         for name, source in modules.items():
@@ -100,7 +99,6 @@ def _others() -> dict[str, bytes]:
 
 
 def _kept(sources: dict[str, bytes]) -> Path:
-    """Return where the zip that is made of these sources is kept."""
     content = hashlib.sha256(importlib.util.MAGIC_NUMBER)
     for name, source in sources.items():
         content.update(f"{name} {len(source)}\n".encode() + source)
@@ -108,23 +106,11 @@ def _kept(sources: dict[str, bytes]) -> Path:
     return compiled.with_name(f"agent-{content.hexdigest()[:16]}.pyz")
 
 
-def _keep(made: Path, kept: Path) -> None:
-    part = kept.with_name(f"{kept.name}.{os.getpid()}")
-    shutil.copyfile(made, part)
-    part.replace(kept)
-
-
 def _compiled(source: bytes, name: str) -> bytes:
-    """Compile a module to a .pyc that is never compared with its source (PEP 552): both come in one
-    zip.
-    """
+    """Compile a module to a .pyc that is never compared with its source (PEP 552)."""
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
-    head = (
-        importlib.util.MAGIC_NUMBER
-        + UNCHECKED.to_bytes(4, "little")
-        + importlib.util.source_hash(source)
-    )
-    return head + marshal.dumps(code, WITHOUT_REFERENCES)
+    head = importlib.util.MAGIC_NUMBER + UNCHECKED.to_bytes(4, "little")
+    return head + importlib.util.source_hash(source) + marshal.dumps(code, WITHOUT_REFERENCES)
 
 
 def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:

@@ -1,7 +1,4 @@
-"""The backends that a spec may name.
-
-The one rule: nothing else imports a backend's folder by its name.
-"""
+"""The backends that a spec may name. Only this module imports a backend's folder by its name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What `seerd doctor` finds of a backend: one line for each check, how bad it is, and what to do
-about it.
+"""What `seerd doctor` finds of a backend: one line for each check, its level, and what to do.
 
-The one rule: a finding that is no problem never asks for anything to be done before a run. What is
-not permitted is named as IAM names it, and is a problem only if a run needs it.
+The one rule: a finding that is no problem never asks for anything to be done before a run. A
+missing permission has IAM's name, and is a problem only if a run needs it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Finding:
     check: str  # what was checked
     level: Level  # how bad it is
     found: str  # the result, in words
-    todo: str = ""  # what the person can do; empty: nothing
+    todo: str = ""  # what the user can do; empty: nothing
     missing: tuple[str, ...] = ()  # permissions that are missing, as IAM names them
     cloud: bool = True  # whether AWS or a host says so, and not the spec
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import typer
 
+from seerd.backends.base import Left, Sweeper
 from seerd.backends.by_name import by_name
-from seerd.backends.sweeping import Left, Sweeper
 from seerd.commands.common import tell
 from seerd.core.lifecycle import RunPhase
 from seerd.errors import BusyError, CloudError, SeerdError, UsageError

@@ -25,8 +25,8 @@ class Trouble:
 
 
 class Store(Protocol):
-    """A checkpoint store: one folder per trial, with `NAME.pt` and `NAME.json` for each checkpoint.
-    The manifest `NAME.json` is written last.
+    """A checkpoint store: one folder per trial, with `NAME.pt` and, written last, the manifest
+    `NAME.json` for each checkpoint. Methods raise `StoreError`.
     """
 
     @property
@@ -36,61 +36,54 @@ class Store(Protocol):
         """
 
     def prolong(self, expires: float) -> None:
-        """Let what is granted from now on last until then, wall clock, seconds since 1970."""
+        """Make grants from now on last until then, wall clock, seconds since 1970."""
 
     async def open(self) -> None:
-        """Check that the store can be used. To be called before anything else. Raises `StoreError`
-        if it cannot.
-        """
+        """Check that the store can be used; the first call of all."""
 
     async def time(self) -> float | None:
-        """Return the time by the store's clock, seconds since 1970; None if it does not tell."""
+        """Return the time by the store's clock, seconds since 1970; None if it has none."""
 
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
         """Return URLs with which an attempt can write its next checkpoints, from number `first`
-        (from 1) on, and read `checkpoints`. Return None if agents need no URLs.
-
-        The n-th checkpoint of an attempt is called `slot_name(attempt, n)`.
+        (from 1) on, and read `checkpoints`. Return None if agents need no URLs. The n-th checkpoint
+        of an attempt is called `slot_name(attempt, n)`.
         """
 
     async def parts(self, ask: Ask) -> Parts:
-        """Return what an agent needs to upload a large checkpoint in parts. Where that is not
-        possible, the result has no `urls`; it is never an error.
+        """Return what an agent needs to upload a large checkpoint in parts. Where that is
+        impossible, the result has no `urls`; it is never an error.
         """
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Delete the trial's checkpoints that are not among `names` and no longer needed. Does
-        nothing where agents see to that themselves.
+        """Delete the trial's checkpoints that are not among `names` and no longer needed, unless
+        agents do that themselves.
         """
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
         """Return the manifests of the checkpoints that this attempt has written after `newest`
-        (empty: all of them), oldest first. Raises `StoreError`.
-
-        Each manifest has the name that the checkpoint has in the store. Files that are no
-        checkpoints are skipped.
+        (empty: all of them), oldest first, with the names that these have in the store. Files that
+        are no checkpoints are skipped.
         """
 
     async def set_aside(self, known: Container[str]) -> dict[str, float]:
-        """Give checkpoints of trials other than these another place, where a trial of the same name
-        might take them for its own. Return of which trials -> when the last one was made, in
-        seconds since 1970. Raises `StoreError`.
+        """Move away the checkpoints of trials other than these, which a trial of the same name
+        might take for its own. Return of which trials -> when the last one was made, in seconds
+        since 1970.
         """
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
         """Copy a checkpoint to the file `to`, which appears only when it is whole and has this
-        checksum. Raises `StoreError`.
+        checksum.
         """
 
     async def manifest(self, trial: str, name: str) -> Manifest:
-        """Return the manifest of a checkpoint. Raises `StoreError` if it is not there, or damaged,
-        or the store does not give it.
-        """
+        """Return the manifest of a checkpoint."""
 
     def place(self, trial: str, name: str) -> str:
-        """Say where a checkpoint's bytes are: a path, or an address in S3."""
+        """Return where a checkpoint's bytes are: a path, or an address in S3."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -100,7 +93,7 @@ class DataStore(Store, Protocol):
     """A store that can also hold what trials read."""
 
     async def downloads(self, source: str, to: str) -> list[Download]:
-        """List every object below an address, or the one that it names, with URLs to fetch them
+        """Return every object below an address, or the one that it names, with URLs to fetch them
         into the folder `to`. Raises `StoreError` if there is none.
         """
 
@@ -121,9 +114,7 @@ LONGEST_NUMBER = 15
 
 
 def stored(name: str, raw: bytes) -> Manifest | None:
-    """Parse the manifest of the checkpoint that the store has under this name; None if it is not
-    valid.
-    """
+    """Parse the manifest of the checkpoint with this name in the store; None if it is invalid."""
     try:
         return replace(Manifest.parse(raw), name=name)
     except CheckpointError:

@@ -1,6 +1,5 @@
-"""Which kind of store an address means. All that differs by kind before a store is open is here.
-
-The one rule: a new kind is a folder with an `at` that returns a `StorePlace`, and a line in
+"""The kind of store that an address means, and everything that differs by kind before a store is
+open. A new kind is a folder with an `at` that returns a `StorePlace`, and a line in
 `seerd/registry.py`.
 """
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StorePlace(Protocol):
-    """Where checkpoints are kept, as its address tells."""
+    """Where checkpoints are kept, by its address."""
 
     @property
     def by_urls(self) -> bool:
@@ -33,20 +32,18 @@ class StorePlace(Protocol):
         """Where agents find it: a directory; empty if presigned URLs are their only way there."""
 
     def store(self, run: str, expires: float, region: str | None) -> Store:
-        """Return the store of a run.
-
-        expires  until when its URLs work, wall clock, seconds since 1970
-        region   the region of AWS; None: the environment's
+        """Return the store of a run, whose URLs work until `expires` (wall clock, seconds since
+        1970); `region`: that of AWS, None: the environment's.
         """
 
     async def troubles(self, region: str | None) -> list[Trouble]:
-        """Try everything that a run will do there; return what cannot be done."""
+        """Try everything that a run will do there; return what fails."""
 
     async def data_troubles(self, region: str | None) -> list[Trouble]:
         """Return why trials' data cannot be read from there."""
 
     def what_stays(self) -> str:
-        """Say what is left there when a run is removed; empty: nothing."""
+        """Return what stays there when a run is removed, for people; empty: nothing."""
 
 
 def by_address(address: str) -> StorePlace:

@@ -26,7 +26,9 @@ from seerd.stores.base import Trouble, stored
 
 @dataclass(frozen=True, slots=True)
 class DirectoryStore:
-    """Checkpoints under `folder`, one subfolder per trial."""
+    """Checkpoints under `folder`, one subfolder per trial: see `base.Store` and
+    `by_address.StorePlace`.
+    """
 
     folder: Path
 
@@ -34,15 +36,12 @@ class DirectoryStore:
 
     @property
     def address(self) -> str:
-        """The folder's absolute path."""
         return str(self.folder.resolve())
 
     def of_run(self, run: str) -> str:
-        """Return the path of a folder with the run's name."""
         return str((self.folder / run).resolve())
 
     def store(self, run: str, expires: float, region: str | None) -> DirectoryStore:
-        """See `by_address.StorePlace`."""
         return self
 
     async def troubles(self, region: str | None) -> list[Trouble]:
@@ -50,7 +49,6 @@ class DirectoryStore:
         return []
 
     async def data_troubles(self, region: str | None) -> list[Trouble]:
-        """Return that there is no data in directories: the machines have those by themselves."""
         return [Trouble(f"{self.folder} is no address of data")]
 
     def what_stays(self) -> str:
@@ -64,7 +62,7 @@ class DirectoryStore:
         """Do nothing: agents make the directory."""
 
     async def time(self) -> float | None:
-        """Return the time of a file that is made now: another machine's may have the directory."""
+        """Return the time of a file that is made now: the directory may be another machine's."""
         try:
             return await asyncio.to_thread(_time, self.folder)
         except OSError:
@@ -73,20 +71,16 @@ class DirectoryStore:
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
-        """Return None: an agent that can write to the directory needs no URLs."""
         return None
 
     async def parts(self, ask: Ask) -> Parts:
-        """Return no `urls`: files are not uploaded in parts."""
         return Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
         """Do nothing: agents delete checkpoints that are no longer needed."""
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """Return the manifests of the trial's checkpoints after `newest`, of any attempt: in a
-        directory, names sort by age. Raises `StoreError`.
-        """
+        """Return the manifests of any attempt: in a directory, names sort by age."""
         try:
             return await asyncio.to_thread(_newer, self.folder / trial, newest)
         except OSError as error:
@@ -102,27 +96,23 @@ class DirectoryStore:
             raise StoreError(f"{error.filename} cannot be renamed: {error.strerror}") from error
 
     async def manifest(self, trial: str, name: str) -> Manifest:
-        """Read `TRIAL/NAME.json`. Raises `StoreError` if it is missing or damaged."""
         path = self.folder / trial / f"{name}.json"
         try:
-            found = stored(name, await asyncio.to_thread(_manifest, path))
+            manifest = stored(name, await asyncio.to_thread(_manifest, path))
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-        if found is None:
+        if manifest is None:
             raise StoreError(f"{path} is not there, or damaged", damaged=True)
-        return found
+        return manifest
 
     def place(self, trial: str, name: str) -> str:
-        """Return the path of `TRIAL/NAME.pt`."""
         return str(self.folder / trial / f"{name}.pt")
 
     async def close(self) -> None:
         """Do nothing: nothing is open."""
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
-        """Link or copy `TRIAL/NAME.pt` to `to`. Raises `StoreError` if it is missing, damaged or
-        cannot be copied.
-        """
+        """Link or copy `TRIAL/NAME.pt` to `to`."""
         await asyncio.to_thread(_copy_checked, self.folder / trial / f"{name}.pt", sha256, to)
 
 
@@ -134,16 +124,16 @@ def at(address: str) -> DirectoryStore:
 def _newer(folder: Path, newest: str) -> list[Manifest]:
     every = sorted(folder.glob("[!.]*.json"), key=lambda path: by_number(path.stem))
     later = (
-        path
+        stored(path.stem, _manifest(path))
         for path in every
         if by_number(path.stem) > by_number(newest) and NAME.fullmatch(path.stem)
     )
-    return [one for path in later if (one := stored(path.stem, _manifest(path))) is not None]
+    return [manifest for manifest in later if manifest is not None]
 
 
 def _time(folder: Path) -> float:
-    there = next(path for path in (folder, *folder.parents) if path.is_dir())
-    with tempfile.TemporaryFile(dir=there) as file:
+    nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
+    with tempfile.TemporaryFile(dir=nearest) as file:
         return os.fstat(file.fileno()).st_mtime
 
 
@@ -190,8 +180,8 @@ def _copy_checked(source: Path, sha256: str, to: Path) -> None:
 
 
 def _linked(source: Path, part: Path) -> bool:
-    """Link a checkpoint that nobody has written to since its manifest was: its agent has compared
-    its checksum and flushed it before that. Return whether that was possible.
+    """Link a checkpoint if nobody has written to it since its manifest: its agent had compared its
+    checksum and flushed it before. Return whether that was possible.
     """
     with contextlib.suppress(OSError):
         about, confirmed = source.lstat(), source.with_suffix(".json").stat()

@@ -344,7 +344,7 @@ def test_an_end_that_was_refused_though_it_has_happened_is_one() -> None:
 def test_an_end_is_insisted_on_for_two_minutes_past_the_hard_end_while_ec2_is_busy() -> None:
     async def scenario(fleet: Ec2Fleet, script: Script) -> None:
         await taken_up(fleet)
-        fleet.prolong(EPOCH + 100.0)
+        fleet.hard_end = EPOCH + 100.0
         error = await raised(fleet.end("i-1"))
         assert isinstance(error, ProviderError)
         assert 220.0 <= now() < 232.0

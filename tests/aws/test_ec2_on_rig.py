@@ -212,7 +212,7 @@ def test_prices_types_and_quotas_are_read(aws: Rig, tmp_path: Path) -> None:
             assert await prices.on_demand(cloud, "p3.8xlarge", tmp_path / "prices") == price
             assert aws.calls == asked
             (kind,) = await types.describe(cloud, ["p3.8xlarge"])
-            assert (kind.gpus, kind.gpu, kind.vcpus, kind.source) == (4, "V100", 32, "EC2")
+            assert (kind.gpus, kind.gpu, kind.vcpus) == (4, "V100", 32)
             aws.set_quota("P", 100)
             enough, short = (
                 await quotas.check(cloud, kind, "on-demand", 3),

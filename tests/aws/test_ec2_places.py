@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from seerd.aws.errors import AwsError, ErrorKind
-from seerd.backends.ec2.dry import DryPlaces
-from seerd.backends.ec2.places import REMEMBERED_S, LaunchPlaces
+from seerd.backends.ec2.places import REMEMBERED_S, DryPlaces, LaunchPlaces
 from seerd.backends.ec2.request import Candidate
 
 T = 1_000_000.0
@@ -80,14 +79,14 @@ def test_what_one_run_was_refused_the_next_asks_last_and_is_not_told_as_its_own(
 ) -> None:
     dry = DryPlaces(tmp_path / "dry", "on-demand")
     dry.refused(A)
-    second = LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "on-demand").age_s)
+    second = LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "on-demand"))
     assert second.next(T, T) == B
     assert second.refusals() == []
     second.refused(B, DRY, T + 1)
     assert second.next(T, T + 1) == A, "it may have some again"
-    assert LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "spot").age_s).next(T, T) == A
+    assert LaunchPlaces([A, B], DryPlaces(tmp_path / "dry", "spot")).next(T, T) == A
     dry.gave(A)
-    assert LaunchPlaces([A, B], dry.age_s).next(T, T) == A
+    assert LaunchPlaces([A, B], dry).next(T, T) == A
 
 
 def test_what_another_run_was_refused_is_forgotten_after_a_while(tmp_path: Path) -> None:
@@ -96,12 +95,12 @@ def test_what_another_run_was_refused_is_forgotten_after_a_while(tmp_path: Path)
     long_ago = time.time() - REMEMBERED_S[ErrorKind.CAPACITY] - 1
     (file,) = tmp_path.iterdir()
     os.utime(file, (long_ago, long_ago))
-    assert LaunchPlaces([A, B], dry.age_s).next(T, T) == A
+    assert LaunchPlaces([A, B], dry).next(T, T) == A
 
 
 def test_who_cannot_write_goes_without(tmp_path: Path) -> None:
     (tmp_path / "dry").write_text("no folder")
-    for dry in (DryPlaces(tmp_path / "dry", "spot"), DryPlaces(None, "spot")):
-        dry.refused(A)
-        dry.gave(A)
-        assert dry.age_s(A) is None
+    dry = DryPlaces(tmp_path / "dry", "spot")
+    dry.refused(A)
+    dry.gave(A)
+    assert dry.age_s(A) is None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from botocore import exceptions as boto
 
-from seerd.aws.errors import AwsError, ErrorKind, told
+from seerd.aws.errors import AwsError, ErrorKind, explained
 
 GITHUB = "https://github.com/"
 MARKETPLACE = "In order to use this AWS Marketplace product you need to accept terms and subscribe."
@@ -458,7 +458,7 @@ def made_of(said: Said) -> AwsError:
         "Error": {"Code": said.code, "Message": said.message},
         "ResponseMetadata": {"HTTPStatusCode": said.status},
     }
-    return told(boto.ClientError(response, "RunInstances"), "RunInstances")
+    return explained(boto.ClientError(response, "RunInstances"), "RunInstances")
 
 
 @pytest.mark.parametrize("said", REAL, ids=lambda said: f"{said.code}, {GITHUB}{said.seen}")

@@ -59,7 +59,7 @@ RENTING = (
         "each launch asks everywhere by itself",
         "EC2 is asked no more often than others bear",
         "LaunchPlaces.refused",
-        "self._refusals[one] = PlaceRefusal(error, now)",
+        "self._refusals[other] = PlaceRefusal(error, now)",
         "pass",
         (f"{PLACES}::test_places_are_asked_in_their_order",),
     ),
@@ -131,7 +131,7 @@ RENTING = (
         "what is shutting down counts as left over",
         "what is not billed any more is nothing that is left",
         "ec2.register.remains",
-        "left.ending if one.state in ENDING else left.costing",
+        "left.ending if instance.state in ENDING else left.costing",
         "left.costing",
         (f"{REGISTER}::test_what_shuts_down_and_its_disks_are_nothing_left",),
     ),
@@ -165,16 +165,16 @@ RENTING = (
         "an instance that failed to boot is left as it is",
         "no instance is left behind",
         "Flight._undone",
-        "ground.fleet.end_all(brought)",
-        "ground.fleet.end_all([])",
+        "context.fleet.end_all(brought)",
+        "context.fleet.end_all([])",
         (f"{PROVIDER}::test_a_machine_that_never_answers_is_given_back_and_its_time_is_told",),
     ),
     Mutant(
         "what a launch without an answer has brought is not looked for",
         "no instance is left behind",
         "Flight._undone",
-        "self._unclear",
-        "not self._unclear",
+        "if self._unclear:\n    setback = await self._searched(setback)",
+        "if not self._unclear:\n    setback = await self._searched(setback)",
         (f"{PROVIDER}::test_a_launch_that_is_called_off_leaves_nothing",),
     ),
     Mutant(
@@ -267,10 +267,10 @@ RENTING = (
         "each instance is ended by a call of its own",
         "what ends an instance waits for no launch",
         "Endings.end",
-        "if not self._wishes:\n    self._begin(self._send())\n"
-        "if instance not in self._wishes:\n"
-        "    self._wishes[instance] = asyncio.get_running_loop().create_future()\n"
-        "return await asyncio.shield(self._wishes[instance])",
+        "if not self._pending:\n    self._begin(self._send())\n"
+        "if instance not in self._pending:\n"
+        "    self._pending[instance] = asyncio.get_running_loop().create_future()\n"
+        "return await asyncio.shield(self._pending[instance])",
         "wish = asyncio.get_running_loop().create_future()\n"
         "await self._ask({instance: wish})\n"
         "return await wish",
@@ -282,7 +282,7 @@ RENTING = (
         "one instance that cannot be ended keeps others from their end",
         "an instance is given back for certain",
         "Endings._ask",
-        "len(wishes) > 1 and error.kind not in OF_ALL",
+        "len(pending) > 1 and error.kind not in OF_ALL",
         "False",
         (f"{ENDING}::test_an_instance_that_cannot_be_ended_keeps_no_other_from_its_end",),
     ),

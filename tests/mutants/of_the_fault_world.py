@@ -99,8 +99,8 @@ ENDURING = (
         "a launch that is taken up does not look for what it has brought",
         "the ledger is the cloud's own account",
         "Flight._taken_up",
-        "found = await self._ground.fleet.find_launched(self._token)",
-        "found: list[Entry] = []",
+        "entries = await self._context.fleet.find_launched(self._token)",
+        "entries: list[RegisterEntry] = []",
         (f"{SEED}[318]",),
     ),
     Mutant(
@@ -108,22 +108,22 @@ ENDURING = (
         "the budget is kept, with what is committed",
         "Flight._request",
         "Boot(\n"
-        "    ground.settings.run,\n"
-        "    ground.settings.hard_end,\n"
+        "    settings.run,\n"
+        "    settings.hard_end,\n"
         "    host.private,\n"
         "    host.public,\n"
         "    client.public,\n"
-        "    root=ground.settings.root,\n"
+        "    root=settings.root,\n"
         "    orphan_timeout_s=self._orphan_timeout_s,\n"
-        "    python=ground.settings.python,\n"
+        "    python=settings.python,\n"
         ")",
         "Boot(\n"
-        "    ground.settings.run,\n"
-        "    ground.settings.hard_end,\n"
+        "    settings.run,\n"
+        "    settings.hard_end,\n"
         "    host.private,\n"
         "    host.public,\n"
         "    client.public,\n"
-        "    root=ground.settings.root,\n"
+        "    root=settings.root,\n"
         ")",
         (f"{WORLD}::test_instances_that_nobody_has_brought_an_agent_keep_the_budget",),
     ),

@@ -1,7 +1,5 @@
-"""What EC2 says before anything is rented: prices, GPUs of a type, quota, the owner.
-
-The one rule: EC2 is asked before the plan is made, and a plan that cannot be rented is refused
-before anything starts.
+"""EC2's answers before anything is rented: prices, GPUs of a type, quota, the owner. A plan that
+cannot be rented is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -20,15 +18,14 @@ from seerd.planner.clouds import INSTANCE_TYPES
 
 SPOT_MARGIN = 1.2
 """How many times its present value a spot price may reach before AWS takes the instances back: this
-much is bid, and planned with.
+is the bid, and the price of the plan.
 """
 
 
 def quote(keys: Ec2Keys, cache: Path) -> Quote:
-    """Ask EC2 what would be rented; `cache`: a folder for prices.
-
-    Raises `CloudError` for credentials, region, permissions or unknown types; `UsageError` for
-    types that have no GPUs, or do not have the same number of them.
+    """Ask EC2 what would be rented; `cache`: a folder for prices. Raises `CloudError` for
+    credentials, region, permissions or unknown types; `UsageError` for types without GPUs, or with
+    different numbers of them.
     """
     return asyncio.run(_quote(keys, cache))
 
@@ -40,7 +37,7 @@ def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
 
 async def _quote(keys: Ec2Keys, cache: Path) -> Quote:
     async with Cloud(keys.region) as cloud:
-        whose, kinds = await asyncio.gather(
+        owner, kinds = await asyncio.gather(
             identity.caller(cloud), types.describe(cloud, keys.types)
         )
         without = [kind.name for kind in kinds if kind.gpus == 0]
@@ -49,7 +46,7 @@ async def _quote(keys: Ec2Keys, cache: Path) -> Quote:
         gpus = one_size({kind.name: kind.gpus for kind in kinds})
         threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
         price, source = await _price(keys, cloud, cache)
-        return quote_of(keys, gpus, price, source, threads=threads, owner=whose)
+        return quote_of(keys, gpus, price, source, threads=threads, owner=owner)
 
 
 async def _quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
@@ -66,23 +63,22 @@ async def price_of(keys: Ec2Keys, kind: str, cloud: Cloud, cache: Path) -> price
 
 
 async def _price(keys: Ec2Keys, cloud: Cloud, cache: Path) -> tuple[float, str]:
-    """Return USD for an hour of the dearest type, and where that comes from.
-
-    Raises `CloudError` if AWS tells no price and the spec and the bundled facts have none.
+    """Return USD for an hour of the dearest type, and the source. Raises `CloudError` if AWS, the
+    spec and the bundled facts have no price.
     """
     if keys.price:
         return keys.price, THE_SPEC
     asked = (price_of(keys, kind, cloud, cache) for kind in keys.types)
     try:
-        found = await asyncio.gather(*asked)
+        known = await asyncio.gather(*asked)
     except AwsError as error:
         if any(kind not in INSTANCE_TYPES for kind in keys.types):
             raise CloudError(
                 f'{error}\nSay what an hour costs: price = "$3.912" in [cluster].'
             ) from error
         _, price, source = bundled(keys)
-        return price, f"{source}; AWS did not tell: {error}"
-    dearest = max(found, key=lambda price: price.usd_per_h)
+        return price, f"{source}; AWS gave none: {error}"
+    dearest = max(known, key=lambda price: price.usd_per_h)
     if keys.market == "spot":
         more = f"above {SPOT_MARGIN - 1:.0%} more it is given up"
         return dearest.usd_per_h * SPOT_MARGIN, f"spot costs {dearest} now; {more}"

@@ -11,9 +11,7 @@ from seerd.backends.base import Machine, Quote
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import bundled, quote_of, settings_of
 from seerd.errors import CloudError, UsageError
-from seerd.planner.clouds import (
-    PAPERS_TYPE,
-)
+from seerd.planner.clouds import PAPERS_TYPE
 from seerd.registry import WRITTEN
 from seerd.spec.spec import Spec
 from seerd.stores.by_address import by_address
@@ -30,9 +28,6 @@ class Ec2Backend(Backend[Ec2Keys]):
     commands = frozenset({"canary", "image build"})
 
     def check(self, spec: Spec) -> None:
-        """Check that checkpoints are kept in S3, and that an image and a type are named. Raises
-        `UsageError` if not.
-        """
         if not (self.keys.store and by_address(self.keys.store).by_urls):
             raise UsageError(
                 f"instances keep checkpoints in S3: add store = {WRITTEN} to [cluster]"
@@ -48,14 +43,9 @@ class Ec2Backend(Backend[Ec2Keys]):
         self._check_types()
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
-        """Name the instance types; "ec2" if the spec names none."""
         return self.keys.instance_type or (self.keys.provider,)
 
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Offer the bundled facts of the types, at the spec's price if it names one.
-
-        Raises `UsageError` for types that are not known, or if the spec names none.
-        """
         self._check_types()
         return quote_of(self.keys, *bundled(self.keys))
 
@@ -66,18 +56,12 @@ class Ec2Backend(Backend[Ec2Keys]):
         return type(self)(replace(self.keys, instance_type=(PAPERS_TYPE,)))
 
     def quote(self, machine: Machine, home: Path) -> Quote:
-        """Ask AWS for types, prices and the owner of the credentials. Raises `UsageError` if the
-        spec names no type.
-        """
         self._check_types()
         from seerd.backends.ec2 import asking
 
         return asking.quote(self.keys, home / "prices")
 
     def check_quota(self, instances: int, gpus: int) -> None:
-        """Ask AWS how many instances the account may have. Raises `CloudError` if they are too
-        few.
-        """
         from seerd.backends.ec2 import asking
 
         quota = asking.quota(self.keys, instances)
@@ -87,7 +71,6 @@ class Ec2Backend(Backend[Ec2Keys]):
             raise CloudError(f"nothing was started: {quota.text}{fits}")
 
     def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> Ec2Settings:
-        """Keep what will be asked for when instances are launched."""
         return settings_of(
             self.keys,
             run=files.run,
@@ -101,13 +84,11 @@ class Ec2Backend(Backend[Ec2Keys]):
         )
 
     async def examine(self, case: Case) -> list[Finding]:
-        """Ask AWS for everything that a run would ask for."""
         from seerd.backends.ec2.doctor import examined
 
         return await examined(case, self.keys)
 
     async def policy(self, spec: Spec) -> dict[str, Any]:
-        """Return the IAM policy with the least rights for this spec. Raises `AwsError`."""
         from seerd.aws.policy import policy
         from seerd.backends.ec2.doctor import needs_of
 
@@ -115,21 +96,18 @@ class Ec2Backend(Backend[Ec2Keys]):
 
     @classmethod
     def sweeper(cls, region: str | None) -> Ec2Sweeper:
-        """Look for what runs have left in a region."""
         from seerd.backends.ec2.sweeping import Ec2Sweeper
 
         return Ec2Sweeper(region)
 
     @staticmethod
     def kept_type() -> Any:
-        """Return the type of what is kept."""
         from seerd.backends.ec2.request import Ec2Settings
 
         return Ec2Settings
 
     @staticmethod
     def site(kept: Ec2Settings, files: RunFiles, until: float, lease_s: float) -> Site:
-        """Rent instances, and reach them over SSH."""
         from seerd.backends.ec2.provider import Ec2Provider
         from seerd.backends.ssh.site import remote_of, site_of
 

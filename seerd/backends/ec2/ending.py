@@ -2,7 +2,7 @@
 
 The one rule: if one instance of a call cannot be ended, EC2 ends none of them, or only those of
 other zones (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html). So after a
-refusal that may concern only one of them, each is asked for alone.
+refusal that may concern only one of them, each has a call of its own.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from seerd.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.aws.instances import ENDING, EndedInstance
 
 GATHER_S = 0.05
-"""How long a call waits for others whose end is wanted at the same moment, seconds."""
-
+"""How long a call waits for other ends that are wanted at the same moment, seconds."""
 OF_ALL = AGAIN | {ErrorKind.CREDENTIALS}
 """Refusals that concern the call, whichever instances it names."""
 
-Wishes = Mapping[str, asyncio.Future[EndedInstance]]
+Pending = Mapping[str, asyncio.Future[EndedInstance]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class Endings:
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        self._wishes: dict[str, asyncio.Future[EndedInstance]] = {}
+        self._pending: dict[str, asyncio.Future[EndedInstance]] = {}
         self._setbacks: dict[str, Setback] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -46,76 +45,75 @@ class Endings:
         """Ask once for its end, in one call with all others whose end is wanted now. Raises
         `AwsError`.
         """
-        if not self._wishes:
+        if not self._pending:
             self._begin(self._send())
-        if instance not in self._wishes:
-            self._wishes[instance] = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._wishes[instance])
+        if instance not in self._pending:
+            self._pending[instance] = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._pending[instance])
 
     async def rest(self, instance: str) -> None:
-        """Wait until an end that could not be had may be asked for again. Those that failed in one
-        call wait together, and so are asked for together.
+        """Wait until an end that has failed may be asked for again. Those that failed in one call
+        wait together, and so share the next call.
         """
         if instance in self._setbacks:
             await asyncio.shield(self._setbacks[instance].pause)
 
     async def close(self) -> None:
-        """Ask for nothing more."""
+        """Make no more calls."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send(self) -> None:
-        """Make one call for all that is wanted when its turn has come."""
+        """Make one call for all ends that are wanted when its turn has come."""
         await asyncio.sleep(GATHER_S)
         await self._cloud.lanes["terminate_instances"].turn()
-        wishes, self._wishes = self._wishes, {}
-        await self._ask(wishes)
+        pending, self._pending = self._pending, {}
+        await self._ask(pending)
 
-    async def _alone(self, wishes: Wishes) -> None:
+    async def _alone(self, pending: Pending) -> None:
         await self._cloud.lanes["terminate_instances"].turn()
-        await self._ask(wishes)
+        await self._ask(pending)
 
-    async def _ask(self, wishes: Wishes) -> None:
+    async def _ask(self, pending: Pending) -> None:
         try:
-            answers = await instances.end(self._cloud, list(wishes))
+            answers = await instances.end(self._cloud, list(pending))
         except AwsError as error:
-            if len(wishes) > 1 and error.kind not in OF_ALL:
-                for instance, wish in wishes.items():
-                    self._begin(self._alone({instance: wish}))
+            if len(pending) > 1 and error.kind not in OF_ALL:
+                for instance, future in pending.items():
+                    self._begin(self._alone({instance: future}))
                 return
-            self._put_off(wishes)
-            _fail(wishes.values(), error)
+            self._put_off(pending)
+            _fail(pending.values(), error)
         except Exception as bug:
-            _fail(wishes.values(), bug)
+            _fail(pending.values(), bug)
             raise
         else:
-            self._take(wishes, answers)
+            self._hand_on(pending, answers)
 
-    def _take(self, wishes: Wishes, answers: Mapping[str, EndedInstance]) -> None:
-        """Hand on what EC2 has answered to each."""
-        self._put_off(one for one in wishes if one not in answers or answers[one].now not in ENDING)
-        for instance, wish in wishes.items():
-            if instance not in answers:
-                _fail([wish], _unanswered(instance))
-                continue
-            if answers[instance].now in ENDING:
-                self._setbacks.pop(instance, None)
-            wish.set_result(answers[instance])
+    def _hand_on(self, pending: Pending, answers: Mapping[str, EndedInstance]) -> None:
+        ending = {name for name, answer in answers.items() if answer.now in ENDING}
+        self._put_off(name for name in pending if name not in ending)
+        for name, future in pending.items():
+            if name in ending:
+                self._setbacks.pop(name, None)
+            if name in answers:
+                future.set_result(answers[name])
+            else:
+                why = f"TerminateInstances: AWS did not answer for {name}"
+                _fail([future], AwsError(why, ErrorKind.UNCLEAR, "NotAnswered"))
 
     def _put_off(self, instances: Iterable[str]) -> None:
-        """Have the next try for these wait, for all of them equally long."""
+        """Make the next try for these wait, for all of them equally long."""
         names = list(instances)
         if not names:
             return
-        failures = 1 + max(self._failures(name) for name in names)
+        setbacks = [self._setbacks[name] for name in names if name in self._setbacks]
+        failures = 1 + max((setback.failures for setback in setbacks), default=0)
         pause = self._begin(self._cloud.lanes["terminate_instances"].retries.pause(failures))
         for name in names:
             self._setbacks[name] = Setback(failures, pause)
-
-    def _failures(self, instance: str) -> int:
-        return self._setbacks[instance].failures if instance in self._setbacks else 0
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -124,13 +122,7 @@ class Endings:
         return task
 
 
-def _fail(wishes: Iterable[asyncio.Future[EndedInstance]], error: Exception) -> None:
-    for wish in wishes:
-        wish.set_exception(error)
-        wish.exception()  # counts as retrieved, even if nobody waits for it any more
-
-
-def _unanswered(instance: str) -> AwsError:
-    return AwsError(
-        f"TerminateInstances: AWS did not answer for {instance}", ErrorKind.UNCLEAR, "NotAnswered"
-    )
+def _fail(futures: Iterable[asyncio.Future[EndedInstance]], error: Exception) -> None:
+    for future in futures:
+        future.set_exception(error)
+        future.exception()  # counts as retrieved, even if nobody waits for it any more

@@ -1,8 +1,8 @@
-"""The run's instances together: watching all of them with one question at a time, finding those of
-a launch, and ending them.
+"""The run's instances together: watching all of them with one call at a time, finding those of a
+launch, and ending them.
 
 The one rule: an instance of this run that EC2 has and nobody here knows is ended, never used. An
-instance may cost money only while someone accounts for it.
+instance may cost money only while it is accounted for.
 """
 
 from __future__ import annotations
@@ -25,33 +25,28 @@ from seerd.errors import ProviderError
 
 BUSY_S = 0.5
 CALM_S = 5.0
-"""From one question to the next, seconds: `BUSY_S` while a start or an end is awaited, otherwise
-`CALM_S`. An order asks at once, and so does a broken connection.
+"""From one call to the next, seconds: `BUSY_S` while a start or an end is awaited, otherwise
+`CALM_S`. An order calls at once, and so does a broken connection.
 
-An instance is charged from the last question before its start until its end. EC2 dates most ends to
+An instance is charged from the last call before its start until its end. EC2 dates most ends to
 the second (StateTransitionReason); where it does not, the instance is charged until the first
-answer that tells of its end. Every question takes one of the twenty a second that EC2 lets an
-account ask (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html), and is an event of
-CloudTrail's, of which copies cost money (aws.amazon.com/cloudtrail/pricing).
+answer with its end. Every call takes one of the twenty a second that EC2 lets an account make
+(docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html), and is an event of CloudTrail's,
+of which copies cost money (aws.amazon.com/cloudtrail/pricing).
 """
 SLOW_S = 1.0
-"""The pause after a question that failed, and the longest rest because an answer was slow, seconds.
-"""
+"""The pause after a call that failed, and the longest rest because an answer was slow, seconds."""
 RESTS = 2
 """A pause is at least this many times as long as the last answer took: with hundreds of instances,
 EC2 or this machine has enough to do.
 """
 PATIENCE_S = 5.0
 """How long one answer is waited for while EC2 is busy, seconds."""
-
 HUNT_S = 15.0
-"""How long after a launch of unknown outcome EC2 is asked for what it brought, seconds. The watch
-ends what shows up later.
+"""How long after a launch of unknown outcome EC2 is searched for its instance, seconds. The watch
+ends one that shows up later.
 """
-
 HUNT_POLL_S = 1.0
-
-
 MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.UNKNOWN})
 MEND_S = 240.0
 """How long a refusal that a person may put right is borne, seconds: longer than an agent's lease,
@@ -69,8 +64,8 @@ class Ec2Fleet:
     """All instances of one run, which switch themselves off at `hard_end` (wall clock, seconds
     since 1970).
 
-    `busy`: says whether a launch of this token is under way that does not know its instance yet.
-    `places`: where launches have asked.
+    busy    returns whether a launch of this token is under way that does not know its instance yet
+    places  where launches have asked
     """
 
     def __init__(
@@ -78,10 +73,10 @@ class Ec2Fleet:
     ) -> None:
         self.register = Register()
         self.places: Sequence[Candidate] = ()
-        self._losses: asyncio.Queue[Loss] = asyncio.Queue()
+        self.hard_end = hard_end
         self.blind: AwsError | None = None
+        self._losses: asyncio.Queue[Loss] = asyncio.Queue()
         self._run = run
-        self._hard_end = hard_end
         self._cloud = cloud
         self._endings = Endings(cloud)
         self._busy = busy
@@ -90,12 +85,8 @@ class Ec2Fleet:
         self._watch: asyncio.Task[None] | None = None
         self._strays: set[asyncio.Task[None]] = set()
 
-    def prolong(self, hard_end: float) -> None:
-        """Expect instances until later. `hard_end`: wall clock, seconds since 1970."""
-        self._hard_end = hard_end
-
     def watch(self) -> None:
-        """Start watching; if the watch runs already, have it ask again at once."""
+        """Start watching; if the watch runs already, make it ask again at once."""
         self._nudge.set()
         if self._watch is None:
             self._watch = asyncio.create_task(self._keep_watching())
@@ -108,15 +99,16 @@ class Ec2Fleet:
         """Wait until `true()` holds, which is tried after each of EC2's answers. If a bug has ended
         the watch, raises its exception.
         """
-        await self._unless_blind(self._heard(true))
 
-    async def _heard(self, true: Callable[[], bool]) -> None:
-        async with self._news:
-            await self._news.wait_for(true)
+        async def wait() -> None:
+            async with self._news:
+                await self._news.wait_for(true)
+
+        await self._unless_blind(wait())
 
     async def _unless_blind(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Await `work`, which waits for something that only the watch can bring. Raises the watch's
-        exception if the watch ends, since `work` would then never end.
+        """Await `work`, which only the watch can complete. Raises the watch's exception if the
+        watch ends.
         """
         self.watch()
         assert self._watch is not None
@@ -134,38 +126,36 @@ class Ec2Fleet:
         return await instances.find(self._cloud, tagged(RUN, self._run), patience_s=patience_s)
 
     async def find_launched(self, token: str) -> list[RegisterEntry]:
-        """Ask EC2 for the instances of this launch and register them; return them, with ended ones.
-        Raises `AwsError`.
-
-        Those that ended a while ago have no tags any more, but the requests that they came of.
+        """Ask EC2 for the instances of this launch, register them and return them, with ended ones.
+        Those that ended a while ago have no tags any more, but their ClientToken. Raises
+        `AwsError`.
         """
         tags = tagged(RUN, self._run) + tagged(COMMAND, token)
         requests = [client_token(self._run, token, place) for place in self.places]
-        found = await instances.find(self._cloud, tags) or await instances.find_among(
+        launched = await instances.find(self._cloud, tags) or await instances.find_among(
             self._cloud, "client-token", requests
         )
-        for seen in found:
+        for seen in launched:
             self.register.take_up(seen, wall(), token)
         return self.register.of(token)
 
     async def find_known(self, known: Sequence[str]) -> list[SeenInstance]:
-        """Ask EC2 for these instances, whether they still have their tags or not; none that has the
-        tags of another run. Raises `AwsError`.
+        """Ask EC2 for these instances, with or without their tags, but not with those of another
+        run. Raises `AwsError`.
         """
-        found = await instances.find_among(self._cloud, "instance-id", known)
-        return [seen for seen in found if seen.tags.get(RUN, self._run) == self._run]
+        all_seen = await instances.find_among(self._cloud, "instance-id", known)
+        return [seen for seen in all_seen if seen.tags.get(RUN, self._run) == self._run]
 
     async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
         """Repeat `find_launched` until there is an instance, or until `end` (wall clock, seconds
         since 1970). Raises `AwsError`, but not while EC2 is only busy, and only after `MEND_S`
-        seconds for a refusal that a person may put right: an instance that nobody knows would run
-        on.
+        seconds for a refusal that a person may put right: an unknown instance would run on.
         """
         begun = asyncio.get_running_loop().time()
         while True:
             try:
-                if (found := await self.find_launched(token)) or wall() >= end:
-                    return found
+                if (launched := await self.find_launched(token)) or wall() >= end:
+                    return launched
             except AwsError as error:
                 mended = error.kind in MENDED and asyncio.get_running_loop().time() - begun < MEND_S
                 if error.kind not in AGAIN and not mended:
@@ -192,7 +182,7 @@ class Ec2Fleet:
                     self.register.end(instance, wall(), before=answer.before)
                     break
             await self._endings.rest(instance)
-        await self._tell()
+        await self._notify()
         return entry.span
 
     async def end_all(self, entries: Iterable[RegisterEntry]) -> Span:
@@ -216,12 +206,11 @@ class Ec2Fleet:
         await self._endings.close()
 
     async def _judge(self, entry: RegisterEntry, error: AwsError, for_s: float) -> None:
-        """Decide what it means that ending an instance has failed for `for_s` seconds. Return if
-        asking again may help: EC2 may be busy, a person may put right what it refuses, and an
-        instance whose agent hears from nobody switches itself off. Raises `ProviderError`
-        otherwise.
+        """Judge a failure to end an instance, after `for_s` seconds. Return if asking again may
+        help: EC2 may be busy, a person may put right what it refuses, and an instance without its
+        daemon switches itself off. Raises `ProviderError` otherwise.
         """
-        if error.kind in AGAIN and wall() < self._hard_end + PAST_END_S:
+        if error.kind in AGAIN and wall() < self.hard_end + PAST_END_S:
             return
         if error.kind in MENDED and for_s < MEND_S and not await self._has_ended(entry):
             return
@@ -258,9 +247,15 @@ class Ec2Fleet:
                 self.blind = error
             else:
                 self.blind = None
-                self._learn(answer, asked_at)
+                news = self.register.observe(answer, asked_at, wall(), self._busy)
+                for loss in news.losses:
+                    self._losses.put_nowait(loss)
+                for stray in news.strays:
+                    task = asyncio.create_task(self._end_stray(stray))
+                    self._strays.add(task)
+                    task.add_done_callback(self._strays.discard)
             took_s = time() - since
-            await self._tell()
+            await self._notify()
             await self._rest(
                 SLOW_S if self.blind else rest_s(BUSY_S, took_s), rest_s(CALM_S, took_s)
             )
@@ -277,27 +272,20 @@ class Ec2Fleet:
                 async with asyncio.timeout(calm_s - least_s):
                     await self._nudge.wait()
 
-    def _learn(self, answer: list[SeenInstance], asked_at: float) -> None:
-        news = self.register.observe(answer, asked_at, wall(), self._busy)
-        for loss in news.losses:
-            self._losses.put_nowait(loss)
-        for stray in news.strays:
-            task = asyncio.create_task(self._end_stray(stray))
-            self._strays.add(task)
-            task.add_done_callback(self._strays.discard)
-
     async def _end_stray(self, instance: str) -> None:
         with contextlib.suppress(ProviderError):  # it stays among the leftovers, which name it
             await self.end(instance)
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._news:
             self._news.notify_all()
 
 
 def rest_s(every_s: float, took_s: float) -> float:
-    """Return the pause before the next question, seconds. `every_s`: the wanted time from one
-    question to the next; `took_s`: how long the last answer took.
+    """Return the pause before the next call, seconds.
+
+    every_s  the wanted time from one call to the next
+    took_s   how long the last answer took
     """
     return max(every_s - took_s, min(SLOW_S, RESTS * took_s))
 

@@ -17,8 +17,7 @@ from seerd.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.keys import Keys
 from seerd.aws.userdata import USER, Boot, user_data
-from seerd.backends.base import Connection, Launched, Span
-from seerd.backends.ec2.dry import DryPlaces
+from seerd.backends.base import Connection, Launched
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
 from seerd.backends.ec2.places import LaunchPlaces
 from seerd.backends.ec2.register import BY_ITSELF, RegisterEntry
@@ -27,51 +26,45 @@ from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.clock import wall
 from seerd.errors import LaunchError, ProviderError
 
-MISSING = frozenset({"InsufficientInstanceCapacity", "InsufficientHostCapacity"})
-"""What is so for others too, whatever they would pay."""
 UNREACHED = (
     ". Nobody had logged in by then: does its security group let this machine in at port 22, and "
     "can `cluster.address` be reached from here? `seerd doctor` shows the group's rules"
 )
-"""What keeps coordinators out most often, where an instance that ran was let down."""
+"""The most frequent cause if an instance ran and powered itself off."""
 ASK_S = 120.0
 """How long EC2 may be busy or broken before a launch is given up, seconds."""
 PENDING_S = 420.0
 """How long an instance may be pending, seconds. That costs nothing, and is no part of its boot."""
 LEAST_S = 30.0
-"""How long an agent is waited for at least, seconds: an instance may have booted long before this
+"""How long to wait for an agent at least, seconds: an instance may have booted long before this
 process takes its launch up.
 """
-
 ADDRESS_S = 60.0
 """How long an instance may run before EC2 shows its addresses, seconds. Usually it does with
 `running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
 github.com/aws/aws-parallelcluster-node/issues/692).
 """
-
 ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA})
 """Refusals that concern one place only, so that another is tried. A quota is for one family of
 instance types.
 """
 
 
-class Door(Protocol):
+class InstanceAccess(Protocol):
     """The way into instances: a `Remote`, with a run's agent on each, or a `Workbench`, for
-    installing. `lease_s` is that of `Provider.open`.
+    installing. `lease_s` is that of `Provider.open`. Methods raise `ProviderError`.
     """
 
     lease_s: Callable[[], float]
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
-        """Wait until the machine can be worked with, for up to `patience_s` seconds. Raises
-        `ProviderError`.
-        """
+        """Wait until the machine can be worked with, for up to `patience_s` seconds."""
 
     async def connect(self, machine: RemoteMachine) -> Connection:
-        """Return a byte stream to its agent. Raises `ProviderError`."""
+        """Return a byte stream to its agent."""
 
     async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
-        """End its agent, after its trials had `grace_s` seconds to save. Raises `ProviderError`."""
+        """End its agent, after its trials had `grace_s` seconds to save."""
 
     async def forget(self, name: str) -> None:
         """Drop the connection to this instance: it is gone."""
@@ -87,16 +80,15 @@ class LaunchContext:
     settings: Ec2Settings  # what instances the run wants
     cloud: Cloud  # calls AWS
     fleet: Ec2Fleet  # the run's instances
-    remote: Door  # the way into instances
+    remote: InstanceAccess  # the way into instances
     keys: Keys  # the run's key pairs
     image: Image  # the machine image
-    places: LaunchPlaces  # where they may be, and what is known of that
-    dry: DryPlaces  # what other runs learn of it
+    places: LaunchPlaces  # where they may be, and which places have refused
 
 
-def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
+def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
     """Return how to log in to this instance. Raises `ProviderError` while EC2 shows no address."""
-    kind = ground.settings.address
+    kind = context.settings.address
     address = entry.public if kind == "public" else entry.private
     if not address:
         raise ProviderError(f"EC2 shows no {kind} address of {entry.instance} yet")
@@ -104,8 +96,8 @@ def machine(ground: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
         name=entry.instance,
         address=address,
         user=USER,
-        host_keys=(ground.keys.host(entry.token).public,),
-        key=ground.keys.client().path,
+        host_keys=(context.keys.host(entry.token).public,),
+        key=context.keys.client().path,
     )
 
 
@@ -115,9 +107,9 @@ class Flight:
     """
 
     def __init__(
-        self, ground: LaunchContext, token: str, orphan_timeout_s: float | None = None
+        self, context: LaunchContext, token: str, orphan_timeout_s: float | None = None
     ) -> None:
-        self._ground = ground
+        self._context = context
         self._token = token
         self._orphan_timeout_s = orphan_timeout_s
         self._begun = _now()
@@ -131,11 +123,11 @@ class Flight:
 
     @property
     def searching(self) -> bool:
-        """Whether its instance is not known yet."""
+        """Whether its instance is still unknown."""
         return self._entry is None
 
     def abandon(self) -> None:
-        """Have a later cancellation leave everything as it is, for another process to take up."""
+        """Make a later cancellation leave everything as it is, for another process to take up."""
         self._abandoned = True
 
     async def fly(self) -> Launched:
@@ -146,7 +138,9 @@ class Flight:
             return await self._launch()
         except asyncio.CancelledError:
             if self._abandoned:
-                await self._hang_up()
+                if self._call is not None:
+                    self._call.cancel()
+                    await asyncio.gather(self._call, return_exceptions=True)
                 raise
             setback = LaunchError(f"launch {self._token} was called off", retry=False)
         except LaunchError as error:
@@ -165,92 +159,71 @@ class Flight:
         raise await self._undone(setback)
 
     async def _launch(self) -> Launched:
-        ground = self._ground
+        settings = self._context.settings
         self._entry = entry = await self._taken_up() or await self._asked()
         await self._running(entry, PENDING_S)
         await self._addressed(entry)
         assert entry.span.since is not None
-        boot_s = ground.settings.boot_s
-        left_s = max(min(LEAST_S, boot_s), boot_s - (wall() - entry.span.since))
-        await self._ready(entry, left_s)
+        left_s = settings.boot_s - (wall() - entry.span.since)
+        await self._ready(entry, max(min(LEAST_S, settings.boot_s), left_s))
         entry.handed_over = True
-        return Launched(entry.instance, ground.settings.gpus, entry.span.since)
+        return Launched(entry.instance, settings.gpus, entry.span.since)
 
-    # ------------------------------------------------------------ to have an instance
+    # ------------------------------------------------------------ asking for an instance
 
     async def _taken_up(self) -> RegisterEntry | None:
         """Return the live instance of an earlier try of this launch; None if there is none. Raises
         `LaunchError` if it has ended.
         """
-        self._first_asked = self._ground.keys.asked(self._token)
-        self._ground.keys.host(self._token)
+        self._first_asked = self._context.keys.asked(self._token)
+        self._context.keys.host(self._token)
         if self._first_asked is None:
             return None
         self._unclear = True
-        found = await self._ground.fleet.find_launched(self._token)
-        self._unclear = not found
-        live = [entry for entry in found if not entry.ended]
-        if found and not live:
+        entries = await self._context.fleet.find_launched(self._token)
+        self._unclear = not entries
+        live = [entry for entry in entries if not entry.ended]
+        if entries and not live:
             raise LaunchError(
-                f"{found[0].instance} ended before it could be used: {found[0].why}", retry=True
+                f"{entries[0].instance} ended before it could be used: {entries[0].why}", retry=True
             )
         for entry in live[1:]:
-            await self._ground.fleet.end(entry.instance)
+            await self._context.fleet.end(entry.instance)
         return live[0] if live else None
 
     async def _asked(self) -> RegisterEntry:
         """Launch a new instance at the first place that gives one. Raises `LaunchError` if none
         does.
         """
-        places = self._ground.places
-        while (place := await self._place()) is not None:
+        context = self._context
+        places, lane = context.places, context.cloud.lanes["run_instances"]
+        while True:
+            # Only after waiting for the turn is a place chosen: other launches have learned more.
+            await lane.turn(lambda: places.next(self._begun, _now()) is not None)
+            if (place := places.next(self._begun, _now())) is None:
+                raise exhausted(places.refusals(), others=bool(context.fleet.register.live()))
             try:
                 entry = await self._ask_at(place)
             except AwsError as error:
-                if error.kind is ErrorKind.SPENT:
-                    return await self._spent(error)
+                if error.kind is ErrorKind.SPENT:  # EC2 remembers the request of an earlier try
+                    entries = await context.fleet.find_launched(self._token)
+                    live = [entry for entry in entries if not entry.ended]
+                    if not live:
+                        raise
+                    return live[0]
                 if error.kind not in ELSEWHERE:
                     raise
                 places.refused(place, error, _now())
-                if error.code in MISSING:
-                    self._ground.dry.refused(place)
             else:
                 places.gave(place)
-                self._ground.dry.gave(place)
                 return entry
-        raise exhausted(places.refusals(), others=bool(self._ground.fleet.register.live()))
-
-    async def _place(self) -> Candidate | None:
-        """Wait until EC2 may be asked for an instance, and only then choose where: others may have
-        learned something meanwhile. Return None if no place is left.
-        """
-        lane = self._ground.cloud.lanes["run_instances"]
-        await lane.turn(lambda: self._next() is not None)
-        return self._next()
-
-    def _next(self) -> Candidate | None:
-        return self._ground.places.next(self._begun, _now())
-
-    async def _spent(self, error: AwsError) -> RegisterEntry:
-        """Return the live instance of an earlier try, whose request EC2 remembers. Raises `error`
-        if there is none.
-        """
-        live = [
-            entry
-            for entry in await self._ground.fleet.find_launched(self._token)
-            if not entry.ended
-        ]
-        if not live:
-            raise error
-        return live[0]
 
     async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
         """Send the same request until there is an answer. The call itself is never cancelled, since
-        what it brings has to be known. Raises `AwsError`.
+        its result has to be known. Raises `AwsError`.
         """
         request = await self._request(candidate)
         began, failures = wall(), 0
-        end = began + ASK_S
         while True:
             self._call = asyncio.create_task(self._run_instances(request, began))
             try:
@@ -259,45 +232,43 @@ class Flight:
                 # Stays so whatever is answered later: an earlier call may have launched one.
                 self._unclear = self._unclear or error.kind is ErrorKind.UNCLEAR
                 failures += 1
-                if error.kind not in AGAIN or wall() > end:
+                if error.kind not in AGAIN or wall() > began + ASK_S:
                     raise
-            await self._ground.cloud.lanes["run_instances"].again(failures)
+            await self._context.cloud.lanes["run_instances"].again(failures)
 
     async def _run_instances(self, request: dict[str, Any], asked_at: float) -> RegisterEntry:
-        answer = await self._ground.cloud.call("ec2", "run_instances", **request)
+        answer = await self._context.cloud.call("ec2", "run_instances", **request)
         seen = instances.seen(answer["Instances"][0])
-        if (
-            self._first_asked is not None
-        ):  # then it may be an instance that an earlier process has asked for
+        if self._first_asked is not None:  # an earlier process may have asked for this instance
             asked_at = max(self._first_asked, min(seen.launched_at, asked_at))
-        return self._ground.fleet.register.expect(seen, self._token, asked_at, wall())
+        return self._context.fleet.register.expect(seen, self._token, asked_at, wall())
 
     async def _request(self, candidate: Candidate) -> dict[str, Any]:
         """Make the request, with the host key that the instance will show; `Keys` has it on disk by
         now.
         """
-        ground = self._ground
-        host, client = ground.keys.host(self._token), ground.keys.client()
+        settings, keys = self._context.settings, self._context.keys
+        host, client = keys.host(self._token), keys.client()
         boot = Boot(
-            ground.settings.run,
-            ground.settings.hard_end,
+            settings.run,
+            settings.hard_end,
             host.private,
             host.public,
             client.public,
-            root=ground.settings.root,
+            root=settings.root,
             orphan_timeout_s=self._orphan_timeout_s,
-            python=ground.settings.python,
+            python=settings.python,
         )
-        return run_instances(ground.settings, self._token, candidate, ground.image, user_data(boot))
+        return run_instances(settings, self._token, candidate, self._context.image, user_data(boot))
 
-    # ------------------------------------------------------------ to have it answer
+    # ------------------------------------------------------------ waiting for its agent
 
     async def _running(self, entry: RegisterEntry, patience_s: float) -> None:
         try:
             async with asyncio.timeout(patience_s):
-                await self._ground.fleet.until(lambda: entry.ran or entry.ended)
+                await self._context.fleet.until(lambda: entry.ran or entry.ended)
         except TimeoutError:
-            blind = self._ground.fleet.blind
+            blind = self._context.fleet.blind
             cause = f": {blind}" if blind else ""
             raise LaunchError(
                 f"{entry.instance} was not running after {patience_s:.0f}s{cause}", retry=True
@@ -308,14 +279,12 @@ class Flight:
         """Wait until EC2 shows the address to log in to, and the private one, by which instances of
         the run reach each other. Raises `LaunchError` if it does not within `ADDRESS_S` seconds.
         """
-        kind = self._ground.settings.address
-        wanted = "private" if kind == "private" else "public or private"
+        public = self._context.settings.address == "public"
         try:
             async with asyncio.timeout(ADDRESS_S):
-                await self._ground.fleet.until(
-                    lambda: entry.ended or entry.shows(public=kind == "public")
-                )
+                await self._context.fleet.until(lambda: entry.ended or entry.shows(public=public))
         except TimeoutError:
+            wanted = "public or private" if public else "private"
             raise LaunchError(
                 f"{entry.instance} runs, but EC2 has shown no {wanted} address of it for "
                 f"{ADDRESS_S:.0f}s; look whether its subnet and network give one "
@@ -328,10 +297,9 @@ class Flight:
         """Wait for its agent for up to `patience_s` seconds. Raises `LaunchError` if the instance
         ends, `ProviderError` if its agent does not answer in time.
         """
-        ready = asyncio.create_task(
-            self._ground.remote.ready(machine(self._ground, entry), patience_s)
-        )
-        ended = asyncio.create_task(self._ground.fleet.until(lambda: entry.ended))
+        context = self._context
+        ready = asyncio.create_task(context.remote.ready(machine(context, entry), patience_s))
+        ended = asyncio.create_task(context.fleet.until(lambda: entry.ended))
         try:
             await asyncio.wait({ready, ended}, return_when=asyncio.FIRST_COMPLETED)
             self._check(entry)
@@ -351,23 +319,27 @@ class Flight:
                 retry=not entry.hopeless,
             )
 
-    # ------------------------------------------------------------ to have nothing
+    # ------------------------------------------------------------ giving back
 
     async def _undone(self, setback: LaunchError) -> LaunchError:
         """Give back everything; return the setback with the time for which instances ran."""
         self.undoing = True
-        await self._answered()
-        ground = self._ground
+        if self._call is not None:
+            await asyncio.wait({self._call})
+            error = self._call.exception()
+            if isinstance(error, AwsError) and error.kind is ErrorKind.UNCLEAR:
+                self._unclear = True
+        context = self._context
         if self._unclear:
             setback = await self._searched(setback)
-        brought = ground.fleet.register.of(self._token)
+        brought = context.fleet.register.of(self._token)
         for entry in brought:
-            await ground.remote.forget(entry.instance)
+            await context.remote.forget(entry.instance)
         try:
-            span = await ground.fleet.end_all(brought)
-        except ProviderError as error:
+            span = await context.fleet.end_all(brought)
+        except ProviderError as failure:
             since = min((e.span.since for e in brought if e.span.since is not None), default=None)
-            return LaunchError(f"{setback}\n{error}", retry=False, since=since)
+            return LaunchError(f"{setback}\n{failure}", retry=False, since=since)
         return LaunchError(
             str(setback),
             retry=setback.retry,
@@ -381,7 +353,7 @@ class Flight:
         asked, with what remains unknown.
         """
         try:
-            await self._ground.fleet.hunt(self._token, wall() + HUNT_S)
+            await self._context.fleet.hunt(self._token, wall() + HUNT_S)
         except AwsError as error:
             unknown = (
                 f"what launch {self._token} has brought could not be found out, and may "
@@ -389,21 +361,6 @@ class Flight:
             )
             return LaunchError(f"{setback}\n{unknown}", retry=False)
         return setback
-
-    async def _hang_up(self) -> None:
-        """Cancel the request that may be under way, without waiting for its answer."""
-        if self._call is not None:
-            self._call.cancel()
-            await asyncio.gather(self._call, return_exceptions=True)
-
-    async def _answered(self) -> None:
-        """Wait for the answer to the request that may be under way."""
-        if self._call is None:
-            return
-        await asyncio.wait({self._call})
-        error = self._call.exception()
-        if isinstance(error, AwsError) and error.kind is ErrorKind.UNCLEAR:
-            self._unclear = True
 
 
 def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
@@ -421,11 +378,6 @@ def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -
         advice = "\nThe run goes on with the instances that it has."
     lines = [f"  {candidate}: {error}" for candidate, error in refusals]
     return LaunchError("no instance could be had:\n" + "\n".join(lines) + advice, retry=retry)
-
-
-def span_of(error: LaunchError) -> Span:
-    """Return when the instances ran that a failed launch had brought."""
-    return Span(error.since, error.until)
 
 
 def _now() -> float:

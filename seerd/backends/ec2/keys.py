@@ -24,7 +24,6 @@ class Ec2Keys(BackendKeys):
     region: str | None = setting(v.text, default=None)  # None: that of the credentials
     # in order of preference; empty: none is named, and nothing can be rented
     instance_type: tuple[str, ...] = setting(_one_or_more, default=())
-    # how they are bought
     market: Literal["on-demand", "spot"] = setting(
         v.one_of("on-demand", "spot"), default="on-demand"
     )
@@ -33,9 +32,8 @@ class Ec2Keys(BackendKeys):
     # what a trial does when its instance will probably be taken back
     on_rebalance: Literal["save", "move"] = setting(v.one_of("save", "move"), default="save")
     image: str = setting(v.text, default="")  # `ami-...` or `ssm:/path`; empty: none is named
-    # empty: those of the default network
+    # subnets and security groups; empty: those of the default network
     subnets: tuple[str, ...] = setting(v.list_of(v.text), default=())
-    # empty: that of the default network
     security_groups: tuple[str, ...] = setting(v.list_of(v.text), default=())
     key: str | None = setting(v.text, default=None)  # an EC2 key pair for people; None: none
     # which address seerd connects to
@@ -55,12 +53,10 @@ class Ec2Keys(BackendKeys):
 
     @property
     def boot_s(self) -> float:
-        """Seconds from `running` until an instance must have an agent."""
         return self.boot or boot_limit_s(self.types)
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The instance types that may be rented, in order of preference; none: none is named."""
         return self.instance_type
 
 

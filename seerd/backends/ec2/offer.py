@@ -24,19 +24,16 @@ if TYPE_CHECKING:
 
 
 THE_SPEC = "the spec says so"
-"""The source of a price that the person has given."""
+"""The source of a price that the user has given."""
 
 
 def quote_of(
     keys: Ec2Keys, gpus: int, usd_per_h: float, source: str, *, threads: int = 0, owner: str = ""
 ) -> Quote:
-    """Make the quote for instances of these types.
+    """Return the quote for instances of these types.
 
-    gpus       GPUs of one instance
-    usd_per_h  USD for an hour of the dearest type
-    source     where that price comes from, for people
-    threads    CPU threads for each GPU; 0: not known
-    owner      who rents them
+    gpus GPUs of one instance usd_per_h USD for an hour of the dearest type source the source of
+    that price, for people threads CPU threads for each GPU; 0: unknown owner who rents them
     """
     facts = ClusterFacts(
         billing="rented",
@@ -53,9 +50,7 @@ def quote_of(
 
 def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
     """Return the bundled facts: GPUs of an instance, USD for an hour of the dearest type, its
-    source.
-
-    Raises `UsageError` for types that are not known or have no price, or that do not have the same
+    source. Raises `UsageError` for types that are unknown or have no price, or that differ in their
     number of GPUs.
     """
     known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)
@@ -79,9 +74,7 @@ def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
 
 
 def one_size(gpus: Mapping[str, int]) -> int:
-    """Return how many GPUs all types have. Raises `UsageError` if they do not have the same
-    number.
-    """
+    """Return how many GPUs all types have. Raises `UsageError` if they differ."""
     if len(set(gpus.values())) > 1:
         sizes = ", ".join(f"{name} {count}" for name, count in gpus.items())
         raise UsageError(
@@ -102,13 +95,11 @@ def settings_of(
     hard_end: float,
     **changes: Any,
 ) -> Ec2Settings:
-    """Collect what the instances of a run are asked for, without a bid. What has the same name in
-    the spec is taken from there.
+    """Return the settings of a run's instances, without a bid. Settings that have the name of a key
+    are the spec's.
 
-    gpus      GPUs of one instance
-    keys      the folder of the run's key pairs
-    hard_end  when they end by themselves, wall clock, seconds since 1970
-    changes   what is not as the spec has it
+    gpus GPUs of one instance keys the folder of the run's key pairs hard_end when they end by
+    themselves, wall clock, seconds since 1970 changes settings that differ from the spec
     """
     from seerd.backends.ec2.request import Ec2Settings
 

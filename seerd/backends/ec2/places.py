@@ -1,52 +1,82 @@
-"""What a run's launches have learned about the places where instances may be: which of them have
-refused, when, and why. It has no clock and no network of its own: all moments are seconds of one
-clock that nobody sets.
+"""Where a run's launches ask for instances, and which of these places have refused.
 
-The one rule: what one launch was told, no other asks again. A refusal answers every launch that had
-begun by then. To a later launch, and to those of other runs here, it only says which places to ask
-last: they may have some again.
+The one rule: a refusal answers every launch that had begun by then, so none asks again for the
+answer to another. To a later launch, and to those of other runs here, it only says which places to
+ask last. All moments are seconds of one clock that nobody sets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.backends.ec2.request import Candidate
+from seerd.clock import wall
 
 REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: math.inf}
 """For how long a place that has refused is asked after all others, seconds. Capacity comes back by
 the minute; where a type is never offered it never will be. A quota has room again as soon as an
 instance is given back.
 """
+MISSING = frozenset({"InsufficientInstanceCapacity", "InsufficientHostCapacity"})
+"""Refusals that any run would get, whatever it would pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryPlaces:
+    """The places of one market that refused a run of this user lately: a hint, which changes only
+    the order in which launches ask. Each is an empty file with the time of its last refusal; if
+    files cannot be read or written, there is no hint.
+    """
+
+    folder: Path  # shared by all runs of this user here
+    market: str  # "on-demand" or "spot", which have capacities of their own
+
+    def refused(self, place: Candidate) -> None:
+        """Note that it has no instance now."""
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file(place).touch()
+
+    def gave(self, place: Candidate) -> None:
+        """Note that it has instances again."""
+        with contextlib.suppress(OSError):
+            self._file(place).unlink(missing_ok=True)
+
+    def age_s(self, place: Candidate) -> float | None:
+        """Return the seconds since its last refusal; None if there is none, or it gave since."""
+        with contextlib.suppress(OSError):
+            age_s = wall() - self._file(place).stat().st_mtime
+            return age_s if age_s >= 0.0 else None  # the clock was set since then
+        return None
+
+    def _file(self, place: Candidate) -> Path:
+        # A subnet's id is of one account and region.
+        return self.folder / f"{self.market} {place.type} {place.subnet}"
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceRefusal:
     """That a place had no instance to give."""
 
-    error: AwsError  # what EC2 said
+    error: AwsError  # EC2's answer
     at: float  # when
 
     def counts(self, now: float) -> bool:
-        """Whether the place is asked last because of it."""
+        """Return whether the place is asked last because of it."""
         return now - self.at < REMEMBERED_S.get(self.error.kind, 0.0)
 
 
 class LaunchPlaces:
-    """The places of a run, in order of preference. `heard_s`: how long ago a place has refused
-    anybody, as other runs tell; None: nobody knows.
-    """
+    """The places of a run, in order of preference. `shared`: what all runs here know of them."""
 
-    def __init__(
-        self,
-        candidates: Sequence[Candidate],
-        heard_s: Callable[[Candidate], float | None] = lambda place: None,
-    ) -> None:
+    def __init__(self, candidates: Sequence[Candidate], shared: DryPlaces | None = None) -> None:
         self._candidates = tuple(candidates)
-        self._heard_s = heard_s
+        self._shared = shared
         self._refusals: dict[Candidate, PlaceRefusal] = {}
 
     def next(self, begun: float, now: float) -> Candidate | None:
@@ -54,41 +84,46 @@ class LaunchPlaces:
         not refused lately, else where the last refusal is the oldest. None if all have refused
         since it began.
         """
-        left = [one for one in self._candidates if not self._has_answered(one, begun)]
-        return min(left, key=lambda one: self._refused_at(one, now), default=None)
+        refusals = self._refusals
+        left = [
+            place
+            for place in self._candidates
+            if place not in refusals or refusals[place].at < begun
+        ]
+        return min(left, key=lambda place: self._refused_at(place, now), default=None)
 
     def refused(self, place: Candidate, error: AwsError, now: float) -> None:
         """Note that EC2 had nothing to give there. A quota is for a family of types in the whole
-        region, so it is that of the type's other places too.
+        region, so it counts for the type's other places too.
         """
         alike = self._candidates if error.kind is ErrorKind.QUOTA else (place,)
-        for one in alike:
-            if one.type == place.type:
-                self._refusals[one] = PlaceRefusal(error, now)
+        for other in alike:
+            if other.type == place.type:
+                self._refusals[other] = PlaceRefusal(error, now)
+        if self._shared and error.code in MISSING:
+            self._shared.refused(place)
 
     def gave(self, place: Candidate) -> None:
-        """Note that an instance was to be had there."""
+        """Note that it gave an instance."""
         self._refusals.pop(place, None)
+        if self._shared:
+            self._shared.gave(place)
 
     def refusals(self) -> list[tuple[Candidate, AwsError]]:
-        """Return what EC2 said last, place by place; what it said of many only once."""
-        said: dict[int, tuple[Candidate, AwsError]] = {}
-        for one in self._candidates:
-            if one in self._refusals:
-                error = self._refusals[one].error
-                said.setdefault(id(error), (one, error))
-        return list(said.values())
-
-    def _has_answered(self, place: Candidate, begun: float) -> bool:
-        """Return whether the place has refused since a launch began."""
-        return place in self._refusals and self._refusals[place].at >= begun
+        """Return EC2's last answers, place by place; an answer about many only once."""
+        answers: dict[int, tuple[Candidate, AwsError]] = {}
+        for place in self._candidates:
+            if place in self._refusals:
+                error = self._refusals[place].error
+                answers.setdefault(id(error), (place, error))
+        return list(answers.values())
 
     def _refused_at(self, place: Candidate, now: float) -> float:
         """Return when the place has refused, if that counts; else the beginning of time."""
         refusal = self._refusals.get(place)
         if refusal is not None and refusal.counts(now):
             return refusal.at
-        heard_s = self._heard_s(place)
-        if heard_s is None or heard_s >= REMEMBERED_S[ErrorKind.CAPACITY]:
+        age_s = self._shared.age_s(place) if self._shared else None
+        if age_s is None or age_s >= REMEMBERED_S[ErrorKind.CAPACITY]:
             return -math.inf
-        return now - heard_s
+        return now - age_s

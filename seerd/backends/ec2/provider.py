@@ -20,10 +20,9 @@ from seerd.aws.errors import AwsError
 from seerd.aws.instances import RUN, tagged
 from seerd.aws.keys import Keys
 from seerd.backends.base import Adopted, Connection, Launched, Leftovers, Loss, Span
-from seerd.backends.ec2.dry import DryPlaces
 from seerd.backends.ec2.fleet import HUNT_S, Ec2Fleet
-from seerd.backends.ec2.flight import Door, Flight, LaunchContext, machine, span_of
-from seerd.backends.ec2.places import LaunchPlaces
+from seerd.backends.ec2.flight import Flight, InstanceAccess, LaunchContext, machine
+from seerd.backends.ec2.places import DryPlaces, LaunchPlaces
 from seerd.backends.ec2.register import RegisterEntry, remains
 from seerd.backends.ec2.request import Ec2Settings, candidates
 from seerd.backends.ssh.connecting import RemoteMachine
@@ -36,33 +35,31 @@ UNDO_S = 30.0
 """How long a cancelled `launch` waits for the launch to be undone, seconds. Undoing goes on
 afterwards; if this process ends first, the next one does it.
 """
-
 SETTLE_S = 20.0
 """How long EC2's answers may lag behind the ends that it has accepted before they are believed,
 seconds.
 """
-
 _ID = re.compile(r"i-[0-9a-f]+")
 
 
 class Ec2Provider:
-    """The EC2 instances of one run."""
+    """The EC2 instances of one run: see `base.Provider`."""
 
     def __init__(
         self,
         settings: Ec2Settings,
-        remote: Door,
+        remote: InstanceAccess,
         cloud: Cloud | None = None,
         shared: Path | None = None,
     ) -> None:
-        """`shared`: a folder of all runs here, in which they tell each other what EC2 refused."""
-        self._dry = DryPlaces(shared, settings.market)
+        """`shared`: a folder of all runs here, for the places that EC2 refused (`DryPlaces`)."""
+        self._dry = DryPlaces(shared, settings.market) if shared else None
         self._settings = settings
         self._remote = remote
         self._cloud = cloud or Cloud(settings.region)
         self._fleet = Ec2Fleet(settings.run, settings.hard_end, self._cloud, self._busy)
         self._keys = Keys(settings.keys)
-        self._ground: LaunchContext | None = None
+        self._context: LaunchContext | None = None
         self._flights: dict[str, tuple[Flight, asyncio.Task[Launched]]] = {}
         self._awaited: set[str] = set()
 
@@ -73,41 +70,40 @@ class Ec2Provider:
         self._remote.lease_s = lease_s
         image = await images.resolve(self._cloud, self._settings.image)
         images.check(image, self._settings.instance_types)
-        found = await network.subnets(self._cloud, self._settings.subnets)
-        places = candidates(self._settings, found)
-        self._fleet.places = places
+        subnets = await network.subnets(self._cloud, self._settings.subnets)
+        self._fleet.places = places = candidates(self._settings, subnets)
         self._keys.client()
-        self._ground = LaunchContext(
+        self._context = LaunchContext(
             settings=self._settings,
             cloud=self._cloud,
             fleet=self._fleet,
             remote=self._remote,
             keys=self._keys,
             image=image,
-            places=LaunchPlaces(places, self._dry.age_s),
-            dry=self._dry,
+            places=LaunchPlaces(places, self._dry),
         )
 
     def prolong(self, hard_end: float) -> None:
-        """Let what is asked for from now on end itself later. `hard_end`: wall clock, seconds since
-        1970. A launch that is under way stays the request that it is: EC2 refuses one that is
-        repeated otherwise.
+        """Move the hard end of instances that are asked for from now on, wall clock, seconds since
+        1970. A launch under way stays the request that it is: EC2 refuses one that is repeated
+        otherwise.
         """
         self._settings = replace(self._settings, hard_end=hard_end)
-        self._fleet.prolong(hard_end)
-        if self._ground is not None:
-            self._ground = replace(self._ground, settings=self._settings)
+        self._fleet.hard_end = hard_end
+        if self._context is not None:
+            self._context = replace(self._context, settings=self._settings)
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
-        """Return those of the instances `known` that live, and all else, which is ended. What the
-        launches `tokens` have brought is left for `launch` to find.
-        """
         self._awaited = set(tokens)
-        found = await self._found(known)
+        seen = await self._fleet.find()
+        # EC2's answers lag behind, and instances that ended a while ago have no tags any more.
+        if missing := set(known) - {instance.instance for instance in seen}:
+            await asyncio.sleep(1.0)
+            seen += await self._fleet.find_known(sorted(missing))
         entries = [
-            self._fleet.register.take_up(seen, wall())
-            for seen in found
-            if seen.token not in self._awaited or seen.instance in known
+            self._fleet.register.take_up(instance, wall())
+            for instance in seen
+            if instance.token not in self._awaited or instance.instance in known
         ]
         kept = [entry for entry in entries if entry.instance in known and not entry.ended]
         for entry in kept:
@@ -115,34 +111,32 @@ class Ec2Provider:
         others = [entry for entry in entries if entry.instance not in known]
         await self._fleet.end_all(entry for entry in others if not entry.ended)
         self._fleet.watch()
-        return [one.instance for one in kept], [
-            Loss(one.instance, one.why, one.span, one.token) for one in others
-        ]
+        losses = [Loss(other.instance, other.why, other.span, other.token) for other in others]
+        return [entry.instance for entry in kept], losses
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """Launch one instance for this token and return it once its agent is ready. Raises
-        `LaunchError`. If cancelled, it first gives back what it has, for which it waits at most
-        `UNDO_S` seconds.
+        """See `base.Provider`. If cancelled, it first gives back what it has, for which it waits at
+        most `UNDO_S` seconds.
         """
         self._fleet.watch()
-        task = self._fly(token, orphan_timeout_s)
+        if token not in self._flights:
+            flight = Flight(self._opened(), token, orphan_timeout_s)
+            task = asyncio.create_task(flight.fly())
+            self._flights[token] = flight, task
+            self._awaited.discard(token)
+            task.add_done_callback(lambda done: self._landed(token, done))
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(self._flights[token][1])
         except asyncio.CancelledError:
             if token in self._flights:
                 await asyncio.wait({self._give_up(token)}, timeout=UNDO_S)
             raise
 
     async def connect(self, instance: str) -> Connection:
-        """Return a byte stream to its agent. Raises `ProviderError`.
-
-        Has EC2 asked at once: a connection is made because there was none, or because it broke.
-        """
-        self._fleet.watch()
+        self._fleet.watch()  # the connection may have broken because the instance has ended
         return await self._remote.connect(self.machine(instance))
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End its agent, after its trials had `grace_s` seconds to save. Raises `ProviderError`."""
         await self._remote.end_agent(self.machine(instance), grace_s)
 
     def machine(self, instance: str) -> RemoteMachine:
@@ -157,54 +151,52 @@ class Ec2Provider:
         return self._live(instance).private
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """End this instance or, for a token, everything that its launch has brought or would bring.
-        Raises `ProviderError` if EC2 refuses for good.
-        """
         self._fleet.watch()
         self._awaited.discard(name)
+        register = self._fleet.register
         if _ID.fullmatch(name):
-            return await self._terminate_instance(name)
+            if name not in register:
+                for seen in await self._fleet.find_known([name]):
+                    register.take_up(seen, wall())
+            if name not in register:
+                return Span()
+            if register[name].token in self._flights:
+                await self._call_off(register[name].token)
+            return await self._end([register[name]])
         if name in self._flights:
             return await self._call_off(name)
         asked = self._keys.asked(name)
-        if asked is not None and not self._fleet.register.of(name):
+        if asked is not None and not register.of(name):
             await self._fleet.hunt(name, min(asked, wall()) + HUNT_S)
-        return await self._end(self._fleet.register.of(name))
+        return await self._end(register.of(name))
 
     async def loss(self) -> Loss:
-        """Wait for the next instance that ends without being given back."""
         loss = await self._fleet.loss()
         await self._remote.forget(loss.instance)
         return loss
 
     async def leftovers(self) -> Leftovers:
         """End what still runs, then return the instances that have not ended and the volumes that
-        are not deleted, found by the run's tag. Ends are not waited for, since what is shutting
-        down is not billed. Only an answer that is older than an end which EC2 has accepted is asked
-        for again, for up to `SETTLE_S` seconds.
+        are not deleted, found by the run's tag. Ends are not waited for, since an instance that
+        shuts down is not billed. Only an answer that is older than an end which EC2 has accepted
+        is asked for again, for up to `SETTLE_S` seconds.
         """
-        await self._end_what_runs()
-        time = asyncio.get_running_loop().time
-        settled = time() + SETTLE_S
-        while True:
-            asked = time()
-            there = await self._fleet.find()
-            disks = await instances.volumes(self._cloud, tagged(RUN, self._settings.run))
-            left = remains(there, disks)
-            runs_on = not self._fleet.register.have_ended(s.instance for s in there)
-            if not left.costing or runs_on or asked > settled:
-                return left
-            await asyncio.sleep(1.0)
-
-    async def _end_what_runs(self) -> None:
-        """End all instances of the run: it is over. Failures are not raised, since `leftovers`
-        names what remains.
-        """
-        entries = [self._fleet.register.take_up(seen, wall()) for seen in await self._fleet.find()]
-        with contextlib.suppress(ProviderError):
+        register, time = self._fleet.register, asyncio.get_running_loop().time
+        entries = [register.take_up(seen, wall()) for seen in await self._fleet.find()]
+        with contextlib.suppress(ProviderError):  # what remains is in the result
             await self._fleet.end_all(
                 entry for entry in entries if not entry.ended and not entry.given_back
             )
+        settled = time() + SETTLE_S
+        while True:
+            asked = time()
+            left = await self._fleet.find()
+            disks = await instances.volumes(self._cloud, tagged(RUN, self._settings.run))
+            leftovers = remains(left, disks)
+            runs_on = not register.have_ended(seen.instance for seen in left)
+            if not leftovers.costing or runs_on or asked > settled:
+                return leftovers
+            await asyncio.sleep(1.0)
 
     async def close(self) -> None:
         """Stop watching and close connections. What is being launched or ended is left for the next
@@ -218,18 +210,6 @@ class Ec2Provider:
         await self._remote.close()
         await self._cloud.close()
 
-    # ------------------------------------------------------------ launches
-
-    def _fly(self, token: str, orphan_timeout_s: float | None) -> asyncio.Task[Launched]:
-        """Return the task of this token's launch: the one under way, or a new one."""
-        if token not in self._flights:
-            flight = Flight(self._opened(), token, orphan_timeout_s)
-            task = asyncio.create_task(flight.fly())
-            self._flights[token] = flight, task
-            self._awaited.discard(token)
-            task.add_done_callback(lambda done: self._landed(token, done))
-        return self._flights[token][1]
-
     def _landed(self, token: str, task: asyncio.Task[Launched]) -> None:
         self._flights.pop(token, None)
         if not task.cancelled():
@@ -241,7 +221,7 @@ class Ec2Provider:
         return token in self._awaited or (flight is not None and flight[0].searching)
 
     def _give_up(self, token: str) -> asyncio.Task[Launched]:
-        """Have a launch give back what it has, unless it does so already; return its task."""
+        """Make a launch give back what it has, unless it does so already; return its task."""
         flight, task = self._flights[token]
         if not flight.undoing:
             task.cancel()
@@ -260,30 +240,7 @@ class Ec2Provider:
             return await self._end(self._fleet.register.of(token))
         if error.since is not None and error.until is None:
             raise ProviderError(str(error))
-        return span_of(error)
-
-    # ------------------------------------------------------------ instances
-
-    async def _found(self, known: Sequence[str]) -> list[instances.SeenInstance]:
-        """Find all instances of the run; ask a second time for known ones that are missing, since
-        EC2's answers lag behind, and who ended a while ago has no tags any more.
-        """
-        found = await self._fleet.find()
-        if missing := set(known) - {seen.instance for seen in found}:
-            await asyncio.sleep(1.0)
-            found += await self._fleet.find_known(sorted(missing))
-        return found
-
-    async def _terminate_instance(self, instance: str) -> Span:
-        if instance not in self._fleet.register:
-            for seen in await self._fleet.find_known([instance]):
-                self._fleet.register.take_up(seen, wall())
-        if instance not in self._fleet.register:
-            return Span()
-        entry = self._fleet.register[instance]
-        if entry.token in self._flights:
-            await self._call_off(entry.token)
-        return await self._end([entry])
+        return Span(error.since, error.until)
 
     async def _end(self, entries: Sequence[RegisterEntry]) -> Span:
         for entry in entries:
@@ -300,6 +257,6 @@ class Ec2Provider:
         return entry
 
     def _opened(self) -> LaunchContext:
-        if self._ground is None:
+        if self._context is None:
             raise ProviderError("this provider has not been opened")
-        return self._ground
+        return self._context

@@ -1,10 +1,10 @@
-"""What is known of the run's instances: a memory between the answers of an API that lags behind. It
-has no clock and no network of its own.
+"""What is known of the run's instances between the answers of an API that lags behind. It has no
+clock and no network of its own.
 
 The one rule: in doubt, more time is counted rather than less. An instance counts as running from
-the last moment at which it was known not to run until the first at which it was known to have
-ended. An end is final, whatever a later answer says. An instance that is missing from answers
-counts as gone only after `FORGET_S` seconds.
+the last moment at which it certainly did not run until the first at which it had certainly ended.
+An end is final, whatever a later answer says. An instance that is missing from answers counts as
+gone only after `FORGET_S` seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORGET_S = 60.0
 """How long an instance may be missing from EC2's answers before it counts as gone, seconds."""
 
 STOPPED = frozenset({"stopping", "stopped"})
-"""States of a stopped instance. It is not billed, but its disks are, and seerd never starts it
+"""States of a stopped instance: it is not billed, but its disks are, and seerd never starts it
 again.
 """
 
@@ -81,13 +81,18 @@ class RegisterEntry:
     public: str = ""  # its public address
     zone: str = ""  # its availability zone
 
+    def see(self, seen: SeenInstance) -> None:
+        """Take over the addresses and the zone of an answer, if it has them."""
+        self.private, self.public = seen.private or self.private, seen.public or self.public
+        self.zone = seen.zone or self.zone
+
     @property
     def ended(self) -> bool:
         """Whether it has ended and costs nothing more."""
         return self.until is not None
 
     def shows(self, *, public: bool) -> bool:
-        """Return whether EC2 has told its private address, and its public one if that is wanted."""
+        """Return whether EC2 shows its private address, and its public one if that is wanted."""
         return bool(self.private and (self.public or not public))
 
     @property
@@ -105,7 +110,7 @@ class RegisterEntry:
 
 @dataclass(frozen=True, slots=True)
 class RegisterNews:
-    """What an answer of EC2 brought."""
+    """The changes that an answer of EC2 brought."""
 
     # instances that are gone, though nobody gave them back
     losses: list[Loss] = field(default_factory=list)
@@ -133,7 +138,7 @@ class Register:
         return [entry for entry in self._entries.values() if not entry.ended]
 
     def have_ended(self, instances: Iterable[str]) -> bool:
-        """Return whether all of these are known to have ended, whatever an answer says of them."""
+        """Return whether all of these have ended, whatever an answer says of them."""
         return all(name in self and self[name].ended for name in instances)
 
     def restless(self) -> bool:
@@ -147,22 +152,19 @@ class Register:
         """Register the instance that EC2 has given for a launch that was first asked for at
         `asked_at`.
         """
-        entry = self._entries.setdefault(
-            seen.instance, RegisterEntry(seen.instance, token, asked_at, now)
-        )
-        _addresses(entry, seen)
+        new = RegisterEntry(seen.instance, token, asked_at, now)
+        entry = self._entries.setdefault(seen.instance, new)
+        entry.see(seen)
         return entry
 
     def take_up(self, seen: SeenInstance, now: float, token: str = "") -> RegisterEntry:
-        """Register an instance of an earlier process. If it runs, it counts as running since EC2
-        accepted its launch. How old EC2's answer is is unknown here, so `pending` does not mean
-        that it is idle now. `token`: its launch, where that is known without its tags.
+        """Register an instance of an earlier process, and note EC2's answer about it. If it runs,
+        it counts as running since EC2 accepted its launch. The answer's age is unknown here, so
+        `pending` does not mean that it is idle now. `token`: its launch, in case its tags are gone.
         """
         if seen.instance not in self._entries:
-            idle_at = min(seen.launched_at, now)
-            self._entries[seen.instance] = RegisterEntry(
-                seen.instance, token or seen.token, idle_at, now
-            )
+            new = RegisterEntry(seen.instance, token or seen.token, min(seen.launched_at, now), now)
+            self._entries[seen.instance] = new
         self._note(seen, -math.inf, now)
         return self._entries[seen.instance]
 
@@ -173,7 +175,7 @@ class Register:
         now: float,
         busy: Callable[[str], bool],
     ) -> RegisterNews:
-        """Take over EC2's answer to a question at `asked_at`; return what it changes. `busy`: says
+        """Record EC2's answer to a call at `asked_at`; return what it changes. `busy`: returns
         whether a launch of this token does not know its instance yet.
         """
         losses = [
@@ -193,28 +195,27 @@ class Register:
         for stray in strays:
             self.take_up(stray, now).given_back = True
         halted = [
-            s.instance for s in answer if s.state in STOPPED and not self._given_back(s.instance)
+            s.instance
+            for s in answer
+            if s.state in STOPPED
+            and s.instance in self._entries
+            and not self._entries[s.instance].given_back
         ]
         for instance in halted:
             self._entries[instance].given_back = True
         return RegisterNews(losses, [s.instance for s in strays] + halted)
 
     def end(self, instance: str, at: float, *, before: str = "") -> None:
-        """Note that EC2 has confirmed the instance's end. `before`: the state that it was in until
-        then.
-        """
+        """Record that EC2 has confirmed the instance's end. `before`: its state until then."""
         entry = self._entries[instance]
         if not entry.ended:
             entry.ran = entry.ran or before not in {"", "pending"}
             entry.until = at
 
-    def _given_back(self, instance: str) -> bool:
-        return instance not in self._entries or self._entries[instance].given_back
-
     def _note(self, seen: SeenInstance, asked_at: float, now: float) -> Iterable[Loss]:
         entry = self._entries[seen.instance]
         entry.noted_at, entry.missing_at = now, None
-        _addresses(entry, seen)
+        entry.see(seen)
         if entry.ended:
             return []
         if seen.state == "pending" and not entry.ran:
@@ -226,10 +227,10 @@ class Register:
             return self._close(entry, _end_of(entry, seen, now), why(seen))
         return []
 
-    def _miss(self, there: set[str], asked_at: float, now: float) -> list[Loss]:
+    def _miss(self, listed: set[str], asked_at: float, now: float) -> list[Loss]:
         losses: list[Loss] = []
         for entry in self.live():
-            if entry.instance in there:
+            if entry.instance in listed:
                 continue
             entry.missing_at = asked_at if entry.missing_at is None else entry.missing_at
             if now - entry.noted_at > FORGET_S:
@@ -244,15 +245,16 @@ class Register:
 
 
 def remains(seen: Sequence[SeenInstance], disks: Sequence[Volume]) -> Leftovers:
-    """Return what of these may cost money, and what is ending: instances that are shutting down,
-    and the disks that go with them.
+    """Return which of these may cost money, and which are ending: instances that shut down, and the
+    disks that go with them.
     """
-    ended = {one.instance for one in seen if one.state in ENDING}
+    ended = {instance.instance for instance in seen if instance.state in ENDING}
     left = Leftovers()
-    for one in seen:
-        if one.state != "terminated":
-            line = f"instance {one.instance} ({one.type}, {one.zone}) is {one.state}"
-            (left.ending if one.state in ENDING else left.costing).append(line)
+    for instance in seen:
+        if instance.state != "terminated":
+            name = f"{instance.instance} ({instance.type}, {instance.zone})"
+            lines = left.ending if instance.state in ENDING else left.costing
+            lines.append(f"instance {name} is {instance.state}")
     for disk in disks:
         if disk.state != "deleted":
             line = f"volume {disk.volume} ({disk.gb} GB) is {disk.state}"
@@ -268,18 +270,13 @@ def why(seen: SeenInstance) -> str:
             "somebody stopped it, in the console or through the API; seerd terminates it, "
             "since its disks cost"
         )
-    told = REASONS.get(code)
-    return f"{told} ({code})" if told else (text or "EC2 gives no reason")
-
-
-def _addresses(entry: RegisterEntry, seen: SeenInstance) -> None:
-    entry.private, entry.public = seen.private or entry.private, seen.public or entry.public
-    entry.zone = seen.zone or entry.zone
+    reason = REASONS.get(code)
+    return f"{reason} ({code})" if reason else (text or "EC2 gives no reason")
 
 
 def _end_of(entry: RegisterEntry, seen: SeenInstance, now: float) -> float:
-    """Return when it ended: the end of the whole second that EC2 gives, or `now` if that cannot be
-    true.
+    """Return when it ended: the end of the whole second that EC2 gives, or `now` if that is
+    impossible.
     """
     if seen.ended_at is None or not entry.idle_at <= seen.ended_at + 1.0 <= now:
         return now

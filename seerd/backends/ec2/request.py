@@ -1,5 +1,4 @@
-"""What EC2 is asked for: the settings of a run's instances, the places where they may be, and the
-RunInstances request.
+"""The settings of a run's instances, the places where they may be, and the RunInstances request.
 
 The one rule: the request depends only on run, token and candidate. A launch that is tried again,
 after a lost answer or a crash, is the same request with the same ClientToken, and EC2 launches only
@@ -54,7 +53,7 @@ class Ec2Settings:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One place to ask for an instance: its type, its subnet and the subnet's zone."""
+    """A place to ask for an instance: its type, its subnet and the subnet's zone."""
 
     type: str
     subnet: str
@@ -115,25 +114,17 @@ def tags(settings: Ec2Settings, token: str) -> dict[str, str]:
 def _optional(settings: Ec2Settings) -> dict[str, Any]:
     request: dict[str, Any] = {"KeyName": settings.key} if settings.key else {}
     if settings.market == "spot":
-        price = (
-            {"MaxPrice": f"{settings.max_usd_per_h:.4f}"}
-            if settings.max_usd_per_h is not None
-            else {}
-        )
-        options = {
-            "SpotInstanceType": "one-time",
-            "InstanceInterruptionBehavior": "terminate",
-        } | price
+        options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+        if settings.max_usd_per_h is not None:
+            options["MaxPrice"] = f"{settings.max_usd_per_h:.4f}"
         request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
     return request
 
 
 def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
-    """Return the disks: each disk of the image is encrypted and deleted with its instance, whatever
-    the image says. The root disk is at least as large as the image's.
-
-    gp3 has 3,000 IOPS, and takes a MiB/s for every four of them
-    (docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html).
+    """Return the image's disks, each encrypted and deleted with its instance, whatever the image
+    says. The root disk is at least as large as the image's. gp3 has 3,000 IOPS, and takes a MiB/s
+    for every four of them (docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html).
     """
     speed: dict[str, Any] = {}
     if settings.throughput is not None:
@@ -156,9 +147,9 @@ def _interface(settings: Ec2Settings, candidate: Candidate) -> dict[str, Any]:
         "AssociatePublicIpAddress": settings.address == "public",
         "DeleteOnTermination": True,
     }
-    return interface | (
-        {"Groups": list(settings.security_groups)} if settings.security_groups else {}
-    )
+    if settings.security_groups:
+        interface["Groups"] = list(settings.security_groups)
+    return interface
 
 
 def _tagged(settings: Ec2Settings, token: str) -> list[dict[str, Any]]:

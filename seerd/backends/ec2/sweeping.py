@@ -1,7 +1,5 @@
-"""What runs of an owner have left behind, found by tags alone.
-
-The one rule: nothing without seerd's tags and this owner's name is ever touched, and no journal is
-needed to find it.
+"""What an owner's runs have left behind, found by tags alone: nothing without seerd's tags and this
+owner's name is ever touched, and no journal is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.identity import caller
 from seerd.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, SeenInstance, Volume
-from seerd.backends.sweeping import Found, Left
+from seerd.backends.base import Found, Left
 from seerd.planner.clouds import INSTANCE_TYPES
 
 LONGEST = 256
@@ -23,34 +21,26 @@ LONGEST = 256
 
 
 class Ec2Sweeper(Cloud):
-    """See `backends.sweeping.Sweeper`. All raise `AwsError`."""
+    """See `base.Sweeper`. All methods raise `AwsError`."""
 
     async def owner(self, patience_s: float = 60.0) -> str:
-        """Return the owner of the credentials."""
         return await caller(self, patience_s=patience_s)
 
     async def find(self, owner: str) -> Found:
-        """Find instances that have not ended, and volumes that are attached to none."""
-        seen = [one for one in await instances.find(self, _of(owner)) if _is_of(owner, one.tags)]
+        seen = [s for s in await instances.find(self, _of(owner)) if _is_of(owner, s.tags)]
         disks = await instances.volumes(self, _of(owner))
         disks = [disk for disk in disks if _is_of(owner, disk.tags)]
-        costing = [
-            *(_instance(one) for one in seen if one.state not in ENDING),
-            *(_volume(disk) for disk in disks if disk.state == "available"),
-        ]
-        ended = {one.instance for one in seen if one.state in ENDING}
-        ending = [
-            *(one.instance for one in seen if one.state == "shutting-down"),
-            *(disk.volume for disk in disks if disk.ends_with(ended)),
-        ]
+        costing = [_instance(s) for s in seen if s.state not in ENDING]
+        costing += [_volume(disk) for disk in disks if disk.state == "available"]
+        ended = {s.instance for s in seen if s.state in ENDING}
+        ending = [s.instance for s in seen if s.state == "shutting-down"]
+        ending += [disk.volume for disk in disks if disk.ends_with(ended)]
         return Found(sorted(costing, key=lambda left: -left.age_s), ending)
 
     async def find_instances(self, owner: str, patience_s: float = 60.0) -> list[Left]:
-        """Find only the instances that have not ended, with one question."""
         return await instances_of(self, owner, patience_s)
 
     async def remove(self, left: Left) -> None:
-        """End this instance or delete this volume; if it is already gone, that is a success."""
         try:
             if left.kind == "instance":
                 await self.ask("ec2", "terminate_instances", InstanceIds=[left.id])
@@ -64,7 +54,7 @@ class Ec2Sweeper(Cloud):
 async def instances_of(cloud: Cloud, owner: str, patience_s: float = 60.0) -> list[Left]:
     """Find the owner's instances that have not ended. Raises `AwsError`."""
     seen = await instances.find(cloud, _of(owner), patience_s=patience_s)
-    return [_instance(one) for one in seen if one.state not in ENDING and _is_of(owner, one.tags)]
+    return [_instance(s) for s in seen if s.state not in ENDING and _is_of(owner, s.tags)]
 
 
 def _instance(seen: SeenInstance) -> Left:
@@ -82,8 +72,8 @@ def _volume(disk: Volume) -> Left:
 
 
 def _of(owner: str) -> list[dict[str, Any]]:
-    """Return the filter for what may be this owner's: in a filter `*` stands for any text
-    (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Filtering.html).
+    """Return the filter for an owner's instances or volumes. In a filter `*` stands for any text
+    (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Filtering.html), so tags are compared too.
     """
     return [
         {"Name": f"tag:{OWNER}", "Values": [owner[:LONGEST]]},

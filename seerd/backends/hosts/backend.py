@@ -21,9 +21,6 @@ class HostsBackend(Backend[HostsKeys]):
     """Machines that people have. All count as if they had only the GPUs of the smallest."""
 
     def check(self, spec: Spec) -> None:
-        """Check that there is a checkpoint store that all hosts reach. Raises `UsageError` if
-        not.
-        """
         if self.keys.store is None:
             raise UsageError(
                 "hosts need a place for checkpoints that all of them reach: "
@@ -32,11 +29,9 @@ class HostsBackend(Backend[HostsKeys]):
             )
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
-        """Name all hosts alike."""
         return (self.keys.provider,)
 
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Offer the hosts that the spec lists. Raises `UsageError` if it lists none."""
         sizes = [host.gpus for host in self.keys.hosts]
         if not sizes:
             raise UsageError(
@@ -48,34 +43,29 @@ class HostsBackend(Backend[HostsKeys]):
         )
 
     def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> tuple[SshHost, ...]:
-        """Keep the hosts."""
         from seerd.backends.hosts.provider import hosts_of
 
         return hosts_of(self.keys)
 
     async def examine(self, case: Case) -> list[Finding]:
-        """Ask every host whether it has what trials need."""
         from seerd.backends.hosts.doctor import examined
 
         return await examined(case, self.keys)
 
     async def gpu_use(self) -> list[GpuUse]:
-        """Ask every host for the leases of its GPUs."""
-        from seerd.backends.hosts.gpu_use import of_hosts
+        from seerd.backends.hosts.doctor import gpu_use_of
         from seerd.backends.hosts.provider import hosts_of
 
-        return await of_hosts(hosts_of(self.keys))
+        return await gpu_use_of(hosts_of(self.keys))
 
     @staticmethod
     def kept_type() -> Any:
-        """Return the type of what is kept."""
         from seerd.backends.hosts.provider import SshHost
 
         return tuple[SshHost, ...]
 
     @staticmethod
     def site(kept: tuple[SshHost, ...], files: RunFiles, _until: float, lease_s: float) -> Site:
-        """Reach the hosts over SSH."""
         from seerd.backends.hosts.provider import HostsProvider
         from seerd.backends.ssh.site import remote_of, site_of
 

@@ -1,7 +1,8 @@
-"""Hosts, asked over SSH: whether they let seerd in, and have what trials need.
+"""Hosts, asked over SSH: whether they let seerd in and have what trials need, and which runs have
+their GPUs.
 
-The one rule: hosts are only asked. Nothing is written there, and nothing that was started there
-outlives the connection.
+The one rule: hosts are only asked. Nothing that was started there outlives the connection, and
+nothing is written but the agent's zip, in their cache, to ask for GPUs.
 """
 
 from __future__ import annotations
@@ -9,23 +10,29 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import asyncssh
 
 from seerd.agent.needs import needs_torch
 from seerd.backends import stored
-from seerd.backends.backend import FREE_BYTES, PYTHON
+from seerd.backends.backend import FREE_BYTES, PYTHON, GpuUse
+from seerd.backends.bundle import build_agent
 from seerd.backends.examining import Case, Finding, Level
 from seerd.backends.hosts.keys import HostsKeys
 from seerd.backends.hosts.provider import SshHost, hosts_of
 from seerd.backends.ssh.connecting import UnreachableError, open_connection
+from seerd.backends.ssh.pushing import Bundle, PackedBundle, RemoteTask, pack, run_remote_task
+from seerd.backends.ssh.remote import AT_ONCE
+from seerd.errors import SeerdError
 from seerd.stores.by_address import by_address
 from seerd.units import count
 
-AT_ONCE = 16
 ASKING_S = 90.0
 CLOCK_S = 60.0
 OLDEST = (3, 9)
@@ -53,19 +60,17 @@ print(json.dumps({"python": list(sys.version_info[:3]), "at": at, "smi": smi, "t
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What each host must have."""
-
-    # the interpreter that must have torch; empty: none, or not known before the source arrives
+    # the interpreter that must have torch; empty: none, or unknown before the source arrives
     python: str
     store: str  # the directory of the checkpoint store; empty: it is in S3
 
 
 async def examined(case: Case, keys: HostsKeys) -> list[Finding]:
-    """Check what a plan wants, every host, and the checkpoint store if it is in S3."""
+    """Check the plan, every host, and the checkpoint store if it is in S3."""
     train, kept = case.spec.train, keys.store or ""
     python = train.python or PYTHON
-    is_there = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))
-    asks = is_there and needs_torch(train.launcher, train.source / train.script)
+    is_known = len(shlex.split(python)) == 1 and ("/" not in python or python.startswith("/"))
+    asks = is_known and needs_torch(train.launcher, train.source / train.script)
     wanted = _Wanted(python if asks else "", by_address(kept).address if kept else "")
     few = asyncio.Semaphore(AT_ONCE)
 
@@ -104,46 +109,47 @@ async def _look(host: SshHost, wanted: _Wanted) -> Finding:
 
 
 def _judged(
-    check: str, host: SshHost, wanted: _Wanted, said: dict[str, Any], before: float
+    check: str, host: SshHost, wanted: _Wanted, answer: dict[str, Any], before: float
 ) -> Finding:
     """Judge a host by its answer: all that is wrong in one finding, with the worst level."""
-    wrong = [*_of_gpus(host, said), *_of_torch(host, said, wanted)]
-    python = ".".join(map(str, said["python"]))
-    if tuple(said["python"][:2]) < OLDEST:
+    wrong = [*_of_gpus(host, answer), *_of_torch(host, answer, wanted)]
+    python = ".".join(map(str, answer["python"]))
+    if tuple(answer["python"][:2]) < OLDEST:
         wrong.append(f"its python3 is {python}; the agent needs 3.9")
-    if said["free"] < FREE_BYTES:
-        free_gib = said["free"] / 2**30
+    free_gib = answer["free"] / 2**30
+    if answer["free"] < FREE_BYTES:
         wrong.append(f"{free_gib:.1f} GiB free in its home folder; 2 GiB are needed")
-    if said["store"] is False:
+    if answer["store"] is False:
         wrong.append(f"the store {wanted.store} is not there, or cannot be written there")
     level: Level = "problem" if wrong else "warning"
-    off_s = said["at"] - before
+    off_s = answer["at"] - before
     if abs(off_s) > CLOCK_S:
         side = "ahead" if off_s > 0 else "behind"
         wrong.append(f"its clock is {abs(off_s):.0f}s {side}: set up NTP")
     if wrong:
         return Finding(check, level, "; ".join(wrong))
     gpus = count(host.gpus, "GPU" if host.cuda else "CPU slot")
-    torch = f", torch {said['torch'][1].split()[0]}" if said["torch"] and said["torch"][1] else ""
-    free_gib = said["free"] / 2**30
-    found = f"lets us in; {gpus}, Python {python}{torch}, {free_gib:.0f} GiB free"
-    return Finding(check, "ok", found)
+    torch = (
+        f", torch {answer['torch'][1].split()[0]}" if answer["torch"] and answer["torch"][1] else ""
+    )
+    text = f"lets us in; {gpus}, Python {python}{torch}, {free_gib:.0f} GiB free"
+    return Finding(check, "ok", text)
 
 
-def _of_gpus(host: SshHost, said: dict[str, Any]) -> list[str]:
+def _of_gpus(host: SshHost, answer: dict[str, Any]) -> list[str]:
     if not host.cuda:
         return []
-    code, text = said["smi"]
+    code, text = answer["smi"]
     if code:
         return [f"nvidia-smi fails: {text.splitlines()[0] if text else 'no message'}"]
     gpus = sum(line.startswith("GPU ") for line in text.splitlines())
     return [f"{count(gpus, 'GPU')}; the spec says {host.gpus}"] if gpus < host.gpus else []
 
 
-def _of_torch(host: SshHost, said: dict[str, Any], wanted: _Wanted) -> list[str]:
-    if said["torch"] is None:
+def _of_torch(host: SshHost, answer: dict[str, Any], wanted: _Wanted) -> list[str]:
+    if answer["torch"] is None:
         return []
-    code, text = said["torch"]
+    code, text = answer["torch"]
     if code:
         last = text.splitlines()[-1] if text else "no message"
         return [f"{wanted.python} cannot import torch: {last}"]
@@ -151,3 +157,37 @@ def _of_torch(host: SshHost, said: dict[str, Any], wanted: _Wanted) -> list[str]
     if host.cuda and seen.isdecimal() and int(seen) < host.gpus:
         return [f"torch of {wanted.python} sees {seen} GPUs; the spec says {host.gpus}"]
     return []
+
+
+async def gpu_use_of(hosts: Sequence[SshHost]) -> list[GpuUse]:
+    """Ask every host which runs have its GPUs. One that cannot be asked has the reason."""
+    packed, few = await asyncio.to_thread(_packed), asyncio.Semaphore(AT_ONCE)
+
+    async def ask(host: SshHost) -> GpuUse:
+        async with few:
+            return await _gpu_use(host, packed)
+
+    return list(await asyncio.gather(*map(ask, hosts)))
+
+
+def _packed() -> PackedBundle:
+    """Pack the agent's zip and no source: what hosts need to answer."""
+    with tempfile.TemporaryDirectory(prefix="seerd-") as folder:
+        zip_, source = Path(folder, "agent.pyz"), Path(folder, "source")
+        source.mkdir()
+        build_agent(zip_)
+        return pack(Bundle(zip_, source))
+
+
+async def _gpu_use(host: SshHost, packed: PackedBundle) -> GpuUse:
+    try:
+        connection = await open_connection(host.machine)
+    except UnreachableError as error:
+        return GpuUse(host.name, why=str(error))
+    try:
+        task = RemoteTask("gpus", "none", PYTHON, {})
+        return GpuUse(host.name, await run_remote_task(connection, task, packed))
+    except (UnreachableError, SeerdError, KeyError, TypeError, ValueError) as error:
+        return GpuUse(host.name, why=str(error))
+    finally:
+        connection.abort()

@@ -2,9 +2,8 @@
 runs.
 
 The one rule: a host belongs to somebody else. It is used by one instance at a time, and once that
-is given back, nothing of the run is left running there; only logs stay.
-
-An instance is named after its host and the launch that took it: `ubuntu@10.0.0.5-17`.
+is given back, nothing of the run is left running there; only logs stay. An instance is named after
+its host and the launch that took it: `ubuntu@10.0.0.5-17`.
 """
 
 from __future__ import annotations
@@ -38,14 +37,11 @@ class SshHost:
 
     @property
     def name(self) -> str:
-        """User, address and port, as a person would write them; no other host of the run has the
-        same.
-        """
+        """User, address and port, which no other host of the run shares."""
         return self.machine.place
 
     @property
     def machine(self) -> RemoteMachine:
-        """How to log in to it."""
         machine = RemoteMachine("", self.address, self.user or "", self.port)
         return replace(machine, name=machine.place)
 
@@ -61,8 +57,8 @@ class _Use:
 
 
 class HostsProvider:
-    """The hosts of a run. Their host keys are in the user's known_hosts, and the user's own keys or
-    ssh-agent open them.
+    """The hosts of a run: see `base.Provider`. Their host keys are in the user's known_hosts, and
+    the user's own keys or ssh-agent open them.
     """
 
     def __init__(self, hosts: tuple[SshHost, ...], remote: Remote) -> None:
@@ -74,7 +70,7 @@ class HostsProvider:
         self._looks: set[asyncio.Future[str]] = set()
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
-        """Check that at least one host lets us in; the others are not waited for. Raises
+        """Check that at least one host lets us in, without waiting for the others. Raises
         `CloudError`, with the cause for each host, if none does.
         """
         self._remote.lease_s = lease_s
@@ -90,17 +86,14 @@ class HostsProvider:
         )
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
-        """Return those of the instances `known` whose hosts can be reached. On hosts without
-        such an instance, end what the run may have left there.
-        """
         wanted = {instance.rpartition("-")[0]: instance for instance in known}
-        there = await asyncio.gather(
+        adopted = await asyncio.gather(
             *(self._take_up(name, wanted.get(name)) for name in self._hosts)
         )
-        return [instance for instance in there if instance is not None], []
+        return [instance for instance in adopted if instance is not None], []
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """Take the first host that is not in use and can be made ready. Raises `LaunchError`."""
+        """Take the first host that is free and can be made ready."""
         self._refuse_if_ended(token)
         causes: list[str] = []
         for name in self._candidates(token):
@@ -124,16 +117,10 @@ class HostsProvider:
         raise LaunchError(f"all {len(self._hosts)} hosts are in use", retry=False)
 
     async def connect(self, instance: str) -> Connection:
-        """Return a byte stream to the instance's agent, which is started if it does not run. Raises
-        `ProviderError`.
-        """
-        return await self._remote.connect(self._host(instance).machine)
+        return await self._remote.connect(self.machine(instance))
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End the instance's agent, after its trials had `grace_s` seconds to save. Raises
-        `ProviderError`.
-        """
-        await self._remote.end_agent(self._host(instance).machine, grace_s)
+        await self._remote.end_agent(self.machine(instance), grace_s)
 
     def machine(self, instance: str) -> RemoteMachine:
         """Return how to log in to the instance's host. Raises `ProviderError` if the instance was
@@ -145,9 +132,7 @@ class HostsProvider:
         """Return None: it is on another machine."""
 
     def address(self, instance: str) -> str:
-        """Return the address in the spec: hosts are taken to reach each other as this machine
-        reaches them.
-        """
+        """Return the address in the spec, by which hosts should reach each other too."""
         return self._host(instance).address
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
@@ -173,12 +158,10 @@ class HostsProvider:
         return await never()
 
     async def leftovers(self) -> Leftovers:
-        """Return what of the run runs on any host, and which used hosts could not be asked."""
-        found = await asyncio.gather(*map(self._left, self._hosts))
-        return Leftovers([line for lines in found for line in lines])
+        left = await asyncio.gather(*map(self._left, self._hosts))
+        return Leftovers([line for lines in left for line in lines])
 
     async def close(self) -> None:
-        """Close all connections."""
         for look in self._looks:
             look.cancel()
         await asyncio.gather(*self._looks, return_exceptions=True)
@@ -186,7 +169,7 @@ class HostsProvider:
 
     async def _take_up(self, name: str, instance: str | None) -> str | None:
         """Return `instance`, which was on this host, if the host can be reached, else None. If
-        there was no instance, end what the run may have left there.
+        there was none, end what the run may have left there.
         """
         if instance is None:
             await self._vacate(name)
@@ -198,9 +181,7 @@ class HostsProvider:
         return None if cause else instance
 
     def _candidates(self, token: str) -> Iterator[str]:
-        """Yield the host that this launch has already; if it has none, the free hosts, one after
-        another.
-        """
+        """Yield the host that this launch has already; if it has none, the free hosts."""
         for name, use in self._uses.items():
             if use.token == token:
                 yield name
@@ -231,9 +212,7 @@ class HostsProvider:
             raise LaunchError("it was given back before it was ready", retry=False)
 
     async def _look(self, name: str) -> str:
-        """Return why the host cannot be used, empty if it can; one that cannot is left alone for
-        `REST_S` seconds.
-        """
+        """Return why the host cannot be used, empty if it can; leave it alone then for a while."""
         cause = await self._cause(name)
         if cause and name not in self._uses:
             self._rest(name, cause)
@@ -279,6 +258,6 @@ class HostsProvider:
 
 
 def hosts_of(keys: HostsKeys) -> tuple[SshHost, ...]:
-    """Turn the spec's hosts into those of the provider."""
+    """Return the provider's hosts for those of the spec."""
     weight = keys.weight
     return tuple(SshHost(h.address, h.user, h.port, h.gpus, h.cuda, weight) for h in keys.hosts)

@@ -41,7 +41,6 @@ class LocalBackend(Backend[LocalKeys]):
     elsewhere = False
 
     def check(self, spec: Spec) -> None:
-        """Check that data and checkpoints are on this machine. Raises `UsageError` if not."""
         if self.keys.store and by_address(self.keys.store).by_urls:
             raise UsageError(
                 f"on this machine checkpoints are kept in a directory, not in {self.keys.store}"
@@ -51,7 +50,6 @@ class LocalBackend(Backend[LocalKeys]):
 
     @classmethod
     def why_not(cls, spec: Spec) -> str | None:
-        """Say that data is not on this machine, or that there is no Python for the trials."""
         if spec.train.data:
             return (
                 "train.data is for rented instances; on this machine, name the folder in the "
@@ -77,16 +75,11 @@ class LocalBackend(Backend[LocalKeys]):
         return str(spec.folder.resolve())
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:
-        """Name the CUDA devices, or how the cores are shared."""
         if machine.cuda_devices:
             return (f"{machine.cuda_devices} x {machine.device or 'CUDA device'}",)
         return (f"{self._gpus(machine)} slots on {machine.cores} CPU cores",)
 
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Offer as many GPUs as the spec says, or as the machine has.
-
-        Raises `UsageError` if the spec asks for more CUDA devices than there are.
-        """
         if machine is None:
             return Quote(ClusterFacts(billing="held", gpus_per_instance=UNBOUNDED))
         gpus = self._gpus(machine)
@@ -97,13 +90,11 @@ class LocalBackend(Backend[LocalKeys]):
         )
 
     async def examine(self, case: Case) -> list[Finding]:
-        """Check what trials get of this machine."""
         from seerd.backends.local.doctor import examined
 
         return examined(case, self.keys)
 
     async def gpu_use(self) -> list[GpuUse]:
-        """Read the leases of this machine's GPUs."""
         from seerd.agent.gpu_leases import LeaseFolderError
         from seerd.agent.gpu_report import report
 
@@ -113,42 +104,41 @@ class LocalBackend(Backend[LocalKeys]):
             return [GpuUse(HERE, why=str(error))]
 
     def source(self, files: RunFiles) -> str:
-        """Use the source in the run's folder where it is."""
         return str(files.source.resolve())
 
     def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> MachineSlots:
-        """Keep the GPUs that were offered."""
-        gpus, weight = quote.facts.gpus_per_instance, self.keys.weight
-        return MachineSlots(gpus, quote.cuda, quote.threads, weight)
+        gpus = quote.facts.gpus_per_instance
+        return MachineSlots(gpus, quote.cuda, quote.threads, self.keys.weight)
 
     @staticmethod
     def kept_type() -> Any:
-        """Return the type of what is kept."""
         return MachineSlots
 
     @staticmethod
     def site(kept: MachineSlots, files: RunFiles, _until: float, lease_s: float) -> Site:
-        """Start agents in the run's folder."""
         from seerd.backends.bundle import agent_for
         from seerd.backends.local.provider import LocalProvider
 
-        provider = LocalProvider(
-            folder=files.instances,
-            run=files.run,
-            bundle=agent_for(files.agent),
-            gpus=kept.gpus,
-            cuda=kept.cuda,
-            weight=kept.weight,
-            lease_s=lease_s,
-            grace_s=GRACE_S,
+        return Site(
+            LocalProvider(
+                folder=files.instances,
+                run=files.run,
+                bundle=agent_for(files.agent),
+                gpus=kept.gpus,
+                cuda=kept.cuda,
+                weight=kept.weight,
+                lease_s=lease_s,
+                grace_s=GRACE_S,
+            )
         )
-        return Site(provider)
 
     def _gpus(self, machine: Machine) -> int:
-        there, wanted = machine.cuda_devices, self.keys.gpus
-        if there and (wanted or 0) > there:
-            raise UsageError(f"cluster.gpus = {wanted}, but this machine has {there} CUDA devices")
-        return wanted or there or machine.cores
+        devices, wanted = machine.cuda_devices, self.keys.gpus
+        if devices and (wanted or 0) > devices:
+            raise UsageError(
+                f"cluster.gpus = {wanted}, but this machine has {devices} CUDA devices"
+            )
+        return wanted or devices or machine.cores
 
 
 BACKEND = LocalBackend

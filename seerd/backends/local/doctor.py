@@ -1,6 +1,5 @@
-"""What `seerd doctor` checks on this machine: what trials train on.
-
-The one rule: torch is asked in a process of its own, that of the spec's interpreter.
+"""What `seerd doctor` checks on this machine. torch runs in a process of its own, that of the
+spec's interpreter.
 """
 
 from __future__ import annotations
@@ -24,9 +23,7 @@ VERSION = "import platform; print(platform.python_version())"
 
 
 def examined(case: Case, keys: LocalKeys) -> list[Finding]:
-    """Check what a plan wants of this machine, and what trials get: GPUs or CPU slots, and torch if
-    they need it.
-    """
+    """Check the plan's needs, and what trials get: GPUs or CPU slots, and torch if they need it."""
     notes, machine, train = Notes([case.peak(None)[1]], cloud=False), case.machine, case.spec.train
     devices = machine.cuda_devices
     if devices:

@@ -17,8 +17,7 @@ class LocalKeys(BackendKeys):
     here: ClassVar = True
     # CUDA devices, or CPU slots, that trials get; None: what the machine has
     gpus: int | None = setting(v.whole(1), default=None)
-    # the run's share of them beside other runs on the machine
-    weight: float = setting(v.weight, default=1.0)
+    weight: float = setting(v.weight, default=1.0)  # the run's share beside other runs
 
 
 KEYS = LocalKeys

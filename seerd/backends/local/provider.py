@@ -2,7 +2,7 @@
 listens on a Unix socket.
 
 The one rule: an instance is its folder. The agent holds a lock in it for as long as it lives, and
-what a dead agent has left behind is cleaned up by the next one that is started there.
+the next agent there cleans up after a dead one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LocalProvider:
-    """Instances in subfolders of `folder`."""
+    """Instances in subfolders of `folder`: see `base.Provider`."""
 
     folder: Path  # where the instances' folders are
     run: str  # the run's id
@@ -54,23 +54,16 @@ class LocalProvider:
         """Do nothing: this machine is there, and its agents cost nothing by themselves."""
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
-        """Return the instances whose folders still exist: without its folder, one is gone."""
-        return [instance for instance in known if self._there(instance)], []
+        return [instance for instance in known if self._exists(instance)], []
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """Start the instance for this token: make its folder and start an agent in it. Raises
-        `ProviderError`.
-        """
         instance = _named(token)
         (self.folder / instance).mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._ensure_agent(instance)
         return Launched(instance, self.gpus, wall())
 
     async def connect(self, instance: str) -> Connection:
-        """Return a connection to the agent's socket. The agent is started if it does not run, but
-        not once the instance is given back. Raises `ProviderError`.
-        """
-        if not self._there(instance):
+        if not self._exists(instance):
             raise ProviderError(f"{instance} has been removed")
         if instance not in self.given_back:
             await self._ensure_agent(instance)
@@ -78,20 +71,15 @@ class LocalProvider:
             return await asyncio.open_unix_connection(str(path / "agent.sock"), limit=1 << 21)
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End the agent: ask it to, and kill it if it takes longer than `grace_s + END_S` seconds.
-        The next agent ends what it leaves running.
-        """
         _signal(self.folder / instance, signal.SIGTERM)
         if not await _wait(lambda: not self._runs(instance), grace_s + END_S):
             self._kill(instance)
             await _wait(lambda: not self._runs(instance), END_S)
 
     def journal(self, instance: str) -> Path:
-        """Return where the agent's journal is: in its instance's folder."""
         return self.folder / instance / "journal.jsonl"
 
     def address(self, instance: str) -> str:
-        """Return the loopback address: there is only this machine."""
         return "127.0.0.1"
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
@@ -101,18 +89,16 @@ class LocalProvider:
         If there are `END_S` seconds to spare, a new agent then stores what trials had saved. Raises
         `ProviderError` if processes cannot be killed, or the new agent does not start or end.
         """
-        instance = name if self._there(name) else _named(name)
+        instance = name if self._exists(name) else _named(name)
         self.given_back.add(instance)
-        if self._there(instance):
+        if self._exists(instance):
             await self._end(instance, spare_s)
         return Span()
 
     async def loss(self) -> Loss:
-        """Wait for ever: this machine does not vanish."""
         return await never()
 
     async def leftovers(self) -> Leftovers:
-        """Return the agents that still live."""
         folders = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
         alive = [folder.name for folder in folders if self._runs(folder.name)]
         return Leftovers([f"{name}: its agent still runs" for name in alive])
@@ -129,12 +115,12 @@ class LocalProvider:
             return
         started = self._kill(instance)
 
-        def there() -> Iterator[int]:
+        def living() -> Iterator[int]:
             same = [pid for pid, born in started.items() if _born(pid) == born]
             yield from filter(is_there, below(same))
             yield from each_of_run(self.run)
 
-        left = await asyncio.to_thread(kill, there, set())
+        left = await asyncio.to_thread(kill, living, set())
         if left:
             raise ProviderError(f"the processes {sorted(left)} of the run cannot be killed")
         await _wait(lambda: not self._runs(instance), END_S)
@@ -151,14 +137,15 @@ class LocalProvider:
     def _runs(self, instance: str) -> bool:
         """Return whether an agent lives there, or was started and has not taken its lock yet."""
         return _locked(self.folder / instance) or any(
-            one.poll() is None for one in self.spawned.get(instance, ())
+            process.poll() is None for process in self.spawned.get(instance, ())
         )
 
     def _kill(self, instance: str) -> dict[int, int]:
-        """Kill the agent; return what it had started, whatever environment that has: when each
-        process began, by its id. What keeps leases of GPUs ends last, and not by this.
+        """Kill the agent; return the processes that it had started, whatever their environment: the
+        id of each, and when it began. Those that keep leases of GPUs end last, and by themselves.
         """
-        alive = [one.pid for one in self.spawned.get(instance, ()) if one.poll() is None]
+        spawned = self.spawned.get(instance, ())
+        alive = [process.pid for process in spawned if process.poll() is None]
         started = {
             pid: _born(pid)
             for pid in below(alive)
@@ -166,50 +153,38 @@ class LocalProvider:
         }
         if _locked(self.folder / instance):
             _signal(self.folder / instance, signal.SIGKILL)
-        for process in self.spawned.get(instance, ()):
+        for process in spawned:
             process.kill()
         return started
 
-    def _there(self, instance: str) -> bool:
+    def _exists(self, instance: str) -> bool:
         return (self.folder / instance).is_dir()
 
     async def _ensure_agent(self, instance: str) -> None:
         folder = self.folder / instance
         if not _locked(folder):
-            agent = self._spawn(folder, lease_s=self.lease_s, grace_s=self.grace_s)
-            self.spawned.setdefault(instance, []).append(agent)
+            self.spawned.setdefault(instance, []).append(self._spawn(folder))
         if not await _wait(lambda: _answers(folder), START_S):
-            raise ProviderError(
-                f"the agent in {folder} did not start; its last lines:\n{_tail(folder)}"
-            )
+            lines: list[str] = []
+            with contextlib.suppress(FileNotFoundError):
+                lines = (folder / "agent.out").read_text(errors="replace").splitlines()[-20:]
+            tail = "\n".join(lines) or "(nothing)"
+            raise ProviderError(f"the agent in {folder} did not start; its last lines:\n{tail}")
 
-    def _shared(self) -> list[str]:
-        return ["--share", str(self.weight)]
-
-    def _spawn(self, folder: Path, *, lease_s: float, grace_s: float) -> subprocess.Popen[bytes]:
+    def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
+        options: dict[str, object] = {
+            "--folder": folder,
+            "--run": self.run,
+            "--gpus": self.gpus,
+            "--lease-s": self.lease_s,
+            "--grace-s": self.grace_s,
+            "--share": self.weight,
+        }
+        words = [str(word) for option in options.items() for word in option]
         kind = "--cuda" if self.cuda else "--slots"
-        command = [
-            sys.executable,
-            "-I",
-            str(self.bundle),
-            "--folder",
-            str(folder),
-            "--run",
-            self.run,
-            kind,
-        ]
-        command += [
-            "--gpus",
-            str(self.gpus),
-            "--lease-s",
-            str(lease_s),
-            "--grace-s",
-            str(grace_s),
-            *self._shared(),
-        ]
         with (folder / "agent.out").open("ab") as out:
             return subprocess.Popen(
-                command,
+                [sys.executable, "-I", str(self.bundle), kind, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -224,8 +199,8 @@ def _named(token: str) -> str:
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[Path]:
-    """Give a folder a short path, for the length of the block: the address of a Unix socket holds
-    only about a hundred bytes (unix(7)).
+    """Give a folder a short path, for the length of the block: the address of a Unix socket has
+    room for only about a hundred bytes (unix(7)).
     """
     with tempfile.TemporaryDirectory(prefix="seerd-") as short:
         link = Path(short) / "i"
@@ -260,13 +235,6 @@ def _answers(folder: Path) -> bool:
 def _signal(folder: Path, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, FileNotFoundError, ValueError):
         os.kill(int((folder / "agent.pid").read_text()), number)
-
-
-def _tail(folder: Path) -> str:
-    try:
-        return "\n".join((folder / "agent.out").read_text(errors="replace").splitlines()[-20:])
-    except FileNotFoundError:
-        return "(nothing)"
 
 
 def _born(pid: int) -> int:

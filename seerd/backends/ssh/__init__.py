@@ -1,5 +1,3 @@
-"""Machines over SSH: strict host keys, a cause for every failure, sending files, running remote
-tasks, and tunnels to agents.
-
-The one rule: nothing here decides about a run or its trials; providers are built on it.
+"""Machines over SSH: strict host keys, a cause for every failure, sending files, remote tasks, and
+tunnels to agents. Nothing here decides about a run or its trials.
 """

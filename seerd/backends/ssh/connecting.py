@@ -1,9 +1,7 @@
-"""One attempt to get an SSH connection to a machine, and if it fails, a cause that a person can act
-on.
+"""One attempt at an SSH connection, and if it fails, a cause that the user can act on.
 
-The one rule: nobody is trusted on first use. Either the machine shows a host key that was known
-before the first connection (from whoever launched it, or from the user's known_hosts), or there is
-no connection.
+The one rule: no trust on first use. The machine shows a host key that was known before the first
+connection (from its launch, or from the user's known_hosts), or there is no connection.
 """
 
 from __future__ import annotations
@@ -72,24 +70,23 @@ class UnreachableError(Exception):
 
 
 class _Witness(asyncssh.SSHClient):
-    """Records what a failure's message needs: the host key that was shown, and what the machine
-    said before the login.
+    """Records what a failure's message needs: the host key, and what the machine printed before the
+    login.
     """
 
     def __init__(self) -> None:
         self.shown: asyncssh.SSHKey | None = None
-        self.said = ""
+        self.banner = ""
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Refuse the key and record it: asyncssh asks only about keys that are not known."""
+        """Refuse the key and record it: asyncssh asks only about unknown keys."""
         self.shown = key
         return False
 
     def auth_banner_received(self, msg: str, lang: str) -> None:
-        """Record the banner: pam_nologin gives its reason there."""
-        self.said += msg
+        self.banner += msg  # pam_nologin gives its reason there
 
 
 async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
@@ -116,13 +113,10 @@ async def open_connection(machine: RemoteMachine) -> asyncssh.SSHClientConnectio
 
 
 async def _tcp(machine: RemoteMachine) -> socket.socket:
-    """Open a TCP connection within `TCP_S` seconds, so that a booting machine is tried often.
-    Raises `OSError`, `TimeoutError`.
-    """
+    """Open a TCP connection within `TCP_S` seconds, so that a booting machine is tried often."""
     loop = asyncio.get_running_loop()
-    family, kind, protocol, _, address = (
-        await loop.getaddrinfo(machine.address, machine.port, type=socket.SOCK_STREAM)
-    )[0]
+    places = await loop.getaddrinfo(machine.address, machine.port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = places[0]
     sock = socket.socket(family, kind, protocol)
     sock.setblocking(False)
     try:
@@ -135,8 +129,8 @@ async def _tcp(machine: RemoteMachine) -> socket.socket:
 
 
 def _identity(machine: RemoteMachine) -> dict[str, Any]:
-    """Return asyncssh's options for who logs in and which host keys are trusted. The user's
-    ssh-agent is never forwarded, whatever ~/.ssh/config says.
+    """Return asyncssh's options for the user and the trusted host keys. The user's ssh-agent is
+    never forwarded, whatever ~/.ssh/config says.
     """
     options: dict[str, Any] = {"agent_forwarding": False}
     if machine.user:
@@ -144,17 +138,11 @@ def _identity(machine: RemoteMachine) -> dict[str, Any]:
     if machine.port != SSH_PORT or machine.key is not None:
         options["port"] = machine.port
     if machine.host_keys is not None:
-        options["known_hosts"] = (
-            [asyncssh.import_public_key(text) for text in machine.host_keys],
-            [],
-            [],
-        )
+        trusted: Any = ([asyncssh.import_public_key(text) for text in machine.host_keys], [], [])
+        options["known_hosts"] = trusted
+    options["preferred_auth"] = "publickey"
     if machine.key is not None:
-        options.update(
-            client_keys=[str(machine.key)], agent_path=None, config=None, preferred_auth="publickey"
-        )
-    else:
-        options["preferred_auth"] = "publickey"
+        options |= {"client_keys": [str(machine.key)], "agent_path": None, "config": None}
     return options
 
 
@@ -163,30 +151,28 @@ def _identity(machine: RemoteMachine) -> dict[str, Any]:
 
 def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) -> UnreachableError:
     """Turn a failed attempt into an error with its cause. A wrong host key or a denied login is
-    final only on a machine that the user knows: on a new instance, cloud-init may still be
-    replacing its keys.
+    final only on the user's own machine: on a new instance, cloud-init may still be replacing its
+    keys.
     """
     settled = machine.host_keys is None
-    said = " ".join(witness.said.split())[:SHOWN]
-    if BOOTING.search(f"{said} {error}"):
-        return UnreachableError(f"it is still booting (pam_nologin): {said or error}")
+    banner = " ".join(witness.banner.split())[:SHOWN]
+    if BOOTING.search(f"{banner} {error}"):
+        return UnreachableError(f"it is still booting (pam_nologin): {banner or error}")
     if isinstance(error, asyncssh.HostKeyNotVerifiable | asyncssh.KeyExchangeFailed):
-        return UnreachableError(
-            _host_key(machine, error, witness.shown), final=settled, pause_s=LEFT_S
-        )
+        why = _host_key(machine, error, witness.shown)
+        return UnreachableError(why, final=settled, pause_s=LEFT_S)
     if isinstance(error, asyncssh.PermissionDenied):
-        return UnreachableError(_refused_login(machine, said), final=settled, pause_s=DENIED_S)
+        return UnreachableError(_refused_login(machine, banner), final=settled, pause_s=DENIED_S)
     if isinstance(error, asyncssh.Error):
-        return UnreachableError(f"disconnected before the login was through: {said or error}")
+        return UnreachableError(f"disconnected before the login was through: {banner or error}")
     if isinstance(error, asyncssh.KeyImportError | ValueError):
         return UnreachableError(f"a key cannot be read: {error}", final=True)
     return _network(machine, error)
 
 
 def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
-    if isinstance(error, ConnectionRefusedError) or f"Errno {errno.ECONNREFUSED}" in str(
-        error
-    ):  # asyncio puts several errors into one text
+    refused = f"Errno {errno.ECONNREFUSED}" in str(error)  # asyncio joins errors into one text
+    if refused or isinstance(error, ConnectionRefusedError):
         return UnreachableError(f"connection refused: nothing listens on its port {machine.port}")
     if isinstance(error, TimeoutError):
         return UnreachableError(
@@ -205,47 +191,39 @@ def _network(machine: RemoteMachine, error: BaseException) -> UnreachableError:
 
 
 def _host_key(machine: RemoteMachine, error: BaseException, shown: asyncssh.SSHKey | None) -> str:
-    found = (
-        f" (it shows {shown.get_algorithm()} {shown.get_fingerprint()})"
-        if shown is not None
-        else f" ({error})"
-    )
+    key = f"it shows {shown.get_algorithm()} {shown.get_fingerprint()}" if shown else str(error)
     if machine.host_keys is not None:
         return (
-            f"host key mismatch: it does not show the host key that it was launched with{found}; "
+            f"host key mismatch: it does not show the host key that it was launched with ({key}); "
             "another machine may answer at this address, so nothing was sent to it"
         )
     port = f"-p {machine.port} " if machine.port != SSH_PORT else ""
     name = f"[{machine.address}]:{machine.port}" if machine.port != SSH_PORT else machine.address
-    if _known(machine):
+    if _has_key(machine):
         return (
             "host key mismatch: it shows another host key than known_hosts has for "
-            f"it{found}. If it was reinstalled, forget the old one: "
+            f"it ({key}). If it was reinstalled, forget the old one: "
             f"ssh-keygen -R '{name}' && ssh-keyscan {port}{machine.address} >> ~/.ssh/known_hosts"
         )
     return (
-        f"its host key is not known{found}. If this fingerprint is the machine's own, accept it: "
+        f"its host key is not known ({key}). If this fingerprint is the machine's own, accept it: "
         f"ssh-keyscan {port}{machine.address} >> ~/.ssh/known_hosts"
     )
 
 
-def _known(machine: RemoteMachine) -> bool:
+def _has_key(machine: RemoteMachine) -> bool:
     """Return whether known_hosts has any key for this machine."""
     try:
-        known = asyncssh.read_known_hosts(str(Path("~/.ssh/known_hosts").expanduser()))
+        hosts = asyncssh.read_known_hosts(str(Path("~/.ssh/known_hosts").expanduser()))
     except (OSError, ValueError):
         return False
-    return bool(known.match(machine.address, "", machine.port)[0])
+    return bool(hosts.match(machine.address, "", machine.port)[0])
 
 
-def _refused_login(machine: RemoteMachine, said: str) -> str:
+def _refused_login(machine: RemoteMachine, banner: str) -> str:
     user = f"the user {machine.user}" if machine.user else "this user"
-    how = (
-        f"the key {machine.key}"
-        if machine.key is not None
-        else "ssh-agent's keys and those in ~/.ssh"
-    )
+    how = f"the key {machine.key}" if machine.key else "ssh-agent's keys and those in ~/.ssh"
     port = f"-p {machine.port} " if machine.port != SSH_PORT else ""
     who = f"{machine.user}@{machine.address}" if machine.user else machine.address
     hint = f"; try: ssh {port}{who} true" if machine.key is None else ""
-    return f"authentication failed for {user} with {how}{f': {said}' if said else ''}{hint}"
+    return f"authentication failed for {user} with {how}{f': {banner}' if banner else ''}{hint}"

@@ -1,8 +1,8 @@
 """Runs remote tasks on a machine, one at a time: each is a short-lived Python process there, which
 first gets the files that it lacks.
 
-The one rule: bytes travel once. The agent's zip and every source file are known by the checksum of
-their content, and are sent only if the machine says that it does not have them.
+The one rule: bytes travel once. The agent's zip and every source file are identified by the
+checksum of their content, and sent only if the machine does not have them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ MARK = b"seerd "
 CHUNK = 1 << 18
 MOST_ANSWER = 32 << 20
 ANSWER_S = 120.0
-"""How long to wait for one answer, seconds: as long as copying a large source on a slow disk may
-take.
-"""
+"""How long to wait for one answer, seconds: as long as copying a large source on a slow disk."""
 NO_PROGRAM = (126, 127)
 
 
@@ -66,25 +64,13 @@ def pack(bundle: Bundle) -> PackedBundle:
     for path in bundle.files():
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        about = path.stat()
-        entries.append(
-            (
-                path.relative_to(bundle.source).as_posix(),
-                sha256,
-                about.st_size,
-                bool(about.st_mode & 0o100),
-            )
-        )
+        name, about = path.relative_to(bundle.source).as_posix(), path.stat()
+        entries.append((name, sha256, about.st_size, bool(about.st_mode & 0o100)))
         files[sha256] = path
     manifest = json.dumps(entries, separators=(",", ":")).encode() + b"\n"
     program = bundle.program.read_bytes()
-    return PackedBundle(
-        program,
-        hashlib.sha256(program).hexdigest(),
-        manifest,
-        hashlib.sha256(manifest).hexdigest(),
-        files,
-    )
+    sha256s = [hashlib.sha256(content).hexdigest() for content in (program, manifest)]
+    return PackedBundle(program, sha256s[0], manifest, sha256s[1], files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +85,11 @@ class RemoteTask:
 
 @dataclass(slots=True)
 class Upload:
-    """The source files that a machine lacks, in bytes: how many were sent, of how many; and the
-    largest of these files.
-    """
+    """The progress of sending a machine the source files that it lacks."""
 
-    sent: int = 0
-    size: int = 0
-    largest: Path = Path()
+    sent: int = 0  # bytes
+    size: int = 0  # bytes
+    largest: Path = Path()  # the largest of these files
 
 
 async def run_remote_task(
@@ -114,9 +98,9 @@ async def run_remote_task(
     packed: PackedBundle,
     upload: Upload | None = None,
 ) -> Any:
-    """Run the task there and return its result; `upload` is kept up to date meanwhile. Raises
-    `ProviderError` if the task failed, `UnreachableError` if the machine is still booting, does not
-    answer in time or is gone.
+    """Run the task there and return its result; `upload` is kept up to date. Raises `ProviderError`
+    if the task failed, `UnreachableError` if the machine is still booting, does not answer in time
+    or is gone.
     """
     upload = upload or Upload()
     upload.sent = upload.size = 0
@@ -124,20 +108,13 @@ async def run_remote_task(
     # Without site (-S), Python starts faster and needs nothing that is installed there. The program
     # comes on standard input: everybody on the machine could read a command line, and shells differ
     # in their quoting.
-    command = (
-        f"{shlex.quote(task.python)} -I -S -c 'import "
-        f"sys;exec(sys.stdin.buffer.read({len(program)}))'"
-    )
-    about = {
-        "do": task.do,
-        "run": task.run,
-        "zip": packed.zip_sha256,
-        "size": len(packed.zip),
-        **task.details,
-    }
+    code = f"import sys;exec(sys.stdin.buffer.read({len(program)}))"
+    command = f"{shlex.quote(task.python)} -I -S -c '{code}'"
+    about = {"do": task.do, "run": task.run, "zip": packed.zip_sha256, "size": len(packed.zip)}
+    about |= task.details
     try:
         async with connection.create_process(command, encoding=None) as process:
-            # A machine that still boots may have ended the command by now; it has said why.
+            # A machine that still boots may have ended the command by now; it has printed why.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(program + json.dumps(about).encode() + b"\n")
             return await _serve(process, packed, task.python, upload)
@@ -149,9 +126,9 @@ async def _serve(
     process: asyncssh.SSHClientProcess[bytes], packed: PackedBundle, python: str, upload: Upload
 ) -> Any:
     """Send the files that the task asks for until it is done; return its result."""
-    said = _Lines(process.stdout)
+    lines = _Lines(process.stdout)
     while True:
-        answer = await _answer(process, said, python)
+        answer = await _answer(process, lines, python)
         if "done" in answer:
             return answer["done"]
         if "failed" in answer:
@@ -167,29 +144,27 @@ async def _serve(
         upload.size += sum(sizes.values())
         upload.largest = max(sizes, key=sizes.__getitem__, default=upload.largest)
         for sha256 in missing:
-            async for chunk in _chunks(packed.files[sha256]):
+            async for chunk in chunks(packed.files[sha256]):
                 process.stdin.write(chunk)
                 await process.stdin.drain()
                 upload.sent += len(chunk)
 
 
 class _Lines:
-    """Reads what a machine says, line by line, and never keeps more of it in memory than one answer
-    may have.
-    """
+    """Reads a machine's output line by line, and keeps no more of it than one answer may have."""
 
     def __init__(self, reader: asyncssh.SSHReader[bytes]) -> None:
         self._reader = reader
         self._kept = b""
 
     async def next(self) -> bytes:
-        """Return the next line, or what was left when the stream ended. Raises `ProviderError` if
-        the line is too long.
+        """Return the next line, or the rest when the stream ended. Raises `ProviderError` if the
+        line is too long.
         """
         pieces = [self._kept]
         while b"\n" not in pieces[-1]:
             if sum(map(len, pieces)) > MOST_ANSWER:
-                raise ProviderError("it says more than any answer has")
+                raise ProviderError("it prints more than any answer has")
             piece = await self._reader.read(CHUNK)
             if not piece:
                 break
@@ -199,20 +174,18 @@ class _Lines:
 
 
 async def _answer(
-    process: asyncssh.SSHClientProcess[bytes], said: _Lines, python: str
+    process: asyncssh.SSHClientProcess[bytes], lines: _Lines, python: str
 ) -> dict[str, Any]:
-    """Return the task's next answer; other lines, which a shell's start files may print, are
-    skipped. Raises `ProviderError`, `UnreachableError`.
-    """
+    """Return the task's next answer, skipping other lines: a shell's start files may print some."""
     try:
         async with asyncio.timeout(ANSWER_S):
-            while line := await said.next():
+            while line := await lines.next():
                 if line.startswith(MARK):
                     return _checked(line.removeprefix(MARK))
             ended = await process.wait()
     except TimeoutError:
         raise UnreachableError(f"it did not answer within {ANSWER_S:.0f}s") from None
-    last = f"{_text(ended.stderr)} {_text(ended.stdout)}".strip()[-SHOWN:]
+    last = output_of(ended)
     if BOOTING.search(last):
         raise UnreachableError(f"it is still booting (pam_nologin): {last}")
     if ended.exit_status is None:
@@ -226,23 +199,28 @@ async def _answer(
 
 
 def _checked(line: bytes) -> dict[str, Any]:
-    """Parse an answer of `agent/remote_tasks.py`; the machine is not trusted to send a valid one.
-    Raises `ProviderError`.
-    """
+    """Parse an answer of `agent/remote_tasks.py`. The machine may send an invalid one."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or not isinstance(answer.get("missing", []), list):
-        raise ProviderError(f"it answered what is no answer: {_text(line[:SHOWN])!r}")
+        raise ProviderError(f"it sent what is no answer: {line[:SHOWN].decode(errors='replace')!r}")
     return {**answer, "failed": str(answer["failed"])} if "failed" in answer else answer
 
 
-def _text(said: object) -> str:
-    return bytes(said).decode(errors="replace") if isinstance(said, bytes | bytearray) else ""
+def output_of(ended: asyncssh.SSHCompletedProcess) -> str:
+    """Return the end of what a program printed, in one line."""
+    parts = [
+        bytes(part).decode(errors="replace")
+        for part in (ended.stderr, ended.stdout)
+        if isinstance(part, bytes | bytearray)
+    ]
+    return " ".join(" ".join(parts).split())[-SHOWN:]
 
 
-async def _chunks(path: Path) -> AsyncIterator[bytes]:
+async def chunks(path: Path) -> AsyncIterator[bytes]:
+    """Yield a file's content in parts."""
     with path.open("rb") as file:
         while chunk := await asyncio.to_thread(file.read, CHUNK):
             yield chunk

@@ -1,8 +1,8 @@
 """Machines reached over SSH, each with an agent of the run: made ready, connected to, ended.
 
 The one rule: one SSH connection per machine carries everything, and an agent never depends on it.
-When a connection breaks, `connect` makes a new one to the agent that is still there, or to a new
-agent that reads the old one's journal.
+When a connection breaks, `connect` makes a new one to the living agent, or to a new agent that
+reads the old one's journal.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ LEAST_END_S, MOST_END_S = 0.3, 10.0
 """Seconds that an agent has to end by itself before it is killed."""
 MOST_LOGS, MOST_OF_ALL = 4000, 8 << 20
 """Most logs, and most bytes of them, taken from one answer; the agent sends no more."""
+INVALID = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
+"""What reading an answer raises if its values are not those of the protocol."""
 FREE_S = 7.0
 """Penalties, in seconds, that need no pause. sshd acts on them from 15 s on (sshd_config(5),
 PerSourcePenalties), so the first few attempts may follow each other quickly.
@@ -49,7 +51,7 @@ PerSourcePenalties), so the first few attempts may follow each other quickly.
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """How agents of a run are started."""
+    """The options of a run's agents."""
 
     run: str
     gpus: int  # how many GPUs (`cuda`) or CPU slots a machine has, unless `ready` says otherwise
@@ -64,31 +66,23 @@ class AgentOptions:
     weight: float | None = None
 
     def argv(self, lease_s: float) -> list[str]:
-        """Return the options of the agent's command line, without its folder and its shape, for an
-        agent that may go on for no more than `lease_s` seconds at first.
+        """Return the options of an agent's command line, without its folder and its shape, for an
+        agent that may at first go on without the daemon for at most `lease_s` seconds.
         """
-        options = [
-            "--run",
-            self.run,
-            "--lease-s",
-            str(min(self.lease_s, lease_s)),
-            "--grace-s",
-            str(self.grace_s),
-        ]
+        lease, grace = str(min(self.lease_s, lease_s)), str(self.grace_s)
+        options = ["--run", self.run, "--lease-s", lease, "--grace-s", grace]
         share = [] if self.weight is None else ["--share", str(self.weight)]
         return options + share + ["--power-off"] * self.power_off + ["--spot"] * self.spot
 
     def shape(self, gpus: int | None, cuda: bool | None) -> list[str]:
-        """Return the options that say what a machine has. None: the same as on all machines of the
-        run.
-        """
+        """Return the options for a machine's GPUs. None: as on all machines of the run."""
         kind = "--cuda" if (self.cuda if cuda is None else cuda) else "--slots"
         return ["--gpus", str(self.gpus if gpus is None else gpus), kind]
 
 
 @dataclass(slots=True)
-class _Line:
-    """What is known of one machine."""
+class _Link:
+    """The state of one machine."""
 
     # held while a task runs there, or a connection to its agent is made
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -101,8 +95,8 @@ class _Line:
 
 
 class TunnelReader:
-    """Reads what an agent says. A lost connection is an `OSError` with its cause; if the agent
-    closes it, the stream ends.
+    """Reads from an agent. A lost connection is an `OSError` with its cause; if the agent closes
+    it, the stream ends.
     """
 
     def __init__(
@@ -116,9 +110,6 @@ class TunnelReader:
         self._place = place
 
     async def readline(self) -> bytes:
-        """Return the next line with its end, or what was left when the stream ended. Raises
-        `ConnectionResetError`.
-        """
         lost = f"the SSH connection to {self._place} was lost"
         try:
             line = await self._reader.readline()
@@ -137,19 +128,20 @@ class TunnelWriter:
         self._writer = writer
 
     def write(self, data: bytes) -> None:
-        """Send these bytes."""
         with contextlib.suppress(OSError):
             self._writer.write(data)
 
     def close(self) -> None:
-        """End the connection to the agent; the one to the machine stays."""
+        """Close the connection to the agent; the one to the machine stays."""
         self._writer.close()
 
 
 class Remote:
-    """All machines of a run. At most `AT_ONCE` of them are connected to or sent to at the same
+    """All machines of a run; at most `AT_ONCE` of them are connected to or sent to at the same
     time. `lease_s` is that of `Provider.open`; `jobs` names the jobs that share the run, none if it
     is one job.
+
+    All methods raise `ProviderError` with the cause.
     """
 
     def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
@@ -157,7 +149,7 @@ class Remote:
         self.jobs: Callable[[], Sequence[str]] = tuple
         self._bundle = bundle
         self._options = options
-        self._lines: dict[str, _Line] = {}
+        self._links: dict[str, _Link] = {}
         self._few = asyncio.Semaphore(AT_ONCE)
         self._packing: asyncio.Task[PackedBundle] | None = None
 
@@ -168,135 +160,116 @@ class Remote:
         gpus: int | None = None,
         cuda: bool | None = None,
     ) -> None:
-        """Have the run's agent take connections on this machine, with all that it needs; try for
-        `patience_s` seconds to log in.
-
-        `gpus`, `cuda`: what this machine has, if not the same as the others. Raises `ProviderError`
-        with the cause.
+        """Start the run's agent on this machine, with everything that it needs; try to log in for
+        `patience_s` seconds. `gpus`, `cuda`: what this machine has, if that differs from the
+        others.
         """
-        line = self._line(machine)
-        line.shape = self._options.shape(gpus, cuda)
+        link = self._link(machine)
+        link.shape = self._options.shape(gpus, cuda)
         packed = await self._packed()
-        async with line.lock:
-            await self._begin(machine, line, patience_s, packed)
+        async with link.lock:
+            await self._begin(machine, link, patience_s, packed)
 
     async def send(self, machine: RemoteMachine) -> None:
-        """Send a machine that has an agent what it lacks of the jobs' sources. Raises
-        `ProviderError`.
-        """
-        line, packed = self._line(machine), await self._packed()
-        async with line.lock:
-            if line.tree != packed.tree:
-                await self._begin(machine, line, RECONNECT_S, packed)
+        """Send a machine that has an agent what it lacks of the jobs' sources."""
+        link, packed = self._link(machine), await self._packed()
+        async with link.lock:
+            if link.tree != packed.tree:
+                await self._begin(machine, link, RECONNECT_S, packed)
 
     def with_one_more(self, job: str) -> Callable[[RemoteMachine], Awaitable[None]]:
-        """Return what does the same with the source of one more job, as it is now."""
+        """Return a function that also sends the source of one more job, as it is now."""
         more = replace(self._bundle, jobs=(*self.jobs(), job))
         packing = asyncio.create_task(asyncio.to_thread(pack, more))
 
         async def send(machine: RemoteMachine) -> None:
-            line, packed = self._line(machine), await _read(packing)
-            async with line.lock:
-                await self._begin(machine, line, RECONNECT_S, packed)
+            link, packed = self._link(machine), await _read(packing)
+            async with link.lock:
+                await self._begin(machine, link, RECONNECT_S, packed)
 
         return send
 
     async def connect(self, machine: RemoteMachine) -> tuple[TunnelReader, TunnelWriter]:
-        """Return a byte stream to the machine's agent, which is started if it does not run. Raises
-        `ProviderError`.
-        """
-        line, packed = self._line(machine), await self._packed()
-        async with line.lock:
-            if line.socket is not None and _is_open(line):
+        """Return a byte stream to the machine's agent, which is started if it does not run."""
+        link, packed = self._link(machine), await self._packed()
+        async with link.lock:
+            if link.socket is not None and _is_open(link):
                 with contextlib.suppress(OSError, asyncssh.Error):
-                    return await _tunnel(machine, line)
-            await self._begin(machine, line, RECONNECT_S, packed)
+                    return await _tunnel(machine, link)
+            await self._begin(machine, link, RECONNECT_S, packed)
             try:
-                return await _tunnel(machine, line)
+                return await _tunnel(machine, link)
             except (OSError, asyncssh.Error) as error:
                 raise ProviderError(
-                    f"{_named(machine)}: no way to the agent's socket {line.socket}: {error} "
+                    f"{_named(machine)}: no way to the agent's socket {link.socket}: {error} "
                     "(does its sshd_config say AllowStreamLocalForwarding no?)"
                 ) from error
 
     async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
-        """End the machine's agent, after its trials had `grace_s` seconds to save. All else stays
-        for the next agent. Raises `ProviderError`.
-        """
-        line = self._line(machine)
-        async with line.lock:
-            await self._run_task(machine, line, "end-agent", RECONNECT_S, grace_s=grace_s)
-            line.socket = None
+        """End the machine's agent, after its trials had `grace_s` seconds to save."""
+        link = self._link(machine)
+        async with link.lock:
+            await self._run_task(machine, link, "end-agent", RECONNECT_S, grace_s=grace_s)
+            link.socket = None
 
     async def end(self, machine: RemoteMachine, patience_s: float = RECONNECT_S) -> None:
         """End the agent and every process of the run on this machine, and delete the run's folder
         there, but for the logs. An agent that does not end by itself in half of the time is killed.
-        Raises `ProviderError`.
 
-        `patience_s`, in seconds, includes the time spent waiting for other tasks on the same
-        machine.
+        patience_s seconds, with the time spent waiting for other tasks on this machine
         """
-        line, end = self._line(machine), asyncio.get_running_loop().time() + patience_s
-        async with line.lock:
+        link, end = self._link(machine), asyncio.get_running_loop().time() + patience_s
+        async with link.lock:
             left_s = max(0.0, end - asyncio.get_running_loop().time())
             ending_s = min(MOST_END_S, max(LEAST_END_S, left_s / 2))
-            await self._run_task(machine, line, "end", left_s, patience_s=ending_s)
-            line.socket, line.tree = None, ""
+            await self._run_task(machine, link, "end", left_s, patience_s=ending_s)
+            link.socket, link.tree = None, ""
 
     async def left(self, machine: RemoteMachine, patience_s: float | None = None) -> list[str]:
-        """Return what of the run still runs there, one line each. Raises `ProviderError` if the
-        machine cannot be asked.
-        """
-        line = self._line(machine)
-        async with line.lock:
+        """Return the run's processes that still run there, one line each."""
+        link = self._link(machine)
+        async with link.lock:
             patience_s = RECONNECT_S if patience_s is None else patience_s
-            found = await self._run_task(machine, line, "left", patience_s)
-        if not isinstance(found, list):
+            processes = await self._run_task(machine, link, "left", patience_s)
+        if not isinstance(processes, list):
             raise ProviderError(f"{_named(machine)} did not say what runs there")
-        return [f"{machine.name}: {what}" for what in found]
+        return [f"{machine.name}: {process}" for process in processes]
 
     async def printed(
         self, machine: RemoteMachine, after: float
     ) -> tuple[dict[str, bytes], float, bool] | None:
         """Return what trials have printed there after `after` (seconds, by the machine's files):
-        the logs by name, the `after` for the next call, and whether there is more to fetch now.
-        Return None if there is no connection at present. Raises `ProviderError` if the answer makes
-        no sense.
+        the logs by name, the `after` for the next call, and whether there is more now. Return None
+        if there is no connection at present.
         """
-        line = self._lines.get(machine.name)
-        if line is None or line.connection is None or not _is_open(line):
+        link = self._links.get(machine.name)
+        if link is None or link.connection is None or not _is_open(link):
             return None
         task = RemoteTask("printed", self._options.run, self._options.python, {"after": after})
         try:
-            found = await run_remote_task(line.connection, task, await self._packed())
-            logs = await asyncio.to_thread(_unpacked, found["logs"])
-            return logs, float(found["until"]), bool(found["more"])
+            answer = await run_remote_task(link.connection, task, await self._packed())
+            logs = await asyncio.to_thread(_unpacked, answer["logs"])
+            return logs, float(answer["until"]), bool(answer["more"])
         except UnreachableError:
             return None
-        except (
-            AttributeError,
-            KeyError,
-            TypeError,
-            ValueError,
-            OverflowError,
-            zlib.error,
-        ) as error:
+        except (*INVALID, zlib.error) as error:
             raise ProviderError(
                 f"{_named(machine)} did not say what its trials have printed"
             ) from error
 
     def received(self, name: str) -> int:
         """Return how many bytes of source files this machine has had to be sent so far."""
-        return self._lines[name].received if name in self._lines else 0
+        return self._links[name].received if name in self._links else 0
 
     def uploads(self) -> str:
-        """Say how far the upload of source files to machines has come; empty: there is none."""
-        here = [line.upload for line in self._lines.values() if line.upload.sent < line.upload.size]
-        if not here:
+        """Return how far the upload of source files is, for people; empty if there is none."""
+        uploads = [link.upload for link in self._links.values()]
+        uploads = [upload for upload in uploads if upload.sent < upload.size]
+        if not uploads:
             return ""
-        to = "1 machine" if len(here) == 1 else f"{len(here)} machines"
-        sent, size = sum(one.sent for one in here), sum(one.size for one in here)
-        largest = here[0].largest
+        to = "1 machine" if len(uploads) == 1 else f"{len(uploads)} machines"
+        sent, size = sum(up.sent for up in uploads), sum(up.size for up in uploads)
+        largest = uploads[0].largest
         return (
             f"the source is being sent to {to}: {sent / 1e6:,.0f} of {size / 1e6:,.0f} MB so far. "
             f"The largest file: {largest.name} ({largest.stat().st_size / 1e6:,.0f} MB); leave out "
@@ -305,53 +278,51 @@ class Remote:
 
     async def forget(self, name: str) -> None:
         """Drop the connection to this machine without a goodbye: the machine is gone."""
-        line = self._lines.pop(name, None)
-        if line is not None and line.connection is not None:
-            line.connection.abort()
+        link = self._links.pop(name, None)
+        if link is not None and link.connection is not None:
+            link.connection.abort()
 
     async def close(self) -> None:
         """Close all connections. Agents go on by themselves."""
         if self._packing is not None:
             self._packing.cancel()
-        lines, self._lines = list(self._lines.values()), {}
-        open_ones = [line.connection for line in lines if line.connection is not None]
+        links, self._links = list(self._links.values()), {}
+        open_ones = [link.connection for link in links if link.connection is not None]
         for connection in open_ones:
             connection.close()
         await asyncio.gather(
             *(connection.wait_closed() for connection in open_ones), return_exceptions=True
         )
 
-    def _line(self, machine: RemoteMachine) -> _Line:
-        return self._lines.setdefault(machine.name, _Line())
+    def _link(self, machine: RemoteMachine) -> _Link:
+        return self._links.setdefault(machine.name, _Link())
 
     async def _begin(
-        self, machine: RemoteMachine, line: _Line, patience_s: float, packed: PackedBundle
+        self, machine: RemoteMachine, link: _Link, patience_s: float, packed: PackedBundle
     ) -> None:
-        done = await self._run_task(machine, line, "begin", patience_s, packed)
+        done = await self._run_task(machine, link, "begin", patience_s, packed)
         try:
-            line.socket, received = str(done["socket"]), int(done["received"])
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            link.socket, received = str(done["socket"]), int(done["received"])
+        except INVALID:
             raise ProviderError(f"{_named(machine)} did not say where its agent is") from None
-        line.tree = packed.tree
-        line.received += received
+        link.tree = packed.tree
+        link.received += received
 
     async def _run_task(
         self,
         machine: RemoteMachine,
-        line: _Line,
+        link: _Link,
         do: str,
         reach_s: float,
         packed: PackedBundle | None = None,
         **more: object,
     ) -> Any:
-        """Run a remote task there, reconnecting for up to `reach_s` seconds, and return its
-        result. Raises `ProviderError`.
-        """
+        """Run a remote task there, reconnecting for up to `reach_s` seconds; return its result."""
         packed = packed or await self._packed()
         details = {
             "tree": packed.tree,
             "options": self._options.argv(self.lease_s()),
-            "shape": line.shape,
+            "shape": link.shape,
             "usual_shape": self._options.shape(None, None),
             **more,
         }
@@ -360,8 +331,8 @@ class Remote:
         while True:
             try:
                 async with self._few:
-                    connection = await _connected(machine, line)
-                    return await run_remote_task(connection, task, packed, line.upload)
+                    connection = await _connected(machine, link)
+                    return await run_remote_task(connection, task, packed, link.upload)
             except UnreachableError as error:
                 if error.final:
                     raise ProviderError(f"{_named(machine)}: {error}") from error
@@ -374,7 +345,7 @@ class Remote:
                 raise ProviderError(f"{_named(machine)}: {error}") from error
 
     async def _packed(self) -> PackedBundle:
-        """Return the bundle, read from disk once for the same jobs. Raises `ProviderError`."""
+        """Return the bundle, read from disk once for the same jobs."""
         jobs = tuple(self.jobs())
         if self._packing is None or jobs != self._bundle.jobs:
             self._bundle = replace(self._bundle, jobs=jobs)
@@ -403,28 +374,28 @@ def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
     return logs
 
 
-async def _connected(machine: RemoteMachine, line: _Line) -> asyncssh.SSHClientConnection:
+async def _connected(machine: RemoteMachine, link: _Link) -> asyncssh.SSHClientConnection:
     """Return the machine's open connection, or a new one. Raises `UnreachableError`."""
-    if line.connection is None or not _is_open(line):
-        line.connection, line.socket = None, None
-        line.connection = await open_connection(machine)
-    return line.connection
+    if link.connection is None or not _is_open(link):
+        link.connection, link.socket = None, None
+        link.connection = await open_connection(machine)
+    return link.connection
 
 
-def _is_open(line: _Line) -> bool:
-    return line.connection is not None and not line.connection.is_closed()
+def _is_open(link: _Link) -> bool:
+    return link.connection is not None and not link.connection.is_closed()
 
 
-async def _tunnel(machine: RemoteMachine, line: _Line) -> tuple[TunnelReader, TunnelWriter]:
-    assert line.connection is not None
-    assert line.socket is not None
-    reader, writer = await line.connection.open_unix_connection(line.socket, encoding=None)
-    return TunnelReader(reader, line.connection, machine.place), TunnelWriter(writer)
+async def _tunnel(machine: RemoteMachine, link: _Link) -> tuple[TunnelReader, TunnelWriter]:
+    assert link.connection is not None
+    assert link.socket is not None
+    reader, writer = await link.connection.open_unix_connection(link.socket, encoding=None)
+    return TunnelReader(reader, link.connection, machine.place), TunnelWriter(writer)
 
 
 class _Patience:
-    """The pauses between attempts, for `for_s` seconds in all. Each is a little longer than the
-    last, and random, so that machines are not all tried at the same moment.
+    """The pauses between attempts, for `for_s` seconds in all: each a little longer than the last,
+    and random, so that machines are not all tried at the same moment.
     """
 
     def __init__(self, for_s: float) -> None:
@@ -433,7 +404,7 @@ class _Patience:
         self._penalty_s = 0.0
 
     async def waits(self, penalty_s: float) -> bool:
-        """Pause before the next attempt; return False, without a pause, if no time is left for it.
+        """Pause before the next attempt; return False at once if no time is left for it.
         `penalty_s`: sshd's penalty for the last attempt, seconds.
         """
         self._penalty_s += penalty_s

@@ -1,4 +1,4 @@
-"""Where the instances of a run come from, if they are reached over SSH."""
+"""The site of machines that are reached over SSH."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ class SentSources:
     remote: Remote
 
     async def send(self, instance: str) -> None:
-        """Send an instance what it lacks. Raises `ProviderError`."""
         await self.remote.send(self.provider.machine(instance))
 
     def with_one_more(self, job: str) -> Callable[[str], Awaitable[None]]:
-        """Return what sends one more job's source, too."""
         sender = self.remote.with_one_more(job)
 
         async def send(instance: str) -> None:
@@ -41,11 +39,9 @@ class SentSources:
         return send
 
     def of_jobs(self, jobs: Callable[[], list[str]]) -> None:
-        """Set what names the jobs that share the run."""
         self.remote.jobs = jobs
 
     def uploads(self) -> str:
-        """Say how far the upload to instances is; empty: there is none."""
         return self.remote.uploads()
 
 
@@ -80,12 +76,12 @@ def site_of(
     region: str | None = None,
     prolong: Callable[[float], None] | None = None,
 ) -> Site:
-    """Make the site of machines that are reached over SSH."""
+    """Return the site of machines that are reached over SSH."""
 
     async def printed(instance: str, after: float) -> Printed | None:
         machine = provider.machine(instance)
-        found = await remote.printed(machine, after)
-        return None if found is None else Printed(machine.name, *found)
+        logs = await remote.printed(machine, after)
+        return None if logs is None else Printed(machine.name, *logs)
 
     expected = Expected(gpus=0, free_bytes=FREE_BYTES, torch=True)
     return Site(provider, printed, SentSources(provider, remote), expected, region, prolong)

@@ -17,17 +17,16 @@ import asyncssh
 
 from seerd.backends.ssh.connecting import (
     BOOTING,
-    SHOWN,
     RemoteMachine,
     UnreachableError,
     open_connection,
 )
+from seerd.backends.ssh.pushing import chunks, output_of
 from seerd.backends.ssh.remote import TunnelReader, TunnelWriter
 from seerd.clock import unlimited
 from seerd.errors import ProviderError
 
 AGAIN_S = 0.5
-CHUNK = 1 << 18
 EVERY_S = 10.0
 # The whole program is read before any of it runs: a command in it that reads standard input would
 # otherwise swallow the rest of the program.
@@ -66,19 +65,18 @@ class Workbench:
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
     async def end_agent(self, machine: RemoteMachine, grace_s: float) -> None:
-        """Raise `ProviderError`: a machine that is being installed has no agent."""
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
-    async def run(self, name: str, program: str, heard: Callable[[str], None]) -> int:
-        """Run this bash program as root and return its exit status; `heard` gets each line of its
-        output. Raises `ProviderError` if the connection is lost.
+    async def run(self, name: str, program: str, print_line: Callable[[str], None]) -> int:
+        """Run this bash program as root and return its exit status; `print_line` gets each line
+        that it prints. Raises `ProviderError` if the connection is lost.
         """
         try:
             async with running(self._connections[name], _ROOT) as process:
                 process.stdin.write(program.encode())
                 process.stdin.write_eof()
                 async for line in process.stdout:
-                    heard(line.decode(errors="replace").rstrip("\r\n"))
+                    print_line(line.decode(errors="replace").rstrip("\r\n"))
                 return _status(name, await process.wait())
         except (OSError, asyncssh.Error) as error:
             raise _lost(name, error) from error
@@ -86,13 +84,13 @@ class Workbench:
     async def send(
         self, name: str, archive: Path, to: str, sent: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Unpack a tar file there, as root, into the folder `to`, which is made. `sent` gets the
-        number of bytes of each part that was sent. Raises `ProviderError`.
+        """Unpack a tar file there, as root, into a new folder `to`; `sent` gets the number of bytes
+        of each part. Raises `ProviderError`.
         """
         command = f'sudo -n /bin/sh -c \'mkdir -p "{to}" && tar -x --no-same-owner -f - -C "{to}"\''
         try:
             async with running(self._connections[name], command) as process:
-                async for chunk in _chunks(archive):
+                async for chunk in chunks(archive):
                     process.stdin.write(chunk)
                     await process.stdin.drain()
                     sent(len(chunk))
@@ -101,23 +99,21 @@ class Workbench:
         except (OSError, asyncssh.Error) as error:
             raise _lost(name, error) from error
         if _status(name, ended):
-            raise ProviderError(f"{name} could not unpack what was sent to {to}: {_said(ended)}")
+            raise ProviderError(
+                f"{name} could not unpack what was sent to {to}: {output_of(ended)}"
+            )
 
     async def forget(self, name: str) -> None:
-        """Drop the connection to this machine: it is gone, or its installation is over."""
         if (connection := self._connections.pop(name, None)) is not None:
             connection.abort()
 
     async def close(self) -> None:
-        """Drop all connections."""
         for name in list(self._connections):
             await self.forget(name)
 
 
 class Sending:
-    """How far an upload of so many bytes is. `tell` gets a line every `EVERY_S` seconds, so that it
-    can be read in a log too.
-    """
+    """The progress of an upload: `tell` gets a line every `EVERY_S` seconds."""
 
     def __init__(
         self,
@@ -131,15 +127,15 @@ class Sending:
         self._tell = tell
         self._now_s = now_s
         self._sent = 0
-        self._began_s = self._told_s = now_s()
+        self._began_s = self._shown_s = now_s()
 
     def sent(self, count: int) -> None:
         """Note that so many more bytes were sent."""
         self._sent += count
         now = self._now_s()
-        if now - self._told_s < EVERY_S:
+        if now - self._shown_s < EVERY_S:
             return
-        self._told_s = now
+        self._shown_s = now
         left_s = (self._size - self._sent) * (now - self._began_s) / max(1, self._sent)
         self._tell(
             f"{self._what}: {self._sent / 1e6:,.0f} of {self._size / 1e6:,.0f} MB sent, "
@@ -148,21 +144,21 @@ class Sending:
 
 
 async def _let_in(machine: RemoteMachine) -> asyncssh.SSHClientConnection:
-    """Connect once and try a command as root; return the connection. Raises `UnreachableError`."""
+    """Connect once and try a command as root. Raises `UnreachableError`."""
     connection = await open_connection(machine)
     try:
         ended = await connection.run("sudo -n true", encoding=None, stdin=asyncssh.DEVNULL)
         if ended.exit_status == 0:
             return connection
-        said = _said(ended)
+        output = output_of(ended)
     except (OSError, asyncssh.Error) as error:
-        said = str(error) or type(error).__name__
+        output = str(error) or type(error).__name__
     with contextlib.suppress(OSError, asyncssh.Error):
         connection.abort()
     raise UnreachableError(
-        f"it is still booting (pam_nologin): {said}"
-        if BOOTING.search(said)
-        else f"it does not let root's work be done: {said}"
+        f"it is still booting (pam_nologin): {output}"
+        if BOOTING.search(output)
+        else f"it does not let root's work be done: {output}"
     )
 
 
@@ -178,29 +174,14 @@ def _lost(name: str, why: object) -> ProviderError:
     return ProviderError(f"the SSH connection to {name} was lost: {why}")
 
 
-def _said(ended: asyncssh.SSHCompletedProcess) -> str:
-    parts = [
-        bytes(part).decode(errors="replace")
-        for part in (ended.stderr, ended.stdout)
-        if isinstance(part, bytes)
-    ]
-    return " ".join(" ".join(parts).split())[-SHOWN:]
-
-
-async def _chunks(path: Path) -> AsyncIterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := await asyncio.to_thread(file.read, CHUNK):
-            yield chunk
-
-
 @contextlib.asynccontextmanager
 async def running(
     connection: asyncssh.SSHClientConnection, command: str
 ) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
-    """Run a shell command on the machine, for the length of the block. If the block ends normally,
+    """Run a shell command on the machine for the length of the block. If the block ends normally,
     wait for the command's end; if it raises, close the channel and go on at once: sshd closes its
-    side only when the program has ended, which may be never. The program may run on meanwhile, so
-    use this only on machines that are ended afterwards.
+    side only when the program has ended, which may be never. The program may run on, so use this
+    only on machines that are ended afterwards.
     """
     process = await connection.create_process(command, encoding=None)
     try:

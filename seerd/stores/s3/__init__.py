@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class S3Place(Address):
-    """What an address tells without a connection, and the store that it leads to."""
+    """An address without a connection, and its store: see `by_address.StorePlace`."""
 
     __slots__ = ()
 
@@ -24,25 +24,21 @@ class S3Place(Address):
         return str(self)
 
     def store(self, run: str, expires: float, region: str | None) -> S3Store:
-        """See `by_address.StorePlace`."""
         from seerd.stores.s3.store import S3Store
 
         return S3Store(str(self), run, expires, region)
 
     async def troubles(self, region: str | None) -> list[Trouble]:
-        """See `by_address.StorePlace`. Raises `CloudError` if there are no credentials."""
         from seerd.stores.s3.rights import check_store
 
         return await check_store(str(self), region)
 
     async def data_troubles(self, region: str | None) -> list[Trouble]:
-        """See `by_address.StorePlace`."""
         from seerd.stores.s3.rights import check_data
 
         return await check_data(str(self), region)
 
     def what_stays(self) -> str:
-        """See `by_address.StorePlace`."""
         return f"its checkpoints in {self} stay until the bucket's lifecycle rule removes them"
 
 

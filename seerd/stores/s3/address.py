@@ -1,6 +1,5 @@
-"""An address in S3.
-
-The one rule: a key becomes either a path below `to` or an error; no other path is ever named.
+"""An address in S3. A key becomes either a path below a folder or an error; no other path is ever
+named.
 """
 
 from __future__ import annotations
@@ -49,8 +48,6 @@ class Address:
             relative = key[len(self.prefix) + 1 :] if self.prefix else key
         parts = [*(part for part in to.split("/") if part not in ("", ".")), *relative.split("/")]
         if any(part in ("", ".", "..") or "\0" in part for part in parts):
-            raise StoreError(
-                f"s3://{self.bucket}/{key} cannot be data: its name is no path of a file "
-                "below a folder"
-            )
+            name = f"s3://{self.bucket}/{key}"
+            raise StoreError(f"{name} cannot be data: its name is no path of a file below a folder")
         return "/".join(parts)

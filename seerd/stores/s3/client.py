@@ -1,7 +1,5 @@
-"""Clients of S3, and their errors in plain words.
-
-The one rule: no exception of botocore or aiohttp leaves this module, and no message contains a URL
-with a signature.
+"""Clients of S3, and their errors in plain words: no exception of botocore or aiohttp leaves this
+module, and no message contains a URL with a signature.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from seerd.errors import SeerdError, StoreError
 TRIES = 3
 MOST_SAID = 500
 SAYS = "; AWS says: "
-"""What stands before AWS's own words. They name, for example, the KMS key that may not be used
+"""What stands before AWS's own words, which may name a KMS key without permission
 (docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html).
 """
 PLAINLY = {
@@ -42,7 +40,7 @@ CREDENTIALS = ("AccessDenied", "403", "ExpiredToken", "InvalidAccessKeyId", "Sig
 
 
 class Clients:
-    """One client per region, made when it is first needed: boto is slow to import."""
+    """One client per region, made when first needed: boto is slow to import."""
 
     def __init__(self, home: str | None) -> None:
         self._home = home
@@ -57,9 +55,7 @@ class Clients:
         return self._made[region]
 
     async def near(self, bucket: str) -> Any:
-        """Return the client of the bucket's own region: S3 refuses a URL that was signed for
-        another one.
-        """
+        """Return the client of the bucket's own region: S3 refuses a URL signed for another one."""
         client = await self.of(self._home)
         where = (await client.head_bucket(Bucket=bucket)).get(
             "BucketRegion"
@@ -67,7 +63,6 @@ class Clients:
         return client if where == client.meta.region_name else await self.of(where)
 
     async def close(self) -> None:
-        """Close all connections."""
         self._made.clear()
         await self._open.aclose()
 
@@ -95,8 +90,8 @@ MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 
 
 async def insist(work: Callable[[], Awaitable[str]]) -> str:
-    """Run `work` again if the download of a body breaks off, `TRIES` times in all: the client
-    itself repeats only requests.
+    """Run `work` up to `TRIES` times if the download of a body breaks off: the client itself
+    repeats only requests.
     """
     import aiohttp
     from botocore.exceptions import HTTPClientError, IncompleteReadError
@@ -111,7 +106,7 @@ async def insist(work: Callable[[], Awaitable[str]]) -> str:
 
 @contextlib.contextmanager
 def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
-    """Turn what the client raises into a `StoreError` in plain words, or into `denied` for
+    """Turn the client's exceptions into a `StoreError` in plain words, or into `denied` for
     credentials and permissions. `what`: how the message begins.
     """
     import aiohttp
@@ -124,9 +119,8 @@ def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
         why = f"{what}: {PLAINLY.get(code, error)} ({error.operation_name})"
         said = str(error.response.get("Error", {}).get("Message", "")).strip()[:MOST_SAID]
         why += f"{SAYS}{said}" if code in PLAINLY and said else ""
-        raise (
-            denied(why) if code in CREDENTIALS else StoreError(why, damaged=code in MISSING)
-        ) from None
+        kind = denied(why) if code in CREDENTIALS else StoreError(why, damaged=code in MISSING)
+        raise kind from None
     except NoCredentialsError:
         raise denied(f"{what}: there are no AWS credentials; set AWS_PROFILE, or log in") from None
     except (BotoCoreError, aiohttp.ClientError, TimeoutError, OSError) as error:

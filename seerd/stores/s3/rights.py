@@ -1,7 +1,6 @@
 """Checks whether a bucket can hold the checkpoints of a run: does everything once, with an empty
-object, that a run will do there.
-
-The one rule: nothing is left behind, and one refusal does not stop the other checks.
+object, that a run will do there. Nothing is left behind, and one refusal does not stop the other
+checks.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ class _Probe:
 
 
 async def check_store(address: str, region: str | None) -> list[Trouble]:
-    """Return what stands against keeping checkpoints at `s3://bucket/prefix`; empty if all is well.
-    Raises `StoreError` if it is no such address, `CloudError` if there are no credentials.
+    """Return what prevents checkpoints at `s3://bucket/prefix`; empty if all is well. Raises
+    `StoreError` for another address, `CloudError` if there are no credentials.
     """
     at, clients = Address.parse(address), Clients(region)
     try:
         with plain(f"{at} cannot be the store of checkpoints", CloudError):
             client = await clients.of(region)
         probe = _Probe(client, at)
-        await _whereabouts(probe, at)
+        await _region(probe, at)
         if any(not trouble.action for trouble in probe.troubles):
             return probe.troubles
         try:
@@ -62,22 +61,22 @@ async def check_store(address: str, region: str | None) -> list[Trouble]:
 
 
 async def check_data(source: str, region: str | None) -> list[Trouble]:
-    """Return what stands against reading the data at `s3://bucket/prefix`; empty if all is well.
-    Raises `StoreError` if it is no such address.
+    """Return what prevents reading the data at `s3://bucket/prefix`; empty if all is well. Raises
+    `StoreError` for another address.
     """
     at, clients = Address.parse(source), Clients(region)
     try:
         with plain(f"{at} cannot be read", CloudError):
             client = await clients.near(at.bucket)
         probe = _Probe(client, at)
-        found = await probe.ask(
+        page = await probe.ask(
             "s3:ListBucket", lambda: client.list_objects_v2(Bucket=at.bucket, Prefix=at.prefix)
         )
-        if found is None:
+        if page is None:
             return probe.troubles
-        keys = [row["Key"] for row in found.get("Contents", ()) if at.path_of(row["Key"], "")]
+        keys = [row["Key"] for row in page.get("Contents", ()) if at.path_of(row["Key"], "")]
         if not keys:  # many that only begin alike may come before
-            return [] if found.get("IsTruncated") else [Trouble(f"there is nothing at {at}")]
+            return [] if page.get("IsTruncated") else [Trouble(f"there is nothing at {at}")]
         await probe.ask("s3:GetObject", lambda: client.head_object(Bucket=at.bucket, Key=keys[0]))
     except SeerdError as error:
         action = "s3:ListBucket" if isinstance(error, CloudError) else ""
@@ -88,17 +87,13 @@ async def check_data(source: str, region: str | None) -> list[Trouble]:
         await clients.close()
 
 
-async def _whereabouts(probe: _Probe, at: Address) -> None:
-    found = await probe.ask("s3:ListBucket", lambda: probe.client.head_bucket(Bucket=at.bucket))
+async def _region(probe: _Probe, at: Address) -> None:
+    about = await probe.ask("s3:ListBucket", lambda: probe.client.head_bucket(Bucket=at.bucket))
     here = probe.client.meta.region_name
-    where = found.get("BucketRegion") or here if found else here
-    if where != here:
-        probe.troubles.append(
-            Trouble(
-                f"the bucket {at.bucket} is in {where}, the run in {here}: every checkpoint "
-                "would cross regions"
-            )
-        )
+    region = about.get("BucketRegion") or here if about else here
+    if region != here:
+        why = f"the bucket {at.bucket} is in {region}, the run in {here}"
+        probe.troubles.append(Trouble(f"{why}: every checkpoint would cross regions"))
 
 
 async def _objects(probe: _Probe) -> None:

@@ -1,9 +1,8 @@
-"""S3 as the checkpoint store: only the daemon has credentials, agents get presigned URLs.
+"""S3 as the checkpoint store: only the daemon has credentials, agents get presigned URLs. Objects
+are `PREFIX/RUN/TRIAL/NAME.pt` and, written last by the agent, `PREFIX/RUN/TRIAL/NAME.json`.
 
 The one rule: a URL that leaves this process permits one method on one object (or one part of it),
 and expires.
-
-Objects are `PREFIX/RUN/TRIAL/NAME.pt` and, written last by the agent, `PREFIX/RUN/TRIAL/NAME.json`.
 """
 
 from __future__ import annotations
@@ -49,11 +48,10 @@ PLACE = re.compile(r"(\d+)-(\d+)\.(pt|json)")
 
 
 class S3Store:
-    """Checkpoints of the run `run` below `s3://bucket/prefix`. URLs work until `MARGIN_S` seconds
-    after `expires` (wall clock, seconds since 1970), but no longer than `LONGEST_S`.
-
-    Credentials, profile and endpoint come from the environment, as for any AWS tool; so does the
-    region, unless it is given.
+    """Checkpoints of a run below `s3://bucket/prefix`: see `base.DataStore`. URLs work until
+    `MARGIN_S` seconds after `expires` (wall clock, seconds since 1970), but no longer than
+    `LONGEST_S`. Credentials, profile, endpoint and, unless given, the region are the environment's,
+    as for any AWS tool.
     """
 
     def __init__(self, address: str, run: str, expires: float, region: str | None = None) -> None:
@@ -65,11 +63,9 @@ class S3Store:
 
     @property
     def address(self) -> str:
-        """Empty: agents reach the store by presigned URLs alone."""
         return ""
 
     def prolong(self, expires: float) -> None:
-        """Let URLs that are signed from now on work until later, wall clock, seconds since 1970."""
         self._expires = expires
 
     async def open(self) -> None:
@@ -78,34 +74,32 @@ class S3Store:
         """
         with plain(f"{self._at} cannot be the store of checkpoints", CloudError):
             client = await self._client()
-            found = await client.head_bucket(Bucket=self._at.bucket)
-            where = found.get("BucketRegion") or client.meta.region_name
-            if where != client.meta.region_name:
+            here = client.meta.region_name
+            region = (await client.head_bucket(Bucket=self._at.bucket)).get("BucketRegion") or here
+            if region != here:
                 raise StoreError(
-                    f"the bucket {self._at.bucket} is in {where}, the run in "
-                    f"{client.meta.region_name}; every checkpoint would cross regions, "
-                    f"which costs time and money. Name a bucket in {client.meta.region_name} "
-                    "as the store."
+                    f"the bucket {self._at.bucket} is in {region}, the run in {here}; every "
+                    "checkpoint would cross regions, which costs time and money. Name a bucket in "
+                    f"{here} as the store."
                 )
             key = self._at.key(self._run, f".writable-{secrets.token_hex(4)}")
             await client.put_object(Bucket=self._at.bucket, Key=key, Body=b"")
             await client.delete_object(Bucket=self._at.bucket, Key=key)
 
     async def time(self) -> float | None:
-        """Return the time that S3 names in its answers."""
+        """Return the time in S3's answers."""
         from seerd.aws.identity import date_of
 
         with contextlib.suppress(SeerdError), plain(f"{self._at} does not answer"):
             client = await self._client()
-            answer = await client.head_bucket(Bucket=self._at.bucket)
-            return date_of(answer)
+            return date_of(await client.head_bucket(Bucket=self._at.bucket))
         return None
 
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
         """Return URLs for the next `SLOTS` checkpoints from number `first`, and for reading
-        `checkpoints`. Raises `StoreError` if nothing can be signed.
+        `checkpoints`.
         """
         with plain(f"checkpoints of {trial} cannot be granted"):
             names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]
@@ -114,7 +108,7 @@ class S3Store:
             return Grant(trial, attempt, puts, gets)
 
     async def parts(self, ask: Ask) -> Parts:
-        """Begin a multipart upload. If that is not possible, the result has no `urls`."""
+        """Begin a multipart upload. If that is impossible, the result has no `urls`."""
         nothing = Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")
         part_size = _part_size(ask.size)
         if part_size > LARGEST_PART:
@@ -127,58 +121,44 @@ class S3Store:
     async def keep(self, trial: str, names: Sequence[str]) -> None:
         """Delete checkpoints that are older than the newest of `names` and not among them, and
         their unfinished uploads. With no names, delete all of the trial's. Newer ones stay: they
-        may be on their way just now. Raises `StoreError`.
+        may be on their way just now.
         """
         newest = max((_number(name) for name in names), default=(math.inf, math.inf))
         with plain(f"old checkpoints of {trial} cannot be removed"):
             client = await self._client()
             where = {"Bucket": self._at.bucket, "Prefix": self._at.key(self._run, trial) + "/"}
-            old = [key async for key in _keys(client, where) if _is_older(key, newest, names)]
-            for keys in (old[at : at + 1000] for at in range(0, len(old), 1000)):
-                await self._delete(
-                    client, sorted(keys, key=lambda key: (not key.endswith(".json"), key))
-                )
+            keys = [row["Key"] async for row in _objects(client, **where)]
+            old = [key for key in keys if _is_older(key, newest, names)]
+            for at in range(0, len(old), 1000):
+                await self._delete(client, sorted(old[at : at + 1000]))
             async for page in client.get_paginator("list_multipart_uploads").paginate(**where):
                 for upload in page.get("Uploads", []):
                     if _is_older(upload["Key"], newest, names):
                         await _abort(client, self._at.bucket, upload["Key"], upload["UploadId"])
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """Return the manifests of the attempt's checkpoints with higher numbers than `newest`.
-        Raises `StoreError`.
-        """
         with plain(f"newer checkpoints of {trial} cannot be listed"):
             client = await self._client()
             where = {
                 "Bucket": self._at.bucket,
                 "Prefix": self._at.key(self._run, trial, f"{attempt:04d}-"),
             }
-            names = [_place(key) async for key in _keys(client, where) if key.endswith(".json")]
+            keys = [row["Key"] async for row in _objects(client, **where)]
+            names = [_name(key) for key in keys if key.endswith(".json")]
             later = sorted((name for name in names if _number(name) > _number(newest)), key=_number)
-            return [
-                one
-                for name in later
-                if (one := await self._manifest(client, trial, name)) is not None
-            ]
+            manifests = [await self._manifest(client, trial, name) for name in later]
+            return [manifest for manifest in manifests if manifest is not None]
 
     async def downloads(self, source: str, to: str) -> list[Download]:
-        """List every object below `source` (`s3://bucket/prefix`), or the one object that it names,
-        with URLs to get them. Raises `StoreError` if there is none.
-        """
         address = Address.parse(source)
         with plain(f"the data at {source} cannot be listed"):
             client = await self._clients.near(address.bucket)
             items = []
-            async for page in client.get_paginator("list_objects_v2").paginate(
-                Bucket=address.bucket, Prefix=address.prefix
-            ):
-                for found in page.get("Contents", []):
-                    path = address.path_of(found["Key"], to)
-                    if path is not None:
-                        url = await self._signed(
-                            client, "get_object", Bucket=address.bucket, Key=found["Key"]
-                        )
-                        items.append(Download(url, path, found["Size"]))
+            async for row in _objects(client, Bucket=address.bucket, Prefix=address.prefix):
+                if (path := address.path_of(row["Key"], to)) is not None:
+                    where = {"Bucket": address.bucket, "Key": row["Key"]}
+                    url = await self._signed(client, "get_object", **where)
+                    items.append(Download(url, path, row["Size"]))
         if not items:
             raise StoreError(f"there is no data at {source}: no object has a name that begins so")
         return items
@@ -188,7 +168,6 @@ class S3Store:
         return {}
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
-        """Download `TRIAL/NAME.pt` to the file `to`. Raises `StoreError`."""
         part = to.with_name(f".{to.name}.part")
         await asyncio.to_thread(to.parent.mkdir, parents=True, exist_ok=True)
         what = f"checkpoint {name} of {trial} cannot be fetched from {self._at}"
@@ -203,20 +182,17 @@ class S3Store:
         await asyncio.to_thread(part.replace, to)
 
     async def manifest(self, trial: str, name: str) -> Manifest:
-        """Read `TRIAL/NAME.json`. Raises `StoreError`."""
         what = f"the manifest of checkpoint {name} of {trial} cannot be read from {self._at}"
         with plain(what):
-            found = await self._manifest(await self._client(), trial, name)
-        if found is None:
+            manifest = await self._manifest(await self._client(), trial, name)
+        if manifest is None:
             raise StoreError(f"{what}: it is damaged", damaged=True)
-        return found
+        return manifest
 
     def place(self, trial: str, name: str) -> str:
-        """Return the address of `TRIAL/NAME.pt`."""
         return f"s3://{self._at.bucket}/{self._key(trial, name, 'pt')}"
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._clients.close()
 
     # ------------------------------------------------------------ beneath
@@ -233,23 +209,15 @@ class S3Store:
         return self._at.key(self._run, trial, f"{name}.{suffix}")
 
     async def _slot(self, operation: str, trial: str, name: str) -> Slot:
-        client = await self._client()
-        urls = [
-            await self._signed(
-                client, operation, Bucket=self._at.bucket, Key=self._key(trial, name, suffix)
-            )
-            for suffix in ("pt", "json")
-        ]
+        client, bucket = await self._client(), self._at.bucket
+        keys = [self._key(trial, name, suffix) for suffix in ("pt", "json")]
+        urls = [await self._signed(client, operation, Bucket=bucket, Key=key) for key in keys]
         return Slot(name, *urls)
 
     async def _signed(self, client: Any, operation: str, **params: Any) -> str:
-        left_s = (
-            self._expires + MARGIN_S - min(wall(), time.time())
-        )  # signatures go by the wall clock
-        lifetime_s = int(min(LONGEST_S, max(MARGIN_S, left_s)))
-        await asyncio.sleep(
-            0
-        )  # signing takes a millisecond: hundreds must not hold up everything else
+        now = min(wall(), time.time())  # signatures go by the wall clock
+        lifetime_s = int(min(LONGEST_S, max(MARGIN_S, self._expires + MARGIN_S - now)))
+        await asyncio.sleep(0)  # hundreds of signatures, a millisecond each, must not block
         url: str = await client.generate_presigned_url(
             operation, Params=params, ExpiresIn=lifetime_s
         )
@@ -268,7 +236,7 @@ class S3Store:
         return Parts(ask.trial, ask.attempt, ask.name, part_size, urls, complete, abort)
 
     async def _delete(self, client: Any, keys: list[str]) -> None:
-        """Delete these objects, all manifests before the first checkpoint. Raises `StoreError`."""
+        """Delete these objects, all manifests before the first checkpoint."""
         for suffix in (".json", ".pt"):
             objects = [{"Key": key} for key in keys if key.endswith(suffix)]
             if objects:
@@ -298,28 +266,26 @@ def _part_size(size: int) -> int:
 
 
 def _number(name: str) -> tuple[float, float]:
-    """Return attempt and number in a checkpoint's name. Names of other kinds count as older than
-    any.
-    """
+    """Return attempt and number in a checkpoint's name. Other names count as older than any."""
     attempt, _, number = name.partition("-")
     return (int(attempt), int(number)) if attempt.isdecimal() and number.isdecimal() else (0, 0)
 
 
-def _place(key: str) -> str:
+def _name(key: str) -> str:
     return key.rpartition("/")[2].rpartition(".")[0]
 
 
 def _is_older(key: str, newest: tuple[float, float], kept: Sequence[str]) -> bool:
-    """Return whether this is a file of one of the run's checkpoints that nobody needs any more."""
+    """Return whether this is a file of one of the run's checkpoints that is not needed any more."""
     file = key.rpartition("/")[2]
-    name = _place(key)
+    name = _name(key)
     return PLACE.fullmatch(file) is not None and name not in kept and _number(name) < newest
 
 
-async def _keys(client: Any, where: dict[str, str]) -> AsyncIterator[str]:
+async def _objects(client: Any, **where: str) -> AsyncIterator[dict[str, Any]]:
     async for page in client.get_paginator("list_objects_v2").paginate(**where):
-        for found in page.get("Contents", []):
-            yield found["Key"]
+        for row in page.get("Contents", []):
+            yield row
 
 
 async def _abort(client: Any, bucket: str, key: str, upload: str) -> None:

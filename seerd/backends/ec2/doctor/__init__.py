@@ -1,7 +1,5 @@
-"""What is checked in AWS: whose the credentials are, and everything that a run would ask for.
-
-The one rule: if AWS does not take the credentials, nothing else is asked, since every answer would
-be the same.
+"""What is checked in AWS: whose the credentials are, and everything that a run would ask for. If
+AWS does not take the credentials, nothing else is asked: every answer would be the same.
 """
 
 from __future__ import annotations
@@ -28,6 +26,9 @@ CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
 """Seconds that the clock may be off before there is a warning, or a problem: AWS refuses requests
 from five minutes on.
 """
+NOT_ASKED = Finding(
+    "AWS", "warning", "nothing else in AWS was looked at, since it does not take these credentials"
+)
 _NOBODY = frozenset({ErrorKind.CREDENTIALS, ErrorKind.UNCLEAR, ErrorKind.THROTTLED})
 
 
@@ -41,24 +42,25 @@ async def examined(asked: Case, keys: Ec2Keys) -> list[Finding]:
             lifetime = await cloud.lifetime()
         except AwsError as error:
             notes.problem("credentials", str(error))
-            return [*notes.lines, _rest()]
+            return [*notes.lines, NOT_ASKED]
         notes.ok("region", region)
         who = await introduce(cloud)
         notes.lines += clock(who.ahead_s)
         if who.error is not None:
             notes.refused("credentials", "sts:GetCallerIdentity", who.error)
             if who.error.kind in _NOBODY:
-                return [*notes.lines, _rest()]
+                return [*notes.lines, NOT_ASKED]
         else:
             _last(notes, who, lifetime.source, None if lifetime.renewed else lifetime.ends_at, case)
-        parts = await asyncio.gather(_rented(cloud, case, owner_of(who.arn)), _stored(case, region))
-        return notes.lines + [line for part in parts for line in part]
+        store, data = case.spec.cluster.store or "", case.spec.train.data
+        in_ec2, in_stores = await asyncio.gather(
+            _rented(cloud, case, owner_of(who.arn)), stored.findings(store, data, region)
+        )
+        return notes.lines + in_ec2 + in_stores
 
 
 def clock(ahead_s: float | None) -> list[Finding]:
-    """Judge this machine's clock, `ahead_s` seconds ahead of AWS's; None: AWS has not told its
-    time.
-    """
+    """Judge this machine's clock, `ahead_s` seconds ahead of AWS's; None: unknown."""
     if ahead_s is None:
         return []
     off_s = abs(ahead_s)
@@ -67,14 +69,12 @@ def clock(ahead_s: float | None) -> list[Finding]:
     side = "ahead of" if ahead_s > 0 else "behind"
     found = f"this machine's clock is {format_duration(round(off_s))} {side} AWS's"
     level: Level = "problem" if off_s > CLOCK_PROBLEM_S else "warning"
-    todo = (
-        "set it (timedatectl set-ntp true); AWS refuses what is signed with a clock that is 5m off"
-    )
+    todo = "set it (timedatectl set-ntp true); AWS refuses signatures of a clock that is 5m off"
     return [Finding("clock", level, found, todo, cloud=False)]
 
 
 async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
-    """Collect what the policy for this spec has to permit; AWS is asked for the account."""
+    """Return what the policy for this spec has to permit; AWS is asked for the account."""
     async with Cloud(keys.region) as cloud:
         try:
             region = cloud.region
@@ -84,7 +84,7 @@ async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
     kept = spec.cluster.store or ""
     in_s3 = bool(kept) and by_address(kept).by_urls
     at = Address.parse(kept) if in_s3 else Address("YOUR-BUCKET", "seerd")
-    data = [Address.parse(one.source) for one in spec.train.data]
+    data = [Address.parse(item.source) for item in spec.train.data]
     return Needs(
         region=region,
         account=(who.account if who else "") or "*",
@@ -95,14 +95,6 @@ async def needs_of(spec: Spec, keys: Ec2Keys) -> Needs:
         spot=keys.market == "spot",
         store=(at.bucket, at.prefix),
         data=tuple((address.bucket, address.prefix) for address in data),
-    )
-
-
-def _rest() -> Finding:
-    return Finding(
-        "AWS",
-        "warning",
-        "nothing else in AWS was looked at, since it does not take these credentials",
     )
 
 
@@ -118,11 +110,8 @@ def _last(
     needed_s = (case.spec.limits.deadline_s or 3600.0) + MARGIN_S
     ends = f"{found}; they end in {format_duration(max(0, round(left_s)))}"
     if left_s < needed_s:
-        notes.warn(
-            "credentials",
-            ends,
-            f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role",
-        )
+        todo = f"a run takes up to {format_duration(needed_s)}: log in again first, or use a role"
+        notes.warn("credentials", ends, todo)
     else:
         notes.ok("credentials", ends)
 
@@ -133,8 +122,3 @@ async def _rented(cloud: Cloud, case: Ec2Case, owner: str) -> list[Finding]:
     ground = await network.look(notes, cloud, case, quote)
     await permissions.look(notes, cloud, case, permissions.PermissionTarget(owner, quote, ground))
     return notes.lines
-
-
-async def _stored(case: Ec2Case, region: str) -> list[Finding]:
-    spec = case.spec
-    return await stored.findings(spec.cluster.store or "", spec.train.data, region)

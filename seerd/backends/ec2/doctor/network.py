@@ -1,7 +1,6 @@
 """Where instances would be, and who can connect to them: subnets, zones, security groups, key pair.
-
-The one rule: whether this machine can connect is told only as far as the rules show it; where they
-do not, the rule that is needed is named.
+Whether this machine can connect is judged only as far as rules show it; else the rule that is
+needed is named.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ EVERYONE = frozenset({"0.0.0.0/0", "::/0"})
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What exists of what the spec names."""
+    """What exists of the names in the spec."""
 
     subnets: tuple[Subnet, ...]
     groups: tuple[SecurityGroup, ...]
@@ -95,9 +94,7 @@ async def _groups(
     if not named and not vpc:
         return []
     asked = network.groups(cloud, named, vpc)
-    groups = await notes.ask(
-        "security groups", "ec2:DescribeSecurityGroups", asked, denied="warning"
-    )
+    groups = await notes.ask("security groups", "ec2:DescribeSecurityGroups", asked, "warning")
     elsewhere = [group.group for group in groups or [] if vpc and group.vpc and group.vpc != vpc]
     if elsewhere:
         found = f"{', '.join(elsewhere)} is not of the subnets' network {vpc}"
@@ -108,38 +105,33 @@ async def _groups(
 def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str], str]) -> Finding:
     """Check whether SSH from this machine is let in.
 
-    `address`: "private" or "public", the kind that seerd connects to. `ours_to`: returns the
-    address that this machine uses on the way to another, empty if there is no way; which address
-    the world sees is not known.
+    address the address that seerd connects to ours_to returns this machine's address on the way to
+    another one, empty if there is no way; its address on the internet is unknown
     """
     ours = ours_to(AWAY)
     rules = [rule for group in groups for rule in group.rules if rule.takes_tcp(SSH)]
-    group = groups[0].group
     if address == "public":
         source = "--cidr $(curl -s https://checkip.amazonaws.com)/32"
     else:
         source = f"--cidr {ours}/32" if ours else "--source-group GROUP-OF-THIS-MACHINE"
-    todo = f"{ALLOW} --group-id {group} --protocol tcp --port {SSH} {source}"
+    todo = f"{ALLOW} --group-id {groups[0].group} --protocol tcp --port {SSH} {source}"
     networks = sorted({network for rule in rules for network in rule.networks})
     members = sorted({member for rule in rules for member in (*rule.groups, *rule.lists)})
-    let_in = ", ".join([*networks, *members]) or "nowhere"
-    told = f"{', '.join(one.group for one in groups)}: SSH is let in from {let_in}"
+    sources = ", ".join([*networks, *members]) or "nowhere"
+    let_in = f"{', '.join(group.group for group in groups)}: SSH is let in from {sources}"
     if not rules or (address == "public" and not networks):
-        return Finding("SSH", "problem", told, todo)
-    if EVERYONE & set(networks) or (
-        address == "private" and any(_inside(one, ours_to) for one in networks)
-    ):
-        return Finding("SSH", "ok", told)
+        return Finding("SSH", "problem", let_in, todo)
+    inside = address == "private" and any(_inside(network, ours_to) for network in networks)
+    if inside or EVERYONE & set(networks):
+        return Finding("SSH", "ok", let_in)
     if address == "public":
         listed = f"this machine's public address must be among them, else: {todo}"
-        return Finding("SSH", "warning", told, listed)
+        return Finding("SSH", "warning", let_in, listed)
     if members:
         here = f"this machine ({ours or 'no address'})"
-        found = f"{told}; {here} must be a member, or in one of the networks"
-        return Finding("SSH", "ok", found)
-    return Finding(
-        "SSH", "warning", f"{told}, and this machine is {ours or 'without an address'}", todo
-    )
+        return Finding("SSH", "ok", f"{let_in}; {here} must be a member, or in one of the networks")
+    here = f"this machine is {ours or 'without an address'}"
+    return Finding("SSH", "warning", f"{let_in}, and {here}", todo)
 
 
 def among(groups: Sequence[SecurityGroup], largest: int) -> Finding:
@@ -160,16 +152,14 @@ def among(groups: Sequence[SecurityGroup], largest: int) -> Finding:
 
 
 def _inside(network: str, ours_to: Callable[[str], str]) -> bool:
-    """Tell whether this machine belongs to this network, by the address that it uses to get
-    there.
-    """
+    """Return whether this machine belongs to this network, by its address on the way there."""
     cidr = ipaddress.ip_network(network, strict=False)
     ours = ours_to(str(cidr[min(2, cidr.num_addresses - 1)]))
     return bool(ours) and ipaddress.ip_address(ours) in cidr
 
 
 def _our_address(to: str) -> str:
-    """Find the address that this machine would use on the way to `to`; nothing is sent."""
+    """Return this machine's address on the way to `to`; nothing is sent."""
     if ":" in to:
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -184,9 +174,8 @@ async def _key(notes: AwsNotes, cloud: Cloud, name: str | None) -> str | None:
     if name is None:
         return None
     before = len(notes.lines)
-    await notes.ask(
-        "key pair", "ec2:DescribeKeyPairs", network.check_key(cloud, name), denied="warning"
-    )
+    asked = network.check_key(cloud, name)
+    await notes.ask("key pair", "ec2:DescribeKeyPairs", asked, "warning")
     if len(notes.lines) > before:
         return None
     notes.ok("key pair", f"{name} (for you; seerd makes keys of its own for each run)")

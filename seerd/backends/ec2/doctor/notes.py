@@ -1,4 +1,4 @@
-"""What `seerd doctor` finds while it asks AWS: answers, and refusals with what is not permitted."""
+"""The findings of `seerd doctor` in AWS: answers, and refusals with the missing permission."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from seerd.aws.errors import AwsError, ErrorKind
-from seerd.aws.rights import denied_action
+from seerd.aws.policy import denied_action
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.examining import POLICY, Case, Finding, Level, Notes
 
@@ -39,9 +39,8 @@ class AwsNotes(Notes):
     async def ask(
         self, check: str, action: str, work: Awaitable[T], denied: Level = "problem"
     ) -> T | None:
-        """Ask AWS; if it refuses, note that and return None.
-
-        denied  how bad it is if the call is not permitted
+        """Return AWS's answer; note a refusal and return None. `denied`: how bad a missing
+        permission is.
         """
         try:
             return await work

@@ -1,8 +1,6 @@
-"""What the credentials permit with instances: each call that a run makes, as a dry run or as a
-question about nothing.
-
-The one rule: a permission that a run needs is a problem if it is missing, and named as IAM names
-it. EC2 is never asked to really do anything.
+"""What the credentials permit with instances: each call that a run makes, as a dry run or about
+nothing, so EC2 never really does anything. A permission that a run needs is a problem if it is
+missing.
 """
 
 from __future__ import annotations
@@ -15,7 +13,8 @@ from seerd.aws import instances
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.instances import RUN, tagged
-from seerd.aws.rights import NOBODY, NOTHING, SPOT_ROLE, SPOT_SERVICE, dry_run, has_spot_role
+from seerd.aws.policy import NOBODY, NOTHING, SPOT_ROLE, SPOT_SERVICE, dry_run, has_spot_role
+from seerd.backends.base import Left
 from seerd.backends.ec2 import sweeping
 from seerd.backends.ec2.doctor.network import Ground
 from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
@@ -23,7 +22,6 @@ from seerd.backends.ec2.doctor.renting import Rented
 from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.request import Candidate, Ec2Settings, run_instances
 from seerd.backends.examining import Level
-from seerd.backends.sweeping import Left
 
 RUN_NAME = "seerd-doctor"
 SCRIPT = "#!/bin/sh\n"
@@ -40,18 +38,18 @@ class PermissionTarget:
 
 async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case, target: PermissionTarget) -> None:
     """Check the permissions for instances and volumes."""
-    wrong = len(notes.lines)
+    before = len(notes.lines)
     left = await notes.ask("instances", "ec2:DescribeInstances", _left(cloud, target.owner))
     disks = instances.volumes(cloud, tagged(RUN, RUN_NAME))
     await notes.ask("volumes", "ec2:DescribeVolumes", disks)
     await _launch(notes, cloud, case, target)
     if case.keys.market == "spot":
         await _spot_role(notes, cloud)
-    live = [one.id for one in left or [] if one.kind == "instance"]
+    live = [instance.id for instance in left or []]
     ends = dry_run(cloud, "terminate_instances", InstanceIds=live[:1] or [NOBODY])
     await _dry(notes, "ec2:TerminateInstances", ends)
     await _dry(notes, "ec2:DeleteVolume", dry_run(cloud, "delete_volume", VolumeId=NOTHING))
-    if not any(line.missing for line in notes.lines[wrong:]):
+    if not any(line.missing for line in notes.lines[before:]):
         found = "describing, launching, tagging and terminating instances, deleting volumes"
         notes.ok("permissions", found)
     if live:
@@ -77,9 +75,8 @@ async def _launch(notes: AwsNotes, cloud: Cloud, case: Ec2Case, target: Permissi
     ]
     image = target.rented.image
     if image is None or not places:
-        missing = (
-            "the image" if image is None else "a type" if not target.rented.types else "a subnet"
-        )
+        missing = "a subnet" if target.rented.types else "a type"
+        missing = missing if image else "the image"
         notes.warn("launch", f"ec2:RunInstances was not asked for, since {missing} is not known")
         return
     error: AwsError | None = None
@@ -97,14 +94,13 @@ async def _launch(notes: AwsNotes, cloud: Cloud, case: Ec2Case, target: Permissi
 
 
 async def _spot_role(notes: AwsNotes, cloud: Cloud) -> None:
-    """Look for the role for spot. It is no problem if it is missing: whoever may make it makes it
-    with the first request.
+    """Look for the role for spot. It is no problem if it is missing: credentials that may make it
+    do so with the first request.
     """
-    asked = has_spot_role(cloud)
-    there = await notes.ask("spot role", "iam:GetRole", asked, "warning")
-    if there:
+    has_role = await notes.ask("spot role", "iam:GetRole", has_spot_role(cloud), "warning")
+    if has_role:
         notes.ok("spot role", f"the account has {SPOT_ROLE}")
-    elif there is not None:
+    elif has_role is not None:
         notes.warn(
             "spot role",
             f"the account has no {SPOT_ROLE} yet; its first spot request is refused unless these "

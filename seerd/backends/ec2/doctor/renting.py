@@ -1,6 +1,5 @@
-"""What would be rented: types, their prices, the account's quota, the image.
-
-The one rule: each type is checked by itself, since a run may get any of them.
+"""What would be rented: types, their prices, the account's quota, the image. Each type is checked
+by itself, since a run may get any of them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from seerd.aws import images, quotas, types
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.images import Image
-from seerd.aws.rights import denied_action
+from seerd.aws.policy import denied_action
 from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
 from seerd.backends.ec2.asking import price_of
@@ -60,7 +59,7 @@ async def _types(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type,
         found += known or []
     if not found:
         return ()
-    told = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
+    listed = ", ".join(f"{k.name} ({k.gpus} {k.gpu}, {k.vcpus} vCPUs)" for k in found)
     try:
         one_size({kind.name: kind.gpus for kind in found})
     except UsageError as error:
@@ -70,14 +69,12 @@ async def _types(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type,
     if bare:
         notes.problem("types", f"{bare} has no GPU", "name others in cluster.instance_type")
     else:
-        notes.ok("types", told)
+        notes.ok("types", listed)
     return tuple(found)
 
 
 async def _price(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> float | None:
-    """Return USD for an hour of the most expensive type, and note the price of each; None: none is
-    known.
-    """
+    """Note the price of each type; return USD for an hour of the dearest, None if none is known."""
     given = case.keys.price
     if given:
         notes.ok("price", f"${given:.4g}/h, since the spec says so")
@@ -95,7 +92,7 @@ async def _price(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> float | None:
 
 
 def _brought_along(notes: AwsNotes, case: Ec2Case, name: str, error: AwsError) -> list[float]:
-    """Note that AWS tells no price, and take that of the bundled table if it has the type."""
+    """Note that AWS has no price, and take that of the bundled table if it has the type."""
     action = "ec2:DescribeSpotPriceHistory" if case.keys.market == "spot" else "pricing:GetProducts"
     known = INSTANCE_TYPES.get(name)
     level: Level = "problem" if known is None else "warning"
@@ -112,9 +109,7 @@ def _brought_along(notes: AwsNotes, case: Ec2Case, name: str, error: AwsError) -
 async def _quota(
     notes: AwsNotes, cloud: Cloud, case: Ec2Case, kinds: Sequence[Ec2Type], peak: int
 ) -> None:
-    """Check the quotas. Together the types have to be enough: a run takes what it can get of
-    each.
-    """
+    """Check the quotas. Together they have to be enough: a run takes what it can get of each."""
     asked = [await quotas.check(cloud, kind, case.keys.market, peak) for kind in kinds]
     together = quotas.together(list(zip(kinds, asked, strict=True)), case.keys.market, peak)
     some = together.enough is not False
