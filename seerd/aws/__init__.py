@@ -1,4 +1,1 @@
-"""What AWS is asked for, and how: clients, errors in plain words, EC2, prices, quotas.
-
-The one rule: nothing here knows runs or trials; providers and stores are built on it.
-"""
+"""What AWS is asked for, and how. Nothing here knows runs or trials."""

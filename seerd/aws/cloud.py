@@ -1,8 +1,6 @@
 """One account in one region: clients open when first needed, calls wait for their turn, and
-failures are explained in plain words.
-
-The one rule: only botocore handles credentials. Profiles, environment, SSO, AWS_ENDPOINT_URL and
-renewal work as in any AWS tool, because nothing here reads, copies or keeps a credential.
+failures are `AwsError`. Only botocore handles credentials, so profiles, environment, SSO,
+AWS_ENDPOINT_URL and renewal work as in any AWS tool.
 """
 
 from __future__ import annotations
@@ -42,9 +40,7 @@ class Lifetime:
 
     @property
     def renewed(self) -> bool:
-        """Whether botocore renews them by itself: those of roles, SSO sessions and processes, but
-        not those of the environment or of files.
-        """
+        """Whether botocore renews them: not those of the environment or of files."""
         return self.source not in {"env", "explicit", "shared-credentials-file", "config-file"}
 
 
@@ -79,7 +75,7 @@ class Cloud:
         **request: Any,
     ) -> dict[str, Any]:
         """Make one call that may be repeated, for up to `patience_s` seconds while AWS is busy or
-        broken. Raises `AwsError`.
+        broken.
         """
         end = asyncio.get_running_loop().time() + patience_s
         failures = 0
@@ -96,14 +92,14 @@ class Cloud:
     async def once(
         self, service: str, operation: str, *, region: str = "", **request: Any
     ) -> dict[str, Any]:
-        """Make one call, and try it only once. Raises `AwsError`."""
+        """Make one call, and try it only once."""
         await self.lanes[operation].turn()
         return await self.call(service, operation, region=region, **request)
 
     async def call(
         self, service: str, operation: str, *, region: str = "", **request: Any
     ) -> dict[str, Any]:
-        """Make one call, whose turn has come (`lanes`). Raises `AwsError`."""
+        """Make one call, whose turn has come (`lanes`)."""
         lane = self.lanes[operation]
         try:
             client = await self._client(service, region or self.region)
@@ -129,9 +125,7 @@ class Cloud:
         patience_s: float = PATIENCE_S,
         **request: Any,
     ) -> list[Any]:
-        """Return the rows of all pages of a listing; `rows` reads those of a page. Raises
-        `AwsError`.
-        """
+        """Return the rows of all pages of a listing; `rows` reads those of a page."""
         collected: list[Any] = []
         more: dict[str, str] = {}
         while True:
@@ -144,9 +138,7 @@ class Cloud:
             more = {"NextToken": answer["NextToken"]}
 
     async def lifetime(self) -> Lifetime:
-        """Return where the credentials come from and when they end, but nothing of the credentials.
-        Raises `AwsError` if there are none.
-        """
+        """Return the credentials' source and end. Raises `AwsError` if there are none."""
         try:
             credentials = await self._aws().get_credentials()
             if credentials is None:

@@ -1,7 +1,5 @@
-"""What AWS answers when a call fails: in plain words, and with what seerd may do about it.
-
-The one rule: only this module reads error codes. Nothing of botocore leaves `seerd.aws`, and no
-caller looks at a code again.
+"""What AWS answers when a call fails: in plain words, and with what seerd may do about it. Only
+this module reads error codes, and nothing of botocore leaves `seerd.aws`.
 """
 
 from __future__ import annotations
@@ -38,20 +36,16 @@ AGAIN = frozenset({ErrorKind.THROTTLED, ErrorKind.UNCLEAR})
 
 
 class AwsError(CloudError):
-    """A call was not carried out, or its outcome is unknown.
-
-    kind what that means for the caller code AWS's name for the cause said AWS's own words; empty:
-    none status the answer's HTTP status; 0: there was no answer
-    """
+    """A call was not carried out, or its outcome is unknown."""
 
     def __init__(
         self, why: str, kind: ErrorKind, code: str, said: str = "", status: int = 0
     ) -> None:
         super().__init__(why)
-        self.kind = kind
-        self.code = code
-        self.said = said
-        self.status = status
+        self.kind = kind  # what that means for the caller
+        self.code = code  # AWS's name for the cause
+        self.said = said  # AWS's own words; empty: none
+        self.status = status  # the answer's HTTP status; 0: there was no answer
 
 
 LOG_IN = "log in again (aws sso login, or new keys) and repeat the command"
@@ -240,9 +234,8 @@ def explained(error: Exception, doing: str) -> AwsError:
 
 
 def kind_of(code: str, status: int) -> ErrorKind:
-    """Return what this error code with this HTTP status means.
-
-    The code counts first: EC2 says InsufficientInstanceCapacity with status 500
+    """Return what this error code with this HTTP status means. The code counts first: EC2 says
+    InsufficientInstanceCapacity with status 500
     (docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html). Unknown codes may be
     about one place or one moment only.
     """

@@ -1,9 +1,5 @@
-"""Whose credentials these are, which instances are theirs, and how far this machine's clock is from
-that of AWS.
-
-The one rule: the owner of instances is the identity that AWS reports, not the user of this machine,
-and the same in every process of theirs. AWS refuses requests that are signed with a clock more than
-five minutes off; refusals have AWS's time too
+"""Whose credentials these are, and how far this machine's clock is from that of AWS. AWS refuses
+requests that are signed with a clock more than five minutes off; refusals have AWS's time too
 (docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html).
 """
 
@@ -30,21 +26,20 @@ _ASSUMED = re.compile(r"(arn:[^:]*:sts::[^:]*:assumed-role/([^/]+))/.*", re.DOTA
 
 
 async def caller(cloud: Cloud, *, patience_s: float = 60.0) -> str:
-    """Return the owner of these credentials, for the owner's tag. Raises `AwsError` if there are
-    none, or if they are not valid.
+    """Return the owner of these credentials, for the owner's tag. Raises `AwsError` if they are
+    invalid.
     """
     answer = await cloud.ask("sts", "get_caller_identity", patience_s=patience_s)
     return owner_of(str(answer["Arn"]))
 
 
 def owner_of(arn: str) -> str:
-    """Return the owner of credentials: their ARN without what is new in every process.
-
-    For a role that is the session's name: botocore makes one of the time unless a profile sets
+    """Return the owner of credentials: their ARN without what is new in every process. For a role
+    that is the session's name: botocore makes one of the time unless a profile sets
     `role_session_name` (github.com/boto/botocore/blob/develop/botocore/credentials.py), and for an
     instance's role it is the instance's id
     (docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_variables.html). Only with IAM
-    Identity Center it is the person. An owner is its own owner.
+    Identity Center it is the person.
     """
     match = _ASSUMED.fullmatch(arn)
     return arn if match is None or match[2].startswith(SSO) else match[1]

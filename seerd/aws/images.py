@@ -1,6 +1,4 @@
-"""The machine image that instances start from, and its disks. It is looked up before anything
-starts, so that a wrong one costs no money.
-"""
+"""The image of instances, looked up before anything starts, so that a wrong one costs no money."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The account's own images: made from an instance, waited for, found, removed with their snapshots.
-
-The one rule: an image is known by its name, of which an account has only one in a region, and by
-the tags of the build that made it. If the answer of a call was lost, seerd looks whether the image
-exists, and never makes another one.
+"""The account's own images, each known by its name and by the tags of its build. If the answer of a
+call was lost, seerd looks whether the image exists, and never makes another one. All functions
+raise `AwsError`.
 """
 
 from __future__ import annotations
@@ -45,9 +43,8 @@ class MadeImage:
 
 
 async def create(cloud: Cloud, wanted: Wanted) -> str:
-    """Start making an image in EC2, and return its id. EC2 shuts the instance down for it and
-    starts it again, so that its file systems are whole
-    (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html). Raises `AwsError`.
+    """Start making an image, and return its id. EC2 shuts the instance down for it and starts it
+    again (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateImage.html).
     """
     request: dict[str, Any] = {
         "InstanceId": wanted.instance,
@@ -69,8 +66,8 @@ async def create(cloud: Cloud, wanted: Wanted) -> str:
 
 
 async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> MadeImage:
-    """Wait until an image is available, and return it. `tell` gets the progress, for people, when
-    it changes. Raises `AwsError` if the image failed, or took longer than `for_s` seconds.
+    """Return an image once it is available, after `for_s` seconds at most. `tell` gets the
+    progress.
     """
     end, pause_s, shown = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
     while True:
@@ -93,17 +90,17 @@ async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], Non
 
 
 async def named(cloud: Cloud, name: str) -> list[MadeImage]:
-    """Return this account's images of this name: one or none. Raises `AwsError`."""
+    """Return this account's images of this name: one or none."""
     return await _images(cloud, [{"Name": "name", "Values": [name]}])
 
 
 async def find(cloud: Cloud, run: str) -> list[MadeImage]:
-    """Return the images that a build has made, by its tag. Raises `AwsError`."""
+    """Return the images that a build has made, by its tag."""
     return await _images(cloud, tagged(RUN, run))
 
 
 async def remove(cloud: Cloud, run: str) -> list[str]:
-    """Remove a build's images and snapshots, and return their ids. Raises `AwsError`."""
+    """Remove a build's images and snapshots, and return their ids."""
     made = await find(cloud, run)
     snapshots = {snapshot for image in made for snapshot in image.snapshots}
     snapshots |= set(await snapshots_of(cloud, run))
@@ -115,7 +112,7 @@ async def remove(cloud: Cloud, run: str) -> list[str]:
 
 
 async def snapshots_of(cloud: Cloud, run: str) -> list[str]:
-    """Return the snapshots with a build's tag. Raises `AwsError`."""
+    """Return the snapshots with a build's tag."""
     which: dict[str, Any] = {"OwnerIds": ["self"], "Filters": tagged(RUN, run)}
     rows = await cloud.pages("ec2", "describe_snapshots", lambda a: a["Snapshots"], **which)
     return sorted(row["SnapshotId"] for row in rows)

@@ -1,8 +1,6 @@
-"""Instances and volumes in EC2's answers, by the tags that seerd gives them.
-
-The one rule: an answer is a claim about some moment after the call, and it may lag behind
-(docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html). Nothing here concludes from
-silence.
+"""Instances and volumes in EC2's answers, by seerd's tags. An answer is a claim about some moment
+after the call, and may lag behind, so nothing here concludes from silence
+(docs.aws.amazon.com/ec2/latest/devguide/eventual-consistency.html). Functions raise `AwsError`.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ RUN, COMMAND, NAME, OWNER, HARD_END = (
 """The tags of everything that seerd makes."""
 
 ENDING = frozenset({"shutting-down", "terminated"})
-"""States that are not billed and that an instance never leaves again
-(docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html). `shutting-down` may last
-for minutes, with GPUs for more than five (github.com/aws/karpenter-provider-aws/issues/7019).
+"""States without a bill and without return
+(docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-lifecycle.html). With GPUs `shutting-down`
+may last for more than five minutes (github.com/aws/karpenter-provider-aws/issues/7019).
 """
 
 MOST_VALUES = 200
@@ -74,9 +72,7 @@ class Volume:
     holders: frozenset[str] = frozenset()  # the instances that it is attached to
 
     def ends_with(self, ending: AbstractSet[str]) -> bool:
-        """Return whether it goes by itself: EC2 deletes it already, or will with the last of these
-        instances, which are ending.
-        """
+        """Return whether EC2 deletes it already, or will with the last of these instances."""
         if self.state == "deleting":
             return True
         return self.state == "in-use" and bool(self.holders) and self.holders <= ending
@@ -100,7 +96,7 @@ async def find(
     cloud: Cloud, filters: Sequence[Mapping[str, Any]], *, patience_s: float = 60.0
 ) -> list[SeenInstance]:
     """Return all instances that fit the filters, in the order of their launches. EC2 lists ended
-    ones for about an hour. Raises `AwsError`.
+    ones for about an hour.
     """
     rows = await cloud.pages(
         "ec2",
@@ -114,7 +110,7 @@ async def find(
 
 
 async def find_among(cloud: Cloud, name: str, values: Sequence[str]) -> list[SeenInstance]:
-    """Return the instances whose `name` in a filter is one of these values. Raises `AwsError`."""
+    """Return the instances whose `name` in a filter is one of these values."""
     found: list[SeenInstance] = []
     for at in range(0, len(values), MOST_VALUES):
         part = list(values[at : at + MOST_VALUES])
@@ -123,7 +119,7 @@ async def find_among(cloud: Cloud, name: str, values: Sequence[str]) -> list[See
 
 
 async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Volume]:
-    """Return all volumes that fit the filters. Raises `AwsError`."""
+    """Return all volumes that fit the filters."""
     rows = await cloud.pages(
         "ec2", "describe_volumes", lambda a: a["Volumes"], Filters=list(filters), MaxResults=500
     )
@@ -142,7 +138,7 @@ async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Vo
 
 async def end(cloud: Cloud, instances: Sequence[str]) -> dict[str, EndedInstance]:
     """Ask once for the end of these instances, when the turn has come; return EC2's answer for
-    each. Raises `AwsError`.
+    each.
     """
     answer = await cloud.call("ec2", "terminate_instances", InstanceIds=list(instances))
     return {

@@ -1,8 +1,6 @@
-"""The key pairs of a run: one to log in with, and for each launch one that the instance shows.
-
-The one rule: a key is on disk before any request uses it, readable by this user alone, and never
-made twice for the same name. So a launch that is repeated after a crash is exactly the same
-request, and its instance shows a known key.
+"""The key pairs of a run: one to log in with, and for each launch one that the instance shows. A
+key is on disk before any request uses it, and never made twice for the same name, so a launch that
+is repeated after a crash is exactly the same request.
 """
 
 from __future__ import annotations
@@ -43,8 +41,8 @@ class Keys:
         return self._pair(_host_file(token))
 
     def asked(self, token: str) -> float | None:
-        """Return when this launch's key was made, wall clock, seconds since 1970: before its first
-        request. None: there was none.
+        """Return when this launch's key was made, before its first request, seconds since 1970;
+        else None.
         """
         path = self.folder / _host_file(token)
         return path.stat().st_mtime if path.exists() else None
@@ -61,9 +59,7 @@ class Keys:
 
 
 def _host_file(token: str) -> str:
-    """Name the file of a launch's key: a hash, since a token may have characters that a file name
-    cannot have.
-    """
+    """Name the file of a launch's key: a hash, since a token may have any characters."""
     return f"host-{hashlib.sha256(token.encode()).hexdigest()[:32]}"
 
 

@@ -1,10 +1,7 @@
-"""When AWS may be called: each kind of call has a lane of its own, so that none waits behind
-another.
-
-The one rule: EC2 gives each action of an account and region a bucket of tokens, and refuses calls
-that find none (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html). A lane has a
-smaller bucket of its own and waits here: a refused call takes a token as well, and others use the
-account too.
+"""When AWS may be called. EC2 gives each action of an account and region a bucket of tokens, and
+refuses calls that find none (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html). Here
+each kind of call has a lane with a smaller bucket, and waits: a refused call takes a token as well,
+and others use the account too.
 """
 
 from __future__ import annotations
@@ -19,9 +16,7 @@ AT_ONCE = 8
 """The most calls of a lane that are under way at any time."""
 
 SLOWER, SLOWEST = 1.4, 4.0
-"""Each time that a lane is throttled, its calls become so many times as rare, and in the end this
-many times.
-"""
+"""By how much each throttling slows a lane down, and by how much in all."""
 
 LIMITS = {
     "run_instances": (3.0, 1.8),
@@ -29,8 +24,7 @@ LIMITS = {
     "describe_instances": (50.0, 10.0),
 }
 """What a bucket holds and how many tokens come back in a second. EC2's own are 5 and 2, 100 and 5,
-100 and 20. RunInstances has little to spare: two tokens and a tenth are left, since calls do not
-arrive as evenly as they are sent.
+100 and 20; RunInstances has little to spare, since calls do not arrive as evenly as they are sent.
 """
 FIRST_S, LONGEST_S = 0.2, 10.0
 BURST, PER_S = 40.0, 4.0
@@ -74,9 +68,8 @@ class Bucket:
 
 
 class Retries:
-    """The budget of repetitions of one lane. A first try is free; every repetition takes a token,
-    and waits for one when there is none: after a short burst AWS sees at most `PER_S` a second
-    (aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
+    """The budget of repetitions of one lane: each takes a token, and waits for one when there is
+    none (aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter).
     """
 
     def __init__(self, burst: float = BURST, per_s: float = PER_S) -> None:
@@ -108,8 +101,8 @@ class Lane:
         self._queue = asyncio.Lock()
 
     async def turn(self, wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until a call may be made. Return whether it is still `wanted` then, which is asked
-        again after the calls before it; if it is not, no token is taken.
+        """Wait until a call may be made. Return whether it is still `wanted` then; if it is not, no
+        token is taken.
         """
         if self._bucket is None:
             return wanted()
@@ -124,7 +117,7 @@ class Lane:
 
     async def again(self, failures: int) -> None:
         """Wait until a call that has failed so often in a row (1 or more) may be repeated. It goes
-        before those that were never made: it may have brought something that nobody knows of.
+        before new ones: it may have brought something that nobody knows of.
         """
         await self.retries.pause(failures)
         if self._bucket is not None:

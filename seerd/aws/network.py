@@ -1,5 +1,5 @@
-"""What surrounds an instance: subnets, security groups, key pairs, and where types are offered. A
-group's rules are returned as they are; the caller decides whether they suffice.
+"""What surrounds an instance: subnets, security groups, key pairs, and where types are offered.
+Functions raise `AwsError`.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ class Subnet:
 
 
 async def subnets(cloud: Cloud, named: Sequence[str]) -> list[Subnet]:
-    """Return these subnets, in this order; if none is named, those of the default network. Raises
-    `AwsError`.
-    """
+    """Return these subnets, in this order; if none is named, those of the default network."""
     request: dict[str, Any] = {"Filters": [{"Name": "default-for-az", "Values": ["true"]}]}
     if named:
         request = {"SubnetIds": list(named)}
@@ -80,7 +78,7 @@ async def subnets(cloud: Cloud, named: Sequence[str]) -> list[Subnet]:
 
 
 async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityGroup]:
-    """Return these groups; if none is named, the default one of this network. Raises `AwsError`."""
+    """Return these groups; if none is named, the default one of this network."""
     of_vpc = {"Name": "vpc-id", "Values": [vpc]}
     request: dict[str, Any] = {"Filters": [of_vpc, {"Name": "group-name", "Values": ["default"]}]}
     if named:
@@ -104,12 +102,12 @@ async def groups(cloud: Cloud, named: Sequence[str], vpc: str) -> list[SecurityG
 
 
 async def check_key(cloud: Cloud, name: str) -> None:
-    """Check that there is such a key pair. Raises `AwsError` if there is none."""
+    """Check that there is such a key pair."""
     await cloud.ask("ec2", "describe_key_pairs", patience_s=PATIENCE_S, KeyNames=[name])
 
 
 async def offers(cloud: Cloud, names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the zones in which each of these types is offered. Raises `AwsError`."""
+    """Return the zones in which each of these types is offered."""
     rows = await cloud.pages(
         "ec2",
         "describe_instance_type_offerings",

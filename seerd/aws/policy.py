@@ -1,8 +1,6 @@
-"""The least rights that a coordinator needs, as an IAM policy, and what the credentials permit,
-asked without doing it.
-
-The one rule: the policy is a pure function of the spec. Where EC2 can restrict a right to seerd's
-own resources, it is restricted to those with the tag `seerd:run`
+"""The least rights that a coordinator needs, as an IAM policy, which is a pure function of the
+spec; and what the credentials permit, asked without doing it. Rights are restricted to resources
+with the tag `seerd:run` where EC2 can do that
 (docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html).
 """
 
@@ -20,13 +18,11 @@ from seerd.aws.instances import RUN
 NOBODY = "i-00000000000000000"
 NOTHING = "vol-00000000000000000"
 """An instance and a volume that do not exist. A policy that goes by tags denies what has no tags;
-the one that seerd prints allows these two by name, so that asking about them shows whether it is in
-force.
+seerd's allows these two by name, so that asking about them shows whether it is in force.
 """
 
 SPOT_SERVICE, SPOT_ROLE = "spot.amazonaws.com", "AWSServiceRoleForEC2Spot"
-"""The role under which EC2 gives out spot instances. An account has it from its first spot request
-on, if those credentials may make the role
+"""The role for spot instances, which an account has from its first spot request on
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/service-linked-roles-spot-instance-requests.html).
 """
 
@@ -65,9 +61,9 @@ def policy(needs: Needs) -> dict[str, Any]:
 
 
 def canary_policy(needs: Needs, session: str) -> dict[str, Any]:
-    """Return the policy document for `seerd canary`: that of a run, and what a run never does. It
-    bids for a spot instance, reboots one of its own, and makes sessions of this name with the
-    rights of a run (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
+    """Return the policy document for `seerd canary`, which also bids for a spot instance, reboots
+    one of its own, and makes sessions of this name with the rights of a run
+    (docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html).
     """
     own = {"StringLike": {f"aws:ResourceTag/{RUN}": "*"}}
     user = f"arn:{partition(needs.region)}:sts::{needs.account}:federated-user/{session}"
@@ -149,10 +145,9 @@ def _storing(needs: Needs) -> list[Statement]:
 
 
 def _encrypted(needs: Needs) -> Statement:
-    """Permit the use of any KMS key that these buckets are encrypted with, by S3 and for their
-    objects alone. The spec does not name the key, and it may be another account's
-    (docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html, "Encryption context":
-    the object's ARN, or with a bucket key the bucket's).
+    """Permit any KMS key, by S3 and for these buckets' objects alone: the spec does not name the
+    key (docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html, "Encryption
+    context": the object's ARN, or with a bucket key the bucket's).
     """
     bucket, prefix = needs.store
     below = "/".join(filter(None, [bucket, prefix, "*"]))
@@ -168,16 +163,14 @@ def _encrypted(needs: Needs) -> Statement:
 
 
 def _spot_role(needs: Needs) -> list[Statement]:
-    """Permit doctor to look for the role that the first spot request of an account needs."""
+    """Permit doctor to look for the role of an account's first spot request."""
     role = f"aws-service-role/{SPOT_SERVICE}/{SPOT_ROLE}"
     arn = f"arn:{partition(needs.region)}:iam::{needs.account}:role/{role}"
     return [_allow("SpotRole", ["iam:GetRole"], arn)] if needs.spot else []
 
 
 def partition(region: str) -> str:
-    """Return the partition, the first part of ARNs in this region
-    (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html).
-    """
+    """Return the start of ARNs (docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html)."""
     area = region.rpartition("-")[0].rpartition("-")[0]
     return {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(area, "aws")
 
@@ -206,9 +199,7 @@ def _allow(
 
 
 def denied_action(text: str, asked: str) -> str:
-    """Return the permission that a refusal names (for a launch perhaps only that to tag); else
-    `asked`.
-    """
+    """Return the permission that a refusal names, perhaps only that to tag; else `asked`."""
     match = _ACTION.search(text)
     return match[1] if match else asked
 
@@ -225,8 +216,8 @@ async def has_spot_role(cloud: Cloud) -> bool:
 
 
 async def dry_run(cloud: Cloud, operation: str, **request: Any) -> AwsError | None:
-    """Return why EC2 would refuse this call; None if permissions and parameters are right, or if
-    the call is about something that does not exist. A dry run looks at neither capacity nor quota
+    """Return why EC2 would refuse this call, but not if it is about something that does not exist.
+    Neither capacity nor quota is looked at
     (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_RunInstances.html).
     """
     try:

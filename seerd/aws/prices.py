@@ -1,6 +1,4 @@
-"""What an instance costs by the hour. A price comes with its source and its date; the caller
-decides what to use if AWS has none.
-"""
+"""What an instance costs by the hour, with the source and its date. Functions raise `AwsError`."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ PRICING_REGION = "us-east-1"
 
 FRESH_S = 86400.0
 DEAREST = 1e5
-"""USD for an hour, more than any instance costs. A kept price of more, or of 0, is not used: no
-limit on money would mean anything.
-"""
+"""USD for an hour, more than any instance costs: a kept price of more, or of 0, is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +40,7 @@ class Price:
 
 
 async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
-    """Return the on-demand price of Linux in the cloud's region, kept for a day in the folder
-    `cache`. Raises `AwsError`.
-    """
+    """Return the on-demand price of Linux in the region, kept for a day in the folder `cache`."""
     kept = cache / f"{cloud.region}-{instance_type}.json"
     if (price := _kept(kept)) is not None:
         return price
@@ -79,9 +73,7 @@ async def on_demand(cloud: Cloud, instance_type: str, cache: Path) -> Price:
 
 
 async def spot(cloud: Cloud, instance_type: str) -> Price:
-    """Return the highest of the present spot prices of Linux in the region, since the zone that
-    will give an instance is unknown. Raises `AwsError`.
-    """
+    """Return the highest present spot price of Linux in the region: the zone is unknown yet."""
     now = datetime.now(UTC)
     rows = await cloud.pages(
         "ec2",

@@ -1,5 +1,5 @@
 """How many vCPUs of a family of instances an account may run at once. A quota that cannot be read
-is reported as unknown and stops nothing, since EC2 enforces it anyway.
+(`enough` None) stops nothing, since EC2 enforces it anyway.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ def code_of(name: str, market: Market) -> tuple[str, str]:
 
 
 async def check_all(cloud: Cloud, kinds: Sequence[Ec2Type], market: Market, peak: int) -> Quota:
-    """Check whether the account may run `peak` instances at once, in addition to those it runs now:
-    as many as possible of the first type, then of the next. Raises nothing: a quota that cannot be
-    read has `enough` None.
+    """Check whether the account may run `peak` more instances: as many as possible of the first
+    type, then of the next.
     """
     checked = [(kind, await check(cloud, kind, market, peak)) for kind in kinds]
     return together(checked, market, peak)
@@ -79,9 +78,7 @@ def together(checked: Sequence[tuple[Ec2Type, Quota]], market: Market, peak: int
 
 
 async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota:
-    """Check whether the account may run `peak` instances of this type, in addition to those it runs
-    now. Raises nothing: a quota that cannot be read has `enough` None.
-    """
+    """Check whether the account may run `peak` more instances of this type."""
     family, code = code_of(kind.name, market)
     called = f"vCPU quota for {market} {family} instances in {cloud.region} ({code})"
     try:
@@ -115,9 +112,7 @@ async def check(cloud: Cloud, kind: Ec2Type, market: Market, peak: int) -> Quota
 
 
 async def _used(cloud: Cloud, code: str, market: Market) -> int:
-    """Return the vCPUs of all instances in the region that count against a quota, whoever started
-    them.
-    """
+    """Return the vCPUs of all instances in the region that count against a quota."""
     running = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
     counted = [
         seen.type

@@ -1,7 +1,6 @@
-"""Sessions of AWS whose clients take little memory. botocore keeps what it knows of a service as
-objects, of which a run needs a few operations; here each operation and each shape stays packed
-until it is used, without its documentation. With clients for EC2, S3 and STS a process has 57 MB,
-with botocore's own loader 77 MB.
+"""Sessions of AWS whose clients take little memory: each operation and shape of a service stays
+packed until it is used, without its documentation. With clients for EC2, S3 and STS a process has
+57 MB, with botocore's own loader 77 MB.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What instance types have: GPUs and vCPUs. EC2 is asked first; the bundled facts are for types
-that it no longer lists, though accounts that had them may still launch them.
+"""What instance types have: GPUs and vCPUs. The bundled facts are for types that EC2 no longer
+lists, though accounts that had them may still launch them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ def family_of(name: str) -> str:
 
 
 NVSWITCH = ("p4d.", "p4de.", "p5.48", "p5e.", "p5en.", "p6-b200.", "p6-b300.")
-"""How the names of types begin whose GPUs are behind NVSwitches
-(docs.aws.amazon.com/ec2/latest/instancetypes/ac.html). The P6e of one rack has its switches outside
-the machine.
-"""
+"""The types with NVSwitches inside (docs.aws.amazon.com/ec2/latest/instancetypes/ac.html)."""
 BLACKWELL = ("p6", "g7")
-"""How the names of types begin whose GPUs need the open kernel modules
+"""The types that need the open kernel modules
 (docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html).
 """
 
@@ -54,9 +51,7 @@ BUNDLED = {
 
 
 async def describe(cloud: Cloud, names: Sequence[str]) -> list[Ec2Type]:
-    """Return these types, in this order. Raises `AwsError` if AWS refuses, or for a type that
-    neither EC2 nor the bundled facts have.
-    """
+    """Return these types, in this order. Raises `AwsError` for an unknown one."""
     rows = await cloud.pages(
         "ec2",
         "describe_instance_types",

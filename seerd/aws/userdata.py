@@ -1,15 +1,13 @@
-"""What an instance does at its boots (cloud-init user data).
+"""What an instance does at its boots (cloud-init user data). The power-off at the run's hard end is
+scheduled first, so that the instance ends whatever fails later. So it is a boothook: cloud-init
+runs these at every boot, once there is a network and before services and logins, while a plain
+script waits for all of `multi-user.target`, and for ever if a unit hangs
+(docs.cloud-init.io/en/latest/explanation/boot.html, /explanation/format.html;
+github.com/canonical/cloud-init/issues/3946). User and host key follow in a cloud-config, which is
+applied before sshd begins.
 
-The one rule: the power-off at the run's hard end is scheduled first, so that the instance ends
-whatever fails later. So it is a boothook: cloud-init runs these at every boot, once there is a
-network and before services and logins, while a plain script waits for all of `multi-user.target`,
-and for ever if a unit hangs (docs.cloud-init.io/en/latest/explanation/boot.html,
-/explanation/format.html; github.com/canonical/cloud-init/issues/3946). User and host key follow in
-a cloud-config, which is applied before sshd begins.
-
-An instance without an agent ends earlier, after the orphan timeout. The only secret is the host
-key, and the user data is the same for every try of one launch: EC2 refuses a repeated launch that
-differs.
+The only secret is the host key. The user data is the same for every try of one launch: EC2 refuses
+a repeated launch that differs.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ LIMIT = 16 * 1024
 """
 
 ORPHAN_TIMEOUT_S = 600
-"""After so many seconds without an agent an instance powers itself off: longer than an agent may
-take to get there.
-"""
+"""An instance without an agent for so many seconds powers itself off."""
 LOOK_S = 10
 FIRMWARE_S = 15
 """Seconds for which an instance may be billed before its kernel counts time."""
@@ -65,8 +61,8 @@ class Boot:
 
 
 def user_data(boot: Boot) -> str:
-    """Return the user data, with LF line ends. Raises `ValueError` if a value could break out of
-    its place, or it is too long for EC2.
+    """Return the user data. Raises `ValueError` if a value could break out of its place, or it is
+    too long.
     """
     for text in (boot.run, boot.host_public, boot.authorised):
         if not _is_plain(text):
@@ -100,11 +96,9 @@ def boothook(boot: Boot) -> str:
 
 
 def cloud_config(boot: Boot) -> str:
-    """Return the user that may log in, its rights as root, and the host key that the coordinator
-    expects: it never trusts a key on first use. JSON is YAML.
-
-    The image's usual user stays, for a key pair of the person's own. The password is `*` and the
-    account not locked: without PAM, sshd refuses locked ones.
+    """Return the user that may log in, its rights as root, and the host key: the coordinator never
+    trusts a key on first use. The image's usual user stays, for a key pair of the person's own. The
+    password is `*` and the account not locked: without PAM, sshd refuses locked ones.
     """
     user = {
         "name": USER,

@@ -1,9 +1,6 @@
-"""What a backend is: everything that depends on where GPUs come from, from its keys in a spec to
-what is left of its instances.
-
-The one rule: only a backend's own folder knows which one it is. A new one is a folder and its line
-in `seerd/registry.py`. Methods import SSH and AWS, which are slow to load, only when they need
-them: `seerd plan` uses neither.
+"""What a backend is: everything that depends on where GPUs come from. Only a backend's own folder
+knows which one it is; a new one is a folder and its line in `seerd/registry.py`. Methods import SSH
+and AWS, which are slow to load, only when they need them.
 """
 
 from __future__ import annotations
@@ -29,9 +26,8 @@ PYTHON = "python3"
 GRACE_S = 10.0
 """Seconds that trials have to save when they are asked to end."""
 MARGIN_S = 600.0
-"""Seconds from the deadline until whatever is left of a run switches itself off: long after every
-orderly end, and longer than the five minutes before a scheduled power-off in which Linux refuses
-logins (shutdown(8)).
+"""Seconds from the deadline until what is left of a run switches itself off: longer than the five
+minutes before a scheduled power-off in which Linux refuses logins (shutdown(8)).
 """
 FREE_BYTES = 2 << 30
 """The least bytes that a healthy instance has free: room for a few checkpoints and logs."""
@@ -106,9 +102,8 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class Backend(ABC, Generic[K]):
-    """Where a run's GPUs come from, as a spec asks for it.
-
-    The methods are in the order in which a new run calls them; a resumed one calls only `site`.
+    """Where a run's GPUs come from. A new run calls the methods in this order, a resumed one only
+    `site`.
     """
 
     python: ClassVar[str] = PYTHON  # the interpreter of its trials, if the spec names none
@@ -123,9 +118,7 @@ class Backend(ABC, Generic[K]):
 
     @classmethod
     def why_not(cls, spec: Spec) -> str | None:
-        """Return why a job cannot be run here, whatever its spec names as its cluster; None: it can
-        be. Also asked for a job that is added to a run.
-        """
+        """Return why a job, new or added to a run, cannot be run here; None: it can be."""
         return None
 
     @classmethod
@@ -139,9 +132,8 @@ class Backend(ABC, Generic[K]):
 
     @abstractmethod
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Return what is offered, without network. Raises `UsageError` if that is impossible.
-
-        machine  this machine; None: one with as many GPUs as the plan likes
+        """Return what is offered, without network; `machine` None: one with as many GPUs as the
+        plan likes. Raises `UsageError`.
         """
 
     def for_simulation(self) -> Self:
@@ -149,9 +141,8 @@ class Backend(ABC, Generic[K]):
         return self
 
     def quote(self, machine: Machine, home: Path) -> Quote:
-        """Return what is offered, after asking the cloud if there is one. Raises `CloudError`.
-
-        home  the folder of all runs
+        """Return what is offered, after asking the cloud; `home`: the folder of all runs. Raises
+        `CloudError`.
         """
         return self.unasked_quote(machine)
 
@@ -165,8 +156,7 @@ class Backend(ABC, Generic[K]):
     @abstractmethod
     def kept(self, spec: Spec, files: RunFiles, quote: Quote, until: float) -> Any:
         """Return what the run's folder keeps of the backend as `Setup.where`, of `kept_type`.
-
-        until  when instances end at the latest, wall clock, seconds since 1970
+        `until`: when instances end at the latest, wall clock, seconds since 1970.
         """
 
     @staticmethod
@@ -177,10 +167,8 @@ class Backend(ABC, Generic[K]):
     @staticmethod
     @abstractmethod
     def site(kept: Any, files: RunFiles, until: float, lease_s: float) -> Site:
-        """Connect the daemon with the instances of a run, new or resumed.
-
-        until    as for `kept`
-        lease_s  the lease of an agent, seconds
+        """Connect the daemon with the instances of a run. `until` as for `kept`; `lease_s`: of an
+        agent.
         """
 
     # ------------------------------------------------------------ other commands
@@ -201,8 +189,7 @@ class Backend(ABC, Generic[K]):
 
     @classmethod
     def sweeper(cls, region: str | None) -> AbstractAsyncContextManager[Sweeper] | None:
-        """Return what finds and ends leftovers of runs; None if there can be none.
-
-        region  None: that of the credentials
+        """Return what ends leftovers of runs in a region (None: the credentials'); None: there are
+        none.
         """
         return None

@@ -1,8 +1,5 @@
-"""What the shell needs of any source of instances: `Provider`.
-
-The one rule: every call may be repeated. Launching again under the same token gives the same
-instance, connecting starts an agent only if none answers, and terminating an instance that is gone
-succeeds. Failures are `errors.ProviderError`.
+"""What the shell needs of any source of instances: `Provider`. Every call may be repeated. Failures
+are `errors.ProviderError`.
 
 An instance has the token of its launch and, once it exists, an id; either names it. Times are wall
 clock, seconds since 1970.
@@ -101,9 +98,7 @@ class Printed:
 
 
 Printer = Callable[[str, float], Awaitable[Printed | None]]
-"""Asks the machine of an instance for what was printed after a moment of its clock; None if it
-cannot be asked now. Raises `ProviderError`.
-"""
+"""Asks an instance's machine for what was printed after a moment of its clock; None: not now."""
 
 Adopted = tuple[list[str], list[Loss]]
 """Instances that still exist after a restart, and rented ones that the run did not know."""
@@ -122,48 +117,40 @@ class Provider(Protocol):
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
         """Check that instances can be had; the first call of all. Raises `ProviderError` if none
-        can be had at all (credentials, network).
-
-        lease_s  for how many seconds an agent that starts now may go on without the daemon
+        can be. `lease_s`: for how many seconds an agent that starts now may go on without the
+        daemon.
         """
 
     async def adopt(self, known: Sequence[str], tokens: Sequence[str]) -> Adopted:
         """Return which of the instances `known` still exist after a restart. Give all others of the
-        run back, except those of the launches `tokens`, which are still under way; return when the
-        rented ones among them ran.
+        run back, except those of the launches `tokens`; return when the rented ones among them ran.
         """
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """Launch one instance for this token, and return once its agent takes connections.
-
-        orphan_timeout_s  after how many seconds without its first agent the instance ends itself;
-                          None: never
-
-        Raises `errors.LaunchError` after giving back everything that the launch had brought.
+        """Launch one instance for this token, and return once its agent takes connections. Raises
+        `errors.LaunchError` after giving back everything that the launch had brought.
+        `orphan_timeout_s`: after how many seconds without its first agent the instance ends itself.
         """
 
     async def connect(self, instance: str) -> Connection:
         """Return a byte stream to the instance's agent, which is started if it does not run."""
 
     async def end_agent(self, instance: str, grace_s: float) -> None:
-        """End an agent of another protocol version, but keep the instance. Its trials may save for
-        at most `grace_s` seconds. The next `connect` starts a new agent, which reads its journal.
+        """End an agent of another protocol version after at most `grace_s` seconds for its trials
+        to save. The next `connect` starts a new agent, which reads its journal.
         """
 
     def journal(self, instance: str) -> Path | None:
-        """Return where the journal of the instance's agent is, if it is a file of this machine with
-        times by its clock; else None.
-        """
+        """Return the agent's journal if it is a file of this machine, by its clock; else None."""
 
     def address(self, instance: str) -> str:
         """Return the address at which other instances reach this one."""
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
         """End the instance and everything on it; for a token: everything that this launch has
-        brought or would still bring. Return when nothing of it costs any more.
-
-        spare_s  how long to wait at most for a machine that costs nothing by itself and cannot be
-                 reached: what runs there ends with its agent's lease
+        brought or would bring. Return when nothing of it costs any more. `spare_s`: how long to
+        wait at most for an unreachable machine that costs nothing; its agent's lease ends what runs
+        there.
         """
 
     async def loss(self) -> Loss:
@@ -217,9 +204,8 @@ class Found:
 
 
 class Sweeper(Protocol):
-    """Finds by tags what runs have left in one account and region. Raises `CloudError`.
-
-    The one rule: it never touches anything without seerd's tags and this owner's name.
+    """Finds what runs have left in one account and region, and touches only what has seerd's tags
+    and this owner's name. Raises `CloudError`.
     """
 
     @property

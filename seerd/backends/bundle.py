@@ -1,7 +1,5 @@
-"""The zip that is sent to instances: the agent and the training side.
-
-The one rule: the same content gives the same bytes, so that a checksum tells whether an instance
-has them.
+"""The zip that is sent to instances: the agent and the training side. The same content gives the
+same bytes, so that a checksum tells whether an instance has them.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def agent_for(path: Path) -> Path:
-    """Return a run's agent that speaks this version's protocol: the zip made when the run began, or
-    a new one next to it. The first zip is never overwritten: living agents read from it.
+    """Return a run's agent of this protocol version: the zip made when the run began, or a new one
+    next to it, since living agents read from the first.
     """
     if _version_of(path) == VERSION:
         return path
@@ -51,10 +49,8 @@ def _version_of(path: Path) -> int | None:
 
 
 def build_agent(to: Path) -> None:
-    """Write the agent's zip to `to`; `python to` runs it.
-
-    Compiling takes as long as everything else that a run does before its first trial, so the zip is
-    kept where Python keeps compiled files, under a checksum of its sources.
+    """Write the agent's zip to `to`. Compiling takes as long as everything else before the first
+    trial, so the zip is kept with Python's compiled files, under a checksum of its sources.
     """
     modules, others = _modules(), _others()
     kept = _kept({**modules, **others})
@@ -70,9 +66,7 @@ def build_agent(to: Path) -> None:
 
 
 def _write(to: Path, modules: dict[str, bytes], others: dict[str, bytes]) -> None:
-    """Write each of the agent's modules both as source and compiled by this Python: a Python of the
-    same version, as many images have, starts in little more than half of the time.
-    """
+    """Write the modules as source and compiled, with which the same Python starts much faster."""
     with zipfile.ZipFile(to, "w") as bundle:
         for name, source in modules.items():
             _add(bundle, name, source)

@@ -1,7 +1,5 @@
-"""What `seerd doctor` finds of a backend: one line for each check, its level, and what to do.
-
-The one rule: a finding that is no problem never asks for anything to be done before a run. A
-missing permission has IAM's name, and is a problem only if a run needs it.
+"""The findings of `seerd doctor`: one line for each check, its level, and what to do. A missing
+permission has IAM's name, and is a problem only if a run needs it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""What the daemon needs of any store of checkpoints. Agents write there, the daemon reads.
-
-The one rule: a checkpoint exists when its manifest does, and is used only if its bytes have the
-checksum that was confirmed. Failures are `errors.StoreError`.
+"""What the daemon needs of any store of checkpoints. A checkpoint exists when its manifest does,
+and is used only if its bytes have the checksum that was confirmed.
 """
 
 from __future__ import annotations
@@ -31,9 +29,7 @@ class Store(Protocol):
 
     @property
     def address(self) -> str:
-        """Where agents find the store: a directory; empty if presigned URLs are their only way
-        there.
-        """
+        """The directory for agents; empty if they need presigned URLs."""
 
     def prolong(self, expires: float) -> None:
         """Make grants from now on last until then, wall clock, seconds since 1970."""
@@ -48,36 +44,31 @@ class Store(Protocol):
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
         """Return URLs with which an attempt can write its next checkpoints, from number `first`
-        (from 1) on, and read `checkpoints`. Return None if agents need no URLs. The n-th checkpoint
-        of an attempt is called `slot_name(attempt, n)`.
+        (from 1) on, and read `checkpoints`. Return None if agents need no URLs.
         """
 
     async def parts(self, ask: Ask) -> Parts:
-        """Return what an agent needs to upload a large checkpoint in parts. Where that is
-        impossible, the result has no `urls`; it is never an error.
+        """Return what an agent needs to upload a large checkpoint in parts; without `urls` if that
+        is impossible. Raises nothing.
         """
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Delete the trial's checkpoints that are not among `names` and no longer needed, unless
-        agents do that themselves.
+        """Delete the trial's checkpoints that are not among `names`, unless agents do that
+        themselves.
         """
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """Return the manifests of the checkpoints that this attempt has written after `newest`
-        (empty: all of them), oldest first, with the names that these have in the store. Files that
-        are no checkpoints are skipped.
+        """Return the manifests of this attempt's checkpoints after `newest` (empty: all), oldest
+        first, under their names in the store.
         """
 
     async def set_aside(self, known: Container[str]) -> dict[str, float]:
-        """Move away the checkpoints of trials other than these, which a trial of the same name
-        might take for its own. Return of which trials -> when the last one was made, in seconds
-        since 1970.
+        """Move away checkpoints of trials other than these, whose names new trials may get. Return
+        of which trials -> when the last one was made, in seconds since 1970.
         """
 
     async def fetch(self, trial: str, name: str, sha256: str, to: Path) -> None:
-        """Copy a checkpoint to the file `to`, which appears only when it is whole and has this
-        checksum.
-        """
+        """Copy a checkpoint to the file `to`, which appears only when it is whole."""
 
     async def manifest(self, trial: str, name: str) -> Manifest:
         """Return the manifest of a checkpoint."""

@@ -1,6 +1,5 @@
-"""The kind of store that an address means, and everything that differs by kind before a store is
-open. A new kind is a folder with an `at` that returns a `StorePlace`, and a line in
-`seerd/registry.py`.
+"""Everything that differs by kind of store before one is open. A new kind is a folder with an `at`
+that returns a `StorePlace`, and a line in `seerd/registry.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ class StorePlace(Protocol):
 
     @property
     def by_urls(self) -> bool:
-        """Whether agents reach it by presigned URLs, from any machine; else by its path. A store
-        with URLs can also hold the data of trials: it is a `DataStore`.
+        """Whether agents reach it by presigned URLs, from any machine, else by its path. With URLs
+        it is also a `DataStore`.
         """
 
     def of_run(self, run: str) -> str:
@@ -32,8 +31,8 @@ class StorePlace(Protocol):
         """Where agents find it: a directory; empty if presigned URLs are their only way there."""
 
     def store(self, run: str, expires: float, region: str | None) -> Store:
-        """Return the store of a run, whose URLs work until `expires` (wall clock, seconds since
-        1970); `region`: that of AWS, None: the environment's.
+        """Return the store of a run; its URLs work until `expires` (wall clock, seconds since
+        1970). `region`: that of AWS; None: the environment's.
         """
 
     async def troubles(self, region: str | None) -> list[Trouble]:

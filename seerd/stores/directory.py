@@ -1,7 +1,6 @@
-"""A directory as the checkpoint store.
-
-The one rule: a file gets its name only when its bytes are on the disk and have the expected
-checksum, now or when their manifest was written and nobody has written to them since.
+"""A directory as the checkpoint store. A file gets its name only when its bytes are on the disk and
+have the expected checksum, now or when their manifest was written and nobody has written to them
+since.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ from seerd.stores.base import Trouble, stored
 
 @dataclass(frozen=True, slots=True)
 class DirectoryStore:
-    """Checkpoints under `folder`, one subfolder per trial: see `base.Store` and
-    `by_address.StorePlace`.
-    """
+    """Checkpoints under `folder`: see `base.Store` and `by_address.StorePlace`."""
 
     folder: Path
 
@@ -180,8 +177,8 @@ def _copy_checked(source: Path, sha256: str, to: Path) -> None:
 
 
 def _linked(source: Path, part: Path) -> bool:
-    """Link a checkpoint if nobody has written to it since its manifest: its agent had compared its
-    checksum and flushed it before. Return whether that was possible.
+    """Link a checkpoint, if possible, that is unchanged since its manifest, for which its agent
+    compared its checksum and flushed it. Return whether that was so.
     """
     with contextlib.suppress(OSError):
         about, confirmed = source.lstat(), source.with_suffix(".json").stat()

@@ -17,7 +17,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from seerd.backends.ssh import workbench
+from seerd.backends.ssh import connecting, workbench
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.backends.ssh.workbench import Workbench
 from seerd.clock import unlimited
@@ -180,7 +180,7 @@ def test_what_is_sent_is_unpacked_in_its_folder_part_by_part(
     [
         ("sudo:  a password\nis required", "does not let root's work be done: sudo: a password is"),
         ("System is booting up.", "it is still booting (pam_nologin): System is booting up."),
-        ("x" * 500, f"root's work be done: {'x' * workbench.SHOWN}"),
+        ("x" * 500, f"root's work be done: {'x' * connecting.SHOWN}"),
     ],
 )
 def test_a_machine_that_lets_nobody_be_root_is_waited_for_and_then_told(

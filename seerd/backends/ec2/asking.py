@@ -1,6 +1,4 @@
-"""EC2's answers before anything is rented: prices, GPUs of a type, quota, the owner. A plan that
-cannot be rented is refused before anything starts.
-"""
+"""EC2's answers before anything is rented: prices, GPUs of a type, quota, the owner."""
 
 from __future__ import annotations
 
@@ -17,15 +15,12 @@ from seerd.errors import CloudError, UsageError
 from seerd.planner.clouds import INSTANCE_TYPES
 
 SPOT_MARGIN = 1.2
-"""How many times its present value a spot price may reach before AWS takes the instances back: this
-is the bid, and the price of the plan.
-"""
+"""The bid, in times of the present spot price, above which AWS takes instances back."""
 
 
 def quote(keys: Ec2Keys, cache: Path) -> Quote:
-    """Ask EC2 what would be rented; `cache`: a folder for prices. Raises `CloudError` for
-    credentials, region, permissions or unknown types; `UsageError` for types without GPUs, or with
-    different numbers of them.
+    """Ask EC2 what would be rented; `cache`: a folder for prices. Raises `CloudError`, or
+    `UsageError` for types without GPUs, or with different numbers of them.
     """
     return asyncio.run(_quote(keys, cache))
 
@@ -63,8 +58,8 @@ async def price_of(keys: Ec2Keys, kind: str, cloud: Cloud, cache: Path) -> price
 
 
 async def _price(keys: Ec2Keys, cloud: Cloud, cache: Path) -> tuple[float, str]:
-    """Return USD for an hour of the dearest type, and the source. Raises `CloudError` if AWS, the
-    spec and the bundled facts have no price.
+    """Return USD for an hour of the dearest type, and the source. Raises `CloudError` if there is
+    none.
     """
     if keys.price:
         return keys.price, THE_SPEC

@@ -1,8 +1,7 @@
-"""Ending instances: all whose end is wanted at one moment are ended by one call.
-
-The one rule: if one instance of a call cannot be ended, EC2 ends none of them, or only those of
-other zones (docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html). So after a
-refusal that may concern only one of them, each has a call of its own.
+"""Ending instances: all whose end is wanted at one moment are ended by one call. If one of them
+cannot be ended, EC2 ends none, or only those of other zones
+(docs.aws.amazon.com/AWSEC2/latest/APIReference/API_TerminateInstances.html). So after a refusal
+each has a call of its own.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ class Endings:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def end(self, instance: str) -> EndedInstance:
-        """Ask once for its end, in one call with all others whose end is wanted now. Raises
-        `AwsError`.
-        """
+        """Ask once for its end, in one call with all others whose end is wanted now."""
         if not self._pending:
             self._begin(self._send())
         if instance not in self._pending:
@@ -52,8 +49,8 @@ class Endings:
         return await asyncio.shield(self._pending[instance])
 
     async def rest(self, instance: str) -> None:
-        """Wait until an end that has failed may be asked for again. Those that failed in one call
-        wait together, and so share the next call.
+        """Wait until an end that has failed may be asked for again, together with those of the same
+        call.
         """
         if instance in self._setbacks:
             await asyncio.shield(self._setbacks[instance].pause)

@@ -1,8 +1,6 @@
 """The run's instances together: watching all of them with one call at a time, finding those of a
-launch, and ending them.
-
-The one rule: an instance of this run that EC2 has and nobody here knows is ended, never used. An
-instance may cost money only while it is accounted for.
+launch, and ending them. An instance of this run that EC2 has and nobody here knows is ended, never
+used.
 """
 
 from __future__ import annotations
@@ -37,14 +35,12 @@ of which copies cost money (aws.amazon.com/cloudtrail/pricing).
 SLOW_S = 1.0
 """The pause after a call that failed, and the longest rest because an answer was slow, seconds."""
 RESTS = 2
-"""A pause is at least this many times as long as the last answer took: with hundreds of instances,
-EC2 or this machine has enough to do.
-"""
+"""A pause is at least so many times as long as the last answer took."""
 PATIENCE_S = 5.0
 """How long one answer is waited for while EC2 is busy, seconds."""
 HUNT_S = 15.0
-"""How long after a launch of unknown outcome EC2 is searched for its instance, seconds. The watch
-ends one that shows up later.
+"""How long EC2 is searched for the instance of an unclear launch, seconds; later, the watch ends
+it.
 """
 HUNT_POLL_S = 1.0
 MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.UNKNOWN})
@@ -53,19 +49,15 @@ MEND_S = 240.0
 its trials' last save and its last upload.
 """
 PAST_END_S = 120.0
-"""How long after the hard end, when instances switch themselves off, EC2's confirmation of an end
-is still waited for, seconds.
-"""
+"""How long after the hard end a confirmed end is still waited for, seconds."""
 
 Result = TypeVar("Result")
 
 
 class Ec2Fleet:
     """All instances of one run, which switch themselves off at `hard_end` (wall clock, seconds
-    since 1970).
-
-    busy    returns whether a launch of this token is under way that does not know its instance yet
-    places  where launches have asked
+    since 1970). `busy`: whether a launch of this token does not know its instance yet; `places`:
+    where launches have asked. Methods raise `AwsError`.
     """
 
     def __init__(
@@ -96,8 +88,8 @@ class Ec2Fleet:
         return await self._unless_blind(self._losses.get())
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait until `true()` holds, which is tried after each of EC2's answers. If a bug has ended
-        the watch, raises its exception.
+        """Wait until `true()` holds, tried after each answer. A bug of the watch is raised here
+        too.
         """
 
         async def wait() -> None:
@@ -107,9 +99,7 @@ class Ec2Fleet:
         await self._unless_blind(wait())
 
     async def _unless_blind(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Await `work`, which only the watch can complete. Raises the watch's exception if the
-        watch ends.
-        """
+        """Await `work`, which only the watch can complete, or raise the watch's exception."""
         self.watch()
         assert self._watch is not None
         waiting = asyncio.create_task(work)
@@ -122,13 +112,12 @@ class Ec2Fleet:
             waiting.cancel()
 
     async def find(self, *, patience_s: float = 60.0) -> list[SeenInstance]:
-        """Ask EC2 for all instances of the run. Raises `AwsError`."""
+        """Ask EC2 for all instances of the run."""
         return await instances.find(self._cloud, tagged(RUN, self._run), patience_s=patience_s)
 
     async def find_launched(self, token: str) -> list[RegisterEntry]:
-        """Ask EC2 for the instances of this launch, register them and return them, with ended ones.
-        Those that ended a while ago have no tags any more, but their ClientToken. Raises
-        `AwsError`.
+        """Ask EC2 for the instances of this launch, register them and return them, with ended ones,
+        which after a while have no tags any more, but their ClientToken.
         """
         tags = tagged(RUN, self._run) + tagged(COMMAND, token)
         requests = [client_token(self._run, token, place) for place in self.places]
@@ -141,15 +130,15 @@ class Ec2Fleet:
 
     async def find_known(self, known: Sequence[str]) -> list[SeenInstance]:
         """Ask EC2 for these instances, with or without their tags, but not with those of another
-        run. Raises `AwsError`.
+        run.
         """
         all_seen = await instances.find_among(self._cloud, "instance-id", known)
         return [seen for seen in all_seen if seen.tags.get(RUN, self._run) == self._run]
 
     async def hunt(self, token: str, end: float) -> list[RegisterEntry]:
         """Repeat `find_launched` until there is an instance, or until `end` (wall clock, seconds
-        since 1970). Raises `AwsError`, but not while EC2 is only busy, and only after `MEND_S`
-        seconds for a refusal that a person may put right: an unknown instance would run on.
+        since 1970), also while EC2 is busy, and for `MEND_S` seconds after a refusal that a person
+        may put right: an unknown instance would run on.
         """
         begun = asyncio.get_running_loop().time()
         while True:
@@ -186,9 +175,7 @@ class Ec2Fleet:
         return entry.span
 
     async def end_all(self, entries: Iterable[RegisterEntry]) -> Span:
-        """End these instances; return when the first began and the last ended. Raises
-        `ProviderError`, after all have been tried.
-        """
+        """End these instances; return when the first began and the last ended."""
         results = await asyncio.gather(
             *(self.end(entry.instance) for entry in entries), return_exceptions=True
         )
@@ -206,9 +193,8 @@ class Ec2Fleet:
         await self._endings.close()
 
     async def _judge(self, entry: RegisterEntry, error: AwsError, for_s: float) -> None:
-        """Judge a failure to end an instance, after `for_s` seconds. Return if asking again may
-        help: EC2 may be busy, a person may put right what it refuses, and an instance without its
-        daemon switches itself off. Raises `ProviderError` otherwise.
+        """Return if asking again for an end may help, after `for_s` seconds of failures; else raise
+        `ProviderError`.
         """
         if error.kind in AGAIN and wall() < self.hard_end + PAST_END_S:
             return
@@ -261,9 +247,7 @@ class Ec2Fleet:
             )
 
     async def _rest(self, least_s: float, calm_s: float) -> None:
-        """Wait until it is time to ask again: `least_s` seconds, and if no start or end is awaited,
-        up to `calm_s`.
-        """
+        """Wait `least_s` seconds, and up to `calm_s` if no start or end is awaited."""
         await asyncio.sleep(least_s)
         if not self.register.restless():
             # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with
@@ -282,10 +266,8 @@ class Ec2Fleet:
 
 
 def rest_s(every_s: float, took_s: float) -> float:
-    """Return the pause before the next call, seconds.
-
-    every_s  the wanted time from one call to the next
-    took_s   how long the last answer took
+    """Return the pause before the next call, which comes `every_s` after the last; that took
+    `took_s`.
     """
     return max(every_s - took_s, min(SLOW_S, RESTS * took_s))
 

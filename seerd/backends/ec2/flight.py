@@ -1,7 +1,6 @@
-"""One launch: from asking for an instance to an agent that answers, or back to nothing.
-
-The one rule: whatever ends a launch early (a refusal, an instance that ends, a cancellation), the
-launch first finds out what EC2 has made of its requests and gives that back. Only then is it over.
+"""One launch: from asking for an instance to an agent that answers, or back to nothing. Whatever
+ends it early (a refusal, an instance that ends, a cancellation), it first finds out what EC2 has
+made of its requests and gives that back.
 """
 
 from __future__ import annotations
@@ -36,23 +35,19 @@ ASK_S = 120.0
 PENDING_S = 420.0
 """How long an instance may be pending, seconds. That costs nothing, and is no part of its boot."""
 LEAST_S = 30.0
-"""How long to wait for an agent at least, seconds: an instance may have booted long before this
-process takes its launch up.
-"""
+"""How long to wait for an agent at least, seconds: the instance may be another process's."""
 ADDRESS_S = 60.0
 """How long an instance may run before EC2 shows its addresses, seconds. Usually it does with
 `running`, sometimes a second or two later (github.com/ClusterHQ/flocker/issues/2237,
 github.com/aws/aws-parallelcluster-node/issues/692).
 """
 ELSEWHERE = frozenset({ErrorKind.CAPACITY, ErrorKind.ELSEWHERE, ErrorKind.QUOTA})
-"""Refusals that concern one place only, so that another is tried. A quota is for one family of
-instance types.
-"""
+"""Refusals after which another place is tried. A quota is for one family of types."""
 
 
 class InstanceAccess(Protocol):
-    """The way into instances: a `Remote`, with a run's agent on each, or a `Workbench`, for
-    installing. `lease_s` is that of `Provider.open`. Methods raise `ProviderError`.
+    """The way into instances: a `Remote`, with agents, or a `Workbench`, for installing. `lease_s`
+    is that of `Provider.open`. Methods raise `ProviderError`.
     """
 
     lease_s: Callable[[], float]
@@ -102,9 +97,7 @@ def machine(context: LaunchContext, entry: RegisterEntry) -> RemoteMachine:
 
 
 class Flight:
-    """The launch of one token. Run `fly` as a task; cancelling that task makes it give back what it
-    has.
-    """
+    """The launch of one token. Run `fly` as a task; when cancelled, that gives back what it has."""
 
     def __init__(
         self, context: LaunchContext, token: str, orphan_timeout_s: float | None = None
@@ -131,9 +124,7 @@ class Flight:
         self._abandoned = True
 
     async def fly(self) -> Launched:
-        """Launch the instance and return it once it is ready. Raises `LaunchError`, after
-        everything that the launch had brought was given back.
-        """
+        """Return the ready instance. Raises `LaunchError` after giving back everything."""
         try:
             return await self._launch()
         except asyncio.CancelledError:
@@ -172,9 +163,7 @@ class Flight:
     # ------------------------------------------------------------ asking for an instance
 
     async def _taken_up(self) -> RegisterEntry | None:
-        """Return the live instance of an earlier try of this launch; None if there is none. Raises
-        `LaunchError` if it has ended.
-        """
+        """Return the live instance of an earlier try of this launch; None if there is none."""
         self._first_asked = self._context.keys.asked(self._token)
         self._context.keys.host(self._token)
         if self._first_asked is None:
@@ -192,9 +181,7 @@ class Flight:
         return live[0] if live else None
 
     async def _asked(self) -> RegisterEntry:
-        """Launch a new instance at the first place that gives one. Raises `LaunchError` if none
-        does.
-        """
+        """Launch a new instance at the first place that gives one."""
         context = self._context
         places, lane = context.places, context.cloud.lanes["run_instances"]
         while True:
@@ -219,8 +206,8 @@ class Flight:
                 return entry
 
     async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
-        """Send the same request until there is an answer. The call itself is never cancelled, since
-        its result has to be known. Raises `AwsError`.
+        """Send the same request until there is an answer, which is never cancelled: it may bring
+        something.
         """
         request = await self._request(candidate)
         began, failures = wall(), 0
@@ -244,9 +231,7 @@ class Flight:
         return self._context.fleet.register.expect(seen, self._token, asked_at, wall())
 
     async def _request(self, candidate: Candidate) -> dict[str, Any]:
-        """Make the request, with the host key that the instance will show; `Keys` has it on disk by
-        now.
-        """
+        """Make the request, with the instance's host key, which is on disk by now."""
         settings, keys = self._context.settings, self._context.keys
         host, client = keys.host(self._token), keys.client()
         boot = Boot(
@@ -276,8 +261,8 @@ class Flight:
         self._check(entry)
 
     async def _addressed(self, entry: RegisterEntry) -> None:
-        """Wait until EC2 shows the address to log in to, and the private one, by which instances of
-        the run reach each other. Raises `LaunchError` if it does not within `ADDRESS_S` seconds.
+        """Wait until EC2 shows the address to log in to, and the private one for the run's other
+        instances.
         """
         public = self._context.settings.address == "public"
         try:
@@ -294,9 +279,7 @@ class Flight:
         self._check(entry)
 
     async def _ready(self, entry: RegisterEntry, patience_s: float) -> None:
-        """Wait for its agent for up to `patience_s` seconds. Raises `LaunchError` if the instance
-        ends, `ProviderError` if its agent does not answer in time.
-        """
+        """Wait for its agent for up to `patience_s` seconds, unless the instance ends."""
         context = self._context
         ready = asyncio.create_task(context.remote.ready(machine(context, entry), patience_s))
         ended = asyncio.create_task(context.fleet.until(lambda: entry.ended))
@@ -349,8 +332,8 @@ class Flight:
         )
 
     async def _searched(self, setback: LaunchError) -> LaunchError:
-        """Register whatever an unclear answer has brought. Return the setback; if EC2 could not be
-        asked, with what remains unknown.
+        """Register what an unclear answer has brought; return the setback, with what remains
+        unknown.
         """
         try:
             await self._context.fleet.hunt(self._token, wall() + HUNT_S)
@@ -364,8 +347,8 @@ class Flight:
 
 
 def exhausted(refusals: Sequence[tuple[Candidate, AwsError]], *, others: bool) -> LaunchError:
-    """Return the error for a launch that no place has given an instance. Asking again may help if
-    capacity was missing, or if the quota is used up by `others`, instances of the same run.
+    """Return the error of a launch that no place has given an instance. Asking again may help if
+    capacity was missing, or if `others`, instances of the same run, use up the quota.
     """
     kinds = {error.kind for _, error in refusals}
     retry = ErrorKind.CAPACITY in kinds or (ErrorKind.QUOTA in kinds and others)

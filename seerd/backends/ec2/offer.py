@@ -30,11 +30,7 @@ THE_SPEC = "the spec says so"
 def quote_of(
     keys: Ec2Keys, gpus: int, usd_per_h: float, source: str, *, threads: int = 0, owner: str = ""
 ) -> Quote:
-    """Return the quote for instances of these types.
-
-    gpus GPUs of one instance usd_per_h USD for an hour of the dearest type source the source of
-    that price, for people threads CPU threads for each GPU; 0: unknown owner who rents them
-    """
+    """Return the quote for instances of `gpus` GPUs at `usd_per_h`, that of the dearest type."""
     facts = ClusterFacts(
         billing="rented",
         gpus_per_instance=gpus,
@@ -50,8 +46,7 @@ def quote_of(
 
 def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
     """Return the bundled facts: GPUs of an instance, USD for an hour of the dearest type, its
-    source. Raises `UsageError` for types that are unknown or have no price, or that differ in their
-    number of GPUs.
+    source. Raises `UsageError`.
     """
     known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)
     for name in keys.types:
@@ -95,11 +90,8 @@ def settings_of(
     hard_end: float,
     **changes: Any,
 ) -> Ec2Settings:
-    """Return the settings of a run's instances, without a bid. Settings that have the name of a key
-    are the spec's.
-
-    gpus GPUs of one instance keys the folder of the run's key pairs hard_end when they end by
-    themselves, wall clock, seconds since 1970 changes settings that differ from the spec
+    """Return the settings of a run's instances, without a bid; those with the name of a key are the
+    spec's, but for `changes`. `keys`: the folder of the run's key pairs.
     """
     from seerd.backends.ec2.request import Ec2Settings
 

@@ -1,8 +1,6 @@
-"""Where a run's launches ask for instances, and which of these places have refused.
-
-The one rule: a refusal answers every launch that had begun by then, so none asks again for the
-answer to another. To a later launch, and to those of other runs here, it only says which places to
-ask last. All moments are seconds of one clock that nobody sets.
+"""Where a run's launches ask for instances, and which of these places have refused. A refusal
+answers every launch that had begun by then; later launches, and other runs here, ask there last.
+Moments are seconds of one clock that nobody sets.
 """
 
 from __future__ import annotations
@@ -18,9 +16,8 @@ from seerd.backends.ec2.request import Candidate
 from seerd.clock import wall
 
 REMEMBERED_S = {ErrorKind.CAPACITY: 120.0, ErrorKind.ELSEWHERE: math.inf}
-"""For how long a place that has refused is asked after all others, seconds. Capacity comes back by
-the minute; where a type is never offered it never will be. A quota has room again as soon as an
-instance is given back.
+"""For how long a place that has refused is asked last, seconds. Capacity comes back by the minute,
+a type that is not offered never; a quota may have room again at once.
 """
 MISSING = frozenset({"InsufficientInstanceCapacity", "InsufficientHostCapacity"})
 """Refusals that any run would get, whatever it would pay."""
@@ -28,9 +25,8 @@ MISSING = frozenset({"InsufficientInstanceCapacity", "InsufficientHostCapacity"}
 
 @dataclass(frozen=True, slots=True)
 class DryPlaces:
-    """The places of one market that refused a run of this user lately: a hint, which changes only
-    the order in which launches ask. Each is an empty file with the time of its last refusal; if
-    files cannot be read or written, there is no hint.
+    """The places of one market that refused a run of this user lately, as empty files with the time
+    of the last refusal. It is a hint, and there is none if files cannot be read or written.
     """
 
     folder: Path  # shared by all runs of this user here
@@ -80,9 +76,8 @@ class LaunchPlaces:
         self._refusals: dict[Candidate, PlaceRefusal] = {}
 
     def next(self, begun: float, now: float) -> Candidate | None:
-        """Return where a launch that began at `begun` should ask now: at the first place that has
-        not refused lately, else where the last refusal is the oldest. None if all have refused
-        since it began.
+        """Return the place that a launch which began at `begun` should ask now: the first that has
+        not refused lately, else that of the oldest refusal. None if all have refused since.
         """
         refusals = self._refusals
         left = [
@@ -93,9 +88,7 @@ class LaunchPlaces:
         return min(left, key=lambda place: self._refused_at(place, now), default=None)
 
     def refused(self, place: Candidate, error: AwsError, now: float) -> None:
-        """Note that EC2 had nothing to give there. A quota is for a family of types in the whole
-        region, so it counts for the type's other places too.
-        """
+        """Note that EC2 had nothing there; a quota counts for the type's other places too."""
         alike = self._candidates if error.kind is ErrorKind.QUOTA else (place,)
         for other in alike:
             if other.type == place.type:

@@ -1,7 +1,6 @@
-"""Instances of EC2: rented one by one, watched together, and given back for certain.
-
-The one rule: an instance is known by its launch's token and its id. The token is in its tags from
-its first moment, so it can be found even if everything else is lost.
+"""Instances of EC2: rented one by one, watched together, and given back for certain. Each is known
+by its launch's token and its id. The token is in its tags from its first moment, so it can be found
+even if everything else is lost.
 """
 
 from __future__ import annotations
@@ -32,13 +31,9 @@ from seerd.errors import LaunchError, ProviderError
 __all__ = ["Ec2Provider", "Ec2Settings"]
 
 UNDO_S = 30.0
-"""How long a cancelled `launch` waits for the launch to be undone, seconds. Undoing goes on
-afterwards; if this process ends first, the next one does it.
-"""
+"""How long a cancelled `launch` waits for being undone, seconds. Undoing goes on afterwards."""
 SETTLE_S = 20.0
-"""How long EC2's answers may lag behind the ends that it has accepted before they are believed,
-seconds.
-"""
+"""How long EC2's answers may lag behind accepted ends before they are believed, seconds."""
 _ID = re.compile(r"i-[0-9a-f]+")
 
 
@@ -64,9 +59,7 @@ class Ec2Provider:
         self._awaited: set[str] = set()
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
-        """Look up the image and the subnets, before anything is rented. Raises `CloudError` for
-        credentials, region, permissions, image or subnets.
-        """
+        """Look up the image and the subnets, before anything is rented. Raises `CloudError`."""
         self._remote.lease_s = lease_s
         image = await images.resolve(self._cloud, self._settings.image)
         images.check(image, self._settings.instance_types)
@@ -84,9 +77,8 @@ class Ec2Provider:
         )
 
     def prolong(self, hard_end: float) -> None:
-        """Move the hard end of instances that are asked for from now on, wall clock, seconds since
-        1970. A launch under way stays the request that it is: EC2 refuses one that is repeated
-        otherwise.
+        """Move the hard end of future instances, seconds since 1970. A launch under way stays the
+        same request: EC2 refuses one that is repeated otherwise.
         """
         self._settings = replace(self._settings, hard_end=hard_end)
         self._fleet.hard_end = hard_end
@@ -115,8 +107,8 @@ class Ec2Provider:
         return [entry.instance for entry in kept], losses
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """See `base.Provider`. If cancelled, it first gives back what it has, for which it waits at
-        most `UNDO_S` seconds.
+        """See `base.Provider`. A cancellation first gives back what there is, for up to `UNDO_S`
+        seconds.
         """
         self._fleet.watch()
         if token not in self._flights:
@@ -176,10 +168,9 @@ class Ec2Provider:
         return loss
 
     async def leftovers(self) -> Leftovers:
-        """End what still runs, then return the instances that have not ended and the volumes that
-        are not deleted, found by the run's tag. Ends are not waited for, since an instance that
-        shuts down is not billed. Only an answer that is older than an end which EC2 has accepted
-        is asked for again, for up to `SETTLE_S` seconds.
+        """End what still runs, then return what is neither ended nor deleted, by the run's tag.
+        Only an answer that is older than an accepted end is asked for again, for up to `SETTLE_S`
+        seconds.
         """
         register, time = self._fleet.register, asyncio.get_running_loop().time
         entries = [register.take_up(seen, wall()) for seen in await self._fleet.find()]
@@ -199,9 +190,7 @@ class Ec2Provider:
             await asyncio.sleep(1.0)
 
     async def close(self) -> None:
-        """Stop watching and close connections. What is being launched or ended is left for the next
-        process.
-        """
+        """Stop watching and close connections. The next process takes up launches and ends."""
         for flight, task in self._flights.values():
             flight.abandon()
             task.cancel()

@@ -1,10 +1,6 @@
-"""What is known of the run's instances between the answers of an API that lags behind. It has no
-clock and no network of its own.
-
-The one rule: in doubt, more time is counted rather than less. An instance counts as running from
-the last moment at which it certainly did not run until the first at which it had certainly ended.
-An end is final, whatever a later answer says. An instance that is missing from answers counts as
-gone only after `FORGET_S` seconds.
+"""What is known of the run's instances between the answers of an API that lags behind. In doubt,
+more time is counted: an instance runs from the last moment at which it certainly did not until the
+first at which it had certainly ended. An end is final, whatever a later answer says.
 """
 
 from __future__ import annotations
@@ -20,9 +16,7 @@ FORGET_S = 60.0
 """How long an instance may be missing from EC2's answers before it counts as gone, seconds."""
 
 STOPPED = frozenset({"stopping", "stopped"})
-"""States of a stopped instance: it is not billed, but its disks are, and seerd never starts it
-again.
-"""
+"""States of a stopped instance: it is not billed, but its disks are."""
 
 NEVER_RAN = frozenset(
     {
@@ -149,18 +143,16 @@ class Register:
         )
 
     def expect(self, seen: SeenInstance, token: str, asked_at: float, now: float) -> RegisterEntry:
-        """Register the instance that EC2 has given for a launch that was first asked for at
-        `asked_at`.
-        """
+        """Register the instance of a launch that was first asked for at `asked_at`."""
         new = RegisterEntry(seen.instance, token, asked_at, now)
         entry = self._entries.setdefault(seen.instance, new)
         entry.see(seen)
         return entry
 
     def take_up(self, seen: SeenInstance, now: float, token: str = "") -> RegisterEntry:
-        """Register an instance of an earlier process, and note EC2's answer about it. If it runs,
-        it counts as running since EC2 accepted its launch. The answer's age is unknown here, so
-        `pending` does not mean that it is idle now. `token`: its launch, in case its tags are gone.
+        """Register an instance of an earlier process, and note EC2's answer, whose age is unknown.
+        It counts as running since EC2 accepted its launch. `token`: its launch, in case its tags
+        are gone.
         """
         if seen.instance not in self._entries:
             new = RegisterEntry(seen.instance, token or seen.token, min(seen.launched_at, now), now)
@@ -175,8 +167,8 @@ class Register:
         now: float,
         busy: Callable[[str], bool],
     ) -> RegisterNews:
-        """Record EC2's answer to a call at `asked_at`; return what it changes. `busy`: returns
-        whether a launch of this token does not know its instance yet.
+        """Record EC2's answer to a call at `asked_at`; return what it changes. `busy`: whether a
+        launch of this token does not know its instance yet.
         """
         losses = [
             loss
@@ -245,9 +237,7 @@ class Register:
 
 
 def remains(seen: Sequence[SeenInstance], disks: Sequence[Volume]) -> Leftovers:
-    """Return which of these may cost money, and which are ending: instances that shut down, and the
-    disks that go with them.
-    """
+    """Return which may cost money, and which are ending, with the disks that go with them."""
     ended = {instance.instance for instance in seen if instance.state in ENDING}
     left = Leftovers()
     for instance in seen:
@@ -275,9 +265,7 @@ def why(seen: SeenInstance) -> str:
 
 
 def _end_of(entry: RegisterEntry, seen: SeenInstance, now: float) -> float:
-    """Return when it ended: the end of the whole second that EC2 gives, or `now` if that is
-    impossible.
-    """
+    """Return the end of the second in which it ended, or `now` if that is unknown or impossible."""
     if seen.ended_at is None or not entry.idle_at <= seen.ended_at + 1.0 <= now:
         return now
     return seen.ended_at + 1.0

@@ -1,8 +1,6 @@
-"""The settings of a run's instances, the places where they may be, and the RunInstances request.
-
-The one rule: the request depends only on run, token and candidate. A launch that is tried again,
-after a lost answer or a crash, is the same request with the same ClientToken, and EC2 launches only
-once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
+"""The settings of a run's instances, their places, and the RunInstances request. A launch that is
+tried again, after a lost answer or a crash, is the same request with the same ClientToken, and EC2
+launches only once (docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html).
 """
 
 from __future__ import annotations
@@ -122,9 +120,9 @@ def _optional(settings: Ec2Settings) -> dict[str, Any]:
 
 
 def _disks(settings: Ec2Settings, image: Image) -> list[dict[str, Any]]:
-    """Return the image's disks, each encrypted and deleted with its instance, whatever the image
-    says. The root disk is at least as large as the image's. gp3 has 3,000 IOPS, and takes a MiB/s
-    for every four of them (docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html).
+    """Return the image's disks, each encrypted and deleted with its instance. gp3 has 3,000 IOPS,
+    and takes a MiB/s for every four of them
+    (docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html).
     """
     speed: dict[str, Any] = {}
     if settings.throughput is not None:

@@ -1,6 +1,4 @@
-"""What an owner's runs have left behind, found by tags alone: nothing without seerd's tags and this
-owner's name is ever touched, and no journal is needed.
-"""
+"""What an owner's runs have left behind, found by tags alone: no journal is needed."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ def _volume(disk: Volume) -> Left:
 
 
 def _of(owner: str) -> list[dict[str, Any]]:
-    """Return the filter for an owner's instances or volumes. In a filter `*` stands for any text
+    """Return an owner's filter, in which `*` stands for any text
     (docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Filtering.html), so tags are compared too.
     """
     return [

@@ -1,8 +1,5 @@
-"""Hosts, asked over SSH: whether they let seerd in and have what trials need, and which runs have
-their GPUs.
-
-The one rule: hosts are only asked. Nothing that was started there outlives the connection, and
-nothing is written but the agent's zip, in their cache, to ask for GPUs.
+"""Hosts, asked over SSH: whether they have what trials need, and which runs have their GPUs.
+Nothing outlives the connection, and nothing is written but the agent's zip, in their cache.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Machines that the user has already, over plain SSH: each is an instance for as long as its agent
-runs.
-
-The one rule: a host belongs to somebody else. It is used by one instance at a time, and once that
-is given back, nothing of the run is left running there; only logs stay. An instance is named after
-its host and the launch that took it: `ubuntu@10.0.0.5-17`.
+runs, named after its host and launch: `ubuntu@10.0.0.5-17`. A host is used by one instance at a
+time, and once that is given back, nothing of the run runs there; only logs stay.
 """
 
 from __future__ import annotations
@@ -57,9 +54,7 @@ class _Use:
 
 
 class HostsProvider:
-    """The hosts of a run: see `base.Provider`. Their host keys are in the user's known_hosts, and
-    the user's own keys or ssh-agent open them.
-    """
+    """The hosts of a run, with the user's known_hosts and keys: see `base.Provider`."""
 
     def __init__(self, hosts: tuple[SshHost, ...], remote: Remote) -> None:
         self._hosts = {host.name: host for host in hosts}
@@ -70,9 +65,7 @@ class HostsProvider:
         self._looks: set[asyncio.Future[str]] = set()
 
     async def open(self, lease_s: Callable[[], float] = unlimited) -> None:
-        """Check that at least one host lets us in, without waiting for the others. Raises
-        `CloudError`, with the cause for each host, if none does.
-        """
+        """Check that at least one host can be used, without waiting for the others."""
         self._remote.lease_s = lease_s
         self._looks = {asyncio.ensure_future(self._look(name)) for name in self._hosts}
         causes: list[str] = []
@@ -123,9 +116,7 @@ class HostsProvider:
         await self._remote.end_agent(self.machine(instance), grace_s)
 
     def machine(self, instance: str) -> RemoteMachine:
-        """Return how to log in to the instance's host. Raises `ProviderError` if the instance was
-        given back.
-        """
+        """Return how to log in to the host. Raises `ProviderError` if it was given back."""
         return self._host(instance).machine
 
     def journal(self, instance: str) -> None:
@@ -137,8 +128,7 @@ class HostsProvider:
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
         """End the agent and everything that it started, and delete what trials have made, but for
-        their logs. Raises `ProviderError` if the host cannot be reached within `PATIENCE_S` and
-        `spare_s` seconds.
+        their logs. Raises `ProviderError` for a host that cannot be reached in time.
         """
         host = next(
             (host for host, use in self._uses.items() if name in (use.instance, use.token)), None
@@ -168,9 +158,7 @@ class HostsProvider:
         await self._remote.close()
 
     async def _take_up(self, name: str, instance: str | None) -> str | None:
-        """Return `instance`, which was on this host, if the host can be reached, else None. If
-        there was none, end what the run may have left there.
-        """
+        """Return the host's instance if the host can be reached; without one, vacate the host."""
         if instance is None:
             await self._vacate(name)
             return None
@@ -191,9 +179,7 @@ class HostsProvider:
                 yield name
 
     async def _begin(self, name: str, token: str) -> Launched:
-        """Start an agent on the host, after ending what an earlier instance may have left there.
-        Raises `LaunchError` if the launch was called off meanwhile, otherwise `ProviderError`.
-        """
+        """Start an agent on the host, after ending what an earlier instance may have left there."""
         host = self._hosts[name]
         if name not in self._uses:
             instance = f"{name}-{token.partition('.')[0]}"
@@ -227,9 +213,7 @@ class HostsProvider:
         return ""
 
     async def _vacate(self, name: str) -> None:
-        """End what the run may have left on a host that it does not use. If the host cannot be
-        reached, the agent's lease ends it.
-        """
+        """End what may be left on an unused host; if that fails, the agent's lease ends it."""
         try:
             await self._remote.end(self._hosts[name].machine, patience_s=0.0)
         except ProviderError as error:

@@ -69,9 +69,7 @@ class LocalBackend(Backend[LocalKeys]):
 
     @classmethod
     def python_in(cls, spec: Spec) -> str:
-        """Return the spec's folder: an environment is no code, so the one of the project is used,
-        not a copy.
-        """
+        """Return the spec's folder: the project's environment is used, not a copy."""
         return str(spec.folder.resolve())
 
     def machine_types(self, machine: Machine) -> tuple[str, ...]:

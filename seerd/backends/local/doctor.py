@@ -1,6 +1,4 @@
-"""What `seerd doctor` checks on this machine. torch runs in a process of its own, that of the
-spec's interpreter.
-"""
+"""What `seerd doctor` checks on this machine; torch runs in a process of the spec's interpreter."""
 
 from __future__ import annotations
 

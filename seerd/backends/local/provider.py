@@ -1,8 +1,6 @@
 """This machine as the only instance. Its agent is a detached process, which survives the daemon and
-listens on a Unix socket.
-
-The one rule: an instance is its folder. The agent holds a lock in it for as long as it lives, and
-the next agent there cleans up after a dead one.
+listens on a Unix socket. An instance is its folder, in which a living agent holds a lock; the next
+agent there cleans up after a dead one.
 """
 
 from __future__ import annotations
@@ -83,10 +81,8 @@ class LocalProvider:
         return "127.0.0.1"
 
     async def terminate(self, name: str, spare_s: float = math.inf) -> Span:
-        """Wait for the agent to end, else kill it and every process of the run here: it may be
-        stopped, or hang. The span is empty: this machine is not rented.
-
-        If there are `END_S` seconds to spare, a new agent then stores what trials had saved. Raises
+        """Wait for the agent to end, else kill it and every process of the run here. If there are
+        `END_S` seconds to spare, a new agent then stores what trials had saved. Raises
         `ProviderError` if processes cannot be killed, or the new agent does not start or end.
         """
         instance = name if self._exists(name) else _named(name)
@@ -141,8 +137,8 @@ class LocalProvider:
         )
 
     def _kill(self, instance: str) -> dict[int, int]:
-        """Kill the agent; return the processes that it had started, whatever their environment: the
-        id of each, and when it began. Those that keep leases of GPUs end last, and by themselves.
+        """Kill the agent; return when each process that it had started began, by its id, but for
+        those that keep leases of GPUs.
         """
         spawned = self.spawned.get(instance, ())
         alive = [process.pid for process in spawned if process.poll() is None]
@@ -199,9 +195,7 @@ def _named(token: str) -> str:
 
 @contextlib.contextmanager
 def _short(folder: Path) -> Iterator[Path]:
-    """Give a folder a short path, for the length of the block: the address of a Unix socket has
-    room for only about a hundred bytes (unix(7)).
-    """
+    """Give a folder a short path: a Unix socket's address has about a hundred bytes (unix(7))."""
     with tempfile.TemporaryDirectory(prefix="seerd-") as short:
         link = Path(short) / "i"
         link.symlink_to(folder.resolve(), target_is_directory=True)

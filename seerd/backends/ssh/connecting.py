@@ -1,7 +1,5 @@
-"""One attempt at an SSH connection, and if it fails, a cause that the user can act on.
-
-The one rule: no trust on first use. The machine shows a host key that was known before the first
-connection (from its launch, or from the user's known_hosts), or there is no connection.
+"""One attempt at an SSH connection, and the cause if it fails. There is no trust on first use: the
+host key is known from the launch, or from the user's known_hosts.
 """
 
 from __future__ import annotations
@@ -57,10 +55,8 @@ class RemoteMachine:
 
 
 class UnreachableError(Exception):
-    """There is no connection; the text is the cause.
-
-    final    whether trying again would not help
-    pause_s  how many seconds to leave the machine alone at least
+    """There is no connection; the text is the cause. `final`: trying again would not help;
+    `pause_s`: how long to leave the machine alone at least, seconds.
     """
 
     def __init__(self, cause: str, *, final: bool = False, pause_s: float = 0.0) -> None:
@@ -70,9 +66,7 @@ class UnreachableError(Exception):
 
 
 class _Witness(asyncssh.SSHClient):
-    """Records what a failure's message needs: the host key, and what the machine printed before the
-    login.
-    """
+    """Records the shown host key, and what the machine printed before the login."""
 
     def __init__(self) -> None:
         self.shown: asyncssh.SSHKey | None = None
@@ -129,9 +123,7 @@ async def _tcp(machine: RemoteMachine) -> socket.socket:
 
 
 def _identity(machine: RemoteMachine) -> dict[str, Any]:
-    """Return asyncssh's options for the user and the trusted host keys. The user's ssh-agent is
-    never forwarded, whatever ~/.ssh/config says.
-    """
+    """Return asyncssh's options. ssh-agent is never forwarded, whatever ~/.ssh/config says."""
     options: dict[str, Any] = {"agent_forwarding": False}
     if machine.user:
         options["username"] = machine.user
@@ -150,9 +142,8 @@ def _identity(machine: RemoteMachine) -> dict[str, Any]:
 
 
 def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) -> UnreachableError:
-    """Turn a failed attempt into an error with its cause. A wrong host key or a denied login is
-    final only on the user's own machine: on a new instance, cloud-init may still be replacing its
-    keys.
+    """Return the error with its cause. A wrong host key or a denied login is final only on the
+    user's own machine: on a new instance, cloud-init may still be replacing its keys.
     """
     settled = machine.host_keys is None
     banner = " ".join(witness.banner.split())[:SHOWN]

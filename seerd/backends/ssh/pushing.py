@@ -1,8 +1,5 @@
-"""Runs remote tasks on a machine, one at a time: each is a short-lived Python process there, which
-first gets the files that it lacks.
-
-The one rule: bytes travel once. The agent's zip and every source file are identified by the
-checksum of their content, and sent only if the machine does not have them.
+"""Remote tasks: short-lived Python processes on a machine, one at a time. The agent's zip and every
+source file are sent only if the machine has none with this checksum.
 """
 
 from __future__ import annotations
@@ -99,8 +96,7 @@ async def run_remote_task(
     upload: Upload | None = None,
 ) -> Any:
     """Run the task there and return its result; `upload` is kept up to date. Raises `ProviderError`
-    if the task failed, `UnreachableError` if the machine is still booting, does not answer in time
-    or is gone.
+    if the task failed, `UnreachableError` if the machine cannot be used.
     """
     upload = upload or Upload()
     upload.sent = upload.size = 0
@@ -158,9 +154,7 @@ class _Lines:
         self._kept = b""
 
     async def next(self) -> bytes:
-        """Return the next line, or the rest when the stream ended. Raises `ProviderError` if the
-        line is too long.
-        """
+        """Return the next line, or the rest when the stream ended."""
         pieces = [self._kept]
         while b"\n" not in pieces[-1]:
             if sum(map(len, pieces)) > MOST_ANSWER:

@@ -1,8 +1,6 @@
-"""Machines reached over SSH, each with an agent of the run: made ready, connected to, ended.
-
-The one rule: one SSH connection per machine carries everything, and an agent never depends on it.
-When a connection breaks, `connect` makes a new one to the living agent, or to a new agent that
-reads the old one's journal.
+"""Machines reached over SSH, each with an agent of the run. One SSH connection per machine carries
+everything, and no agent depends on it: when it breaks, `connect` makes a new one to the living
+agent, or to a new agent that reads the old one's journal.
 """
 
 from __future__ import annotations
@@ -66,8 +64,8 @@ class AgentOptions:
     weight: float | None = None
 
     def argv(self, lease_s: float) -> list[str]:
-        """Return the options of an agent's command line, without its folder and its shape, for an
-        agent that may at first go on without the daemon for at most `lease_s` seconds.
+        """Return an agent's options, without its folder and shape, for a first lease of `lease_s`
+        at most.
         """
         lease, grace = str(min(self.lease_s, lease_s)), str(self.grace_s)
         options = ["--run", self.run, "--lease-s", lease, "--grace-s", grace]
@@ -95,8 +93,8 @@ class _Link:
 
 
 class TunnelReader:
-    """Reads from an agent. A lost connection is an `OSError` with its cause; if the agent closes
-    it, the stream ends.
+    """Reads from an agent. A lost connection is an `OSError`; if the agent ends, so does the
+    stream.
     """
 
     def __init__(
@@ -137,11 +135,9 @@ class TunnelWriter:
 
 
 class Remote:
-    """All machines of a run; at most `AT_ONCE` of them are connected to or sent to at the same
-    time. `lease_s` is that of `Provider.open`; `jobs` names the jobs that share the run, none if it
-    is one job.
-
-    All methods raise `ProviderError` with the cause.
+    """All machines of a run, `AT_ONCE` of them busy at a time at most; methods raise
+    `ProviderError`. `lease_s` is that of `Provider.open`; `jobs` names the jobs that share the run,
+    none if it is one job.
     """
 
     def __init__(self, bundle: Bundle, options: AgentOptions) -> None:
@@ -160,9 +156,8 @@ class Remote:
         gpus: int | None = None,
         cuda: bool | None = None,
     ) -> None:
-        """Start the run's agent on this machine, with everything that it needs; try to log in for
-        `patience_s` seconds. `gpus`, `cuda`: what this machine has, if that differs from the
-        others.
+        """Start the run's agent on this machine; try to log in for `patience_s` seconds. `gpus`,
+        `cuda`: what this machine has, if that differs from the others.
         """
         link = self._link(machine)
         link.shape = self._options.shape(gpus, cuda)
@@ -213,10 +208,9 @@ class Remote:
             link.socket = None
 
     async def end(self, machine: RemoteMachine, patience_s: float = RECONNECT_S) -> None:
-        """End the agent and every process of the run on this machine, and delete the run's folder
-        there, but for the logs. An agent that does not end by itself in half of the time is killed.
-
-        patience_s seconds, with the time spent waiting for other tasks on this machine
+        """End every process of the run on this machine within `patience_s` seconds, and delete its
+        folder there, but for the logs. An agent that does not end by itself in half of the time is
+        killed.
         """
         link, end = self._link(machine), asyncio.get_running_loop().time() + patience_s
         async with link.lock:
@@ -238,9 +232,9 @@ class Remote:
     async def printed(
         self, machine: RemoteMachine, after: float
     ) -> tuple[dict[str, bytes], float, bool] | None:
-        """Return what trials have printed there after `after` (seconds, by the machine's files):
-        the logs by name, the `after` for the next call, and whether there is more now. Return None
-        if there is no connection at present.
+        """Return the logs that have grown after `after` (seconds, by the machine's files), the
+        `after` for the next call, and whether there are more now; None if there is no connection at
+        present.
         """
         link = self._links.get(machine.name)
         if link is None or link.connection is None or not _is_open(link):
@@ -361,9 +355,7 @@ async def _read(packing: asyncio.Task[PackedBundle]) -> PackedBundle:
 
 
 def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
-    """Return logs by name, cut to `MOST_LOGS` and `MOST_OF_ALL`: the machine is not trusted to keep
-    to these limits.
-    """
+    """Return logs by name, cut to the limits, which the machine may not keep to."""
     logs: dict[str, bytes] = {}
     left = MOST_OF_ALL
     for name, text in islice(packed.items(), MOST_LOGS):
@@ -394,9 +386,7 @@ async def _tunnel(machine: RemoteMachine, link: _Link) -> tuple[TunnelReader, Tu
 
 
 class _Patience:
-    """The pauses between attempts, for `for_s` seconds in all: each a little longer than the last,
-    and random, so that machines are not all tried at the same moment.
-    """
+    """Pauses between attempts, `for_s` seconds in all: random, and each a little longer."""
 
     def __init__(self, for_s: float) -> None:
         self._end = asyncio.get_running_loop().time() + for_s
@@ -404,8 +394,8 @@ class _Patience:
         self._penalty_s = 0.0
 
     async def waits(self, penalty_s: float) -> bool:
-        """Pause before the next attempt; return False at once if no time is left for it.
-        `penalty_s`: sshd's penalty for the last attempt, seconds.
+        """Pause, unless no time is left; return whether it did. `penalty_s`: sshd's for the last
+        attempt.
         """
         self._penalty_s += penalty_s
         least_s = penalty_s if self._penalty_s > FREE_S else 0.0

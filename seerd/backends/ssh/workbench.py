@@ -1,8 +1,5 @@
-"""Runs programs as root over SSH on machines that are being installed, and reads their output line
-by line.
-
-The one rule: a program and its values come on standard input, never on a command line, where
-everybody on the machine could read them.
+"""Runs programs as root over SSH on machines that are being installed. A program comes on standard
+input: everybody on the machine could read a command line.
 """
 
 from __future__ import annotations
@@ -34,16 +31,14 @@ _ROOT = "sudo -n /bin/bash -c 'program=$(cat); exec </dev/null 2>&1; eval \"$pro
 
 
 class Workbench:
-    """The machines that are being installed, one connection each."""
+    """The machines that are being installed, one connection each. Methods raise `ProviderError`."""
 
     def __init__(self) -> None:
         self.lease_s: Callable[[], float] = unlimited
         self._connections: dict[str, asyncssh.SSHClientConnection] = {}
 
     async def ready(self, machine: RemoteMachine, patience_s: float) -> None:
-        """Wait until commands can be run there as root, for up to `patience_s` seconds. Raises
-        `ProviderError` with the cause.
-        """
+        """Wait until commands can be run there as root, for up to `patience_s` seconds."""
         end = asyncio.get_running_loop().time() + patience_s
         while True:
             try:
@@ -68,9 +63,7 @@ class Workbench:
         raise ProviderError(f"{machine.name} has no agent: it is being installed")
 
     async def run(self, name: str, program: str, print_line: Callable[[str], None]) -> int:
-        """Run this bash program as root and return its exit status; `print_line` gets each line
-        that it prints. Raises `ProviderError` if the connection is lost.
-        """
+        """Run this bash program as root, print its lines, and return its exit status."""
         try:
             async with running(self._connections[name], _ROOT) as process:
                 process.stdin.write(program.encode())
@@ -84,8 +77,8 @@ class Workbench:
     async def send(
         self, name: str, archive: Path, to: str, sent: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Unpack a tar file there, as root, into a new folder `to`; `sent` gets the number of bytes
-        of each part. Raises `ProviderError`.
+        """Unpack a tar file there, as root, into a new folder `to`; `sent` gets the bytes of each
+        part.
         """
         command = f'sudo -n /bin/sh -c \'mkdir -p "{to}" && tar -x --no-same-owner -f - -C "{to}"\''
         try:
@@ -178,10 +171,9 @@ def _lost(name: str, why: object) -> ProviderError:
 async def running(
     connection: asyncssh.SSHClientConnection, command: str
 ) -> AsyncIterator[asyncssh.SSHClientProcess[bytes]]:
-    """Run a shell command on the machine for the length of the block. If the block ends normally,
-    wait for the command's end; if it raises, close the channel and go on at once: sshd closes its
-    side only when the program has ended, which may be never. The program may run on, so use this
-    only on machines that are ended afterwards.
+    """Run a shell command on the machine for the length of the block. If the block raises, close
+    the channel and go on at once: sshd closes its side only when the program has ended, which may
+    be never. The program may run on, so use this only on machines that are ended afterwards.
     """
     process = await connection.create_process(command, encoding=None)
     try:

@@ -1,6 +1,4 @@
-"""An address in S3. A key becomes either a path below a folder or an error; no other path is ever
-named.
-"""
+"""An address in S3. A key becomes a path below a folder or an error, never another path."""
 
 from __future__ import annotations
 
@@ -34,9 +32,9 @@ class Address:
         return "/".join(filter(None, [self.prefix, *parts]))
 
     def path_of(self, key: str, to: str) -> str | None:
-        """Return where the object of this key goes, as a path below the folder `to`. Return None if
-        it is not part of the data: the marker of a folder, or `data2/x` where `data` was meant.
-        Raises `StoreError` for a key that would lead out of the folder.
+        """Return the path of this key's object below the folder `to`; None if it is not part of the
+        data: the marker of a folder, or `data2/x` where `data` was meant. Raises `StoreError` for a
+        key that would lead out of the folder.
         """
         if key.endswith("/"):
             return None

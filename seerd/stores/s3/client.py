@@ -1,6 +1,4 @@
-"""Clients of S3, and their errors in plain words: no exception of botocore or aiohttp leaves this
-module, and no message contains a URL with a signature.
-"""
+"""Clients of S3, and their errors in plain words, which contain no URL with a signature."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 
 
 async def insist(work: Callable[[], Awaitable[str]]) -> str:
-    """Run `work` up to `TRIES` times if the download of a body breaks off: the client itself
-    repeats only requests.
-    """
+    """Run `work` up to `TRIES` times if a download breaks off: the client repeats only requests."""
     import aiohttp
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
@@ -106,8 +102,8 @@ async def insist(work: Callable[[], Awaitable[str]]) -> str:
 
 @contextlib.contextmanager
 def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
-    """Turn the client's exceptions into a `StoreError` in plain words, or into `denied` for
-    credentials and permissions. `what`: how the message begins.
+    """Raise the client's exceptions as `StoreError`, or `denied` for credentials and permissions;
+    `what`: how the message begins.
     """
     import aiohttp
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError

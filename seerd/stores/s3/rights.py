@@ -1,6 +1,5 @@
-"""Checks whether a bucket can hold the checkpoints of a run: does everything once, with an empty
-object, that a run will do there. Nothing is left behind, and one refusal does not stop the other
-checks.
+"""Does everything once in a bucket, with an empty object, that a run will do there. Nothing is left
+behind, and one refusal does not stop the other checks.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class _Probe:
 
 
 async def check_store(address: str, region: str | None) -> list[Trouble]:
-    """Return what prevents checkpoints at `s3://bucket/prefix`; empty if all is well. Raises
-    `StoreError` for another address, `CloudError` if there are no credentials.
+    """Return what prevents checkpoints at `s3://bucket/prefix`. Raises `CloudError` without
+    credentials.
     """
     at, clients = Address.parse(address), Clients(region)
     try:
@@ -61,9 +60,7 @@ async def check_store(address: str, region: str | None) -> list[Trouble]:
 
 
 async def check_data(source: str, region: str | None) -> list[Trouble]:
-    """Return what prevents reading the data at `s3://bucket/prefix`; empty if all is well. Raises
-    `StoreError` for another address.
-    """
+    """Return what prevents reading the data at `s3://bucket/prefix`; empty if all is well."""
     at, clients = Address.parse(source), Clients(region)
     try:
         with plain(f"{at} cannot be read", CloudError):

@@ -1,8 +1,6 @@
-"""S3 as the checkpoint store: only the daemon has credentials, agents get presigned URLs. Objects
-are `PREFIX/RUN/TRIAL/NAME.pt` and, written last by the agent, `PREFIX/RUN/TRIAL/NAME.json`.
-
-The one rule: a URL that leaves this process permits one method on one object (or one part of it),
-and expires.
+"""S3 as the checkpoint store: only the daemon has credentials, agents get presigned URLs, each for
+one method on one object (or one part of it), and for a time. Objects are `PREFIX/RUN/TRIAL/NAME.pt`
+and, written last by the agent, `PREFIX/RUN/TRIAL/NAME.json`.
 """
 
 from __future__ import annotations
@@ -34,24 +32,18 @@ LONGEST_S = 7 * 86400
 (docs.aws.amazon.com/AmazonS3/latest/userguide/using-presigned-url.html).
 """
 MARGIN_S = 600.0
-"""How long after the run's end its URLs still work, seconds: clocks differ, and a last checkpoint
-may be late.
-"""
+"""How long URLs work after the run's end, seconds: a last checkpoint may be late."""
 MOST_PARTS = 200
 SMALLEST_PART = 16 << 20
 LARGEST_PART = 5 << 30
-"""S3 permits parts of 5 MiB to 5 GiB and 10,000 of them per object; fewer are used here, since all
-their URLs must fit into one line for the agent.
-"""
+"""S3 permits 10,000 parts of 5 MiB to 5 GiB; all their URLs are one line for the agent."""
 BLOCK = 1 << 20
 PLACE = re.compile(r"(\d+)-(\d+)\.(pt|json)")
 
 
 class S3Store:
-    """Checkpoints of a run below `s3://bucket/prefix`: see `base.DataStore`. URLs work until
-    `MARGIN_S` seconds after `expires` (wall clock, seconds since 1970), but no longer than
-    `LONGEST_S`. Credentials, profile, endpoint and, unless given, the region are the environment's,
-    as for any AWS tool.
+    """Checkpoints of a run below `s3://bucket/prefix`: see `base.DataStore`. Credentials, profile,
+    endpoint and, unless given, the region are the environment's, as for any AWS tool.
     """
 
     def __init__(self, address: str, run: str, expires: float, region: str | None = None) -> None:
@@ -69,8 +61,8 @@ class S3Store:
         self._expires = expires
 
     async def open(self) -> None:
-        """Check the bucket's region and write and delete an empty object. Raises `StoreError` if
-        something is wrong with the bucket, `CloudError` for credentials and permissions.
+        """Check the bucket's region and write and delete an empty object. Raises `StoreError` for
+        the bucket, `CloudError` for credentials and permissions.
         """
         with plain(f"{self._at} cannot be the store of checkpoints", CloudError):
             client = await self._client()
@@ -98,9 +90,6 @@ class S3Store:
     async def presign(
         self, trial: str, attempt: int, first: int, checkpoints: Sequence[str]
     ) -> Grant | None:
-        """Return URLs for the next `SLOTS` checkpoints from number `first`, and for reading
-        `checkpoints`.
-        """
         with plain(f"checkpoints of {trial} cannot be granted"):
             names = [slot_name(attempt, number) for number in range(first, first + SLOTS)]
             puts = [await self._slot("put_object", trial, name) for name in names]
@@ -119,9 +108,8 @@ class S3Store:
         return nothing
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Delete checkpoints that are older than the newest of `names` and not among them, and
-        their unfinished uploads. With no names, delete all of the trial's. Newer ones stay: they
-        may be on their way just now.
+        """Delete checkpoints that are older than the newest of `names` and not among them (with no
+        names: all), and their unfinished uploads. Newer ones may be on their way just now.
         """
         newest = max((_number(name) for name in names), default=(math.inf, math.inf))
         with plain(f"old checkpoints of {trial} cannot be removed"):

@@ -1,5 +1,5 @@
-"""What is checked in AWS: whose the credentials are, and everything that a run would ask for. If
-AWS does not take the credentials, nothing else is asked: every answer would be the same.
+"""What is checked in AWS. If AWS does not take the credentials, nothing else is asked: every answer
+would be the same.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from seerd.stores.s3.address import Address
 from seerd.units import format_duration
 
 CLOCK_WARNING_S, CLOCK_PROBLEM_S = 60.0, 240.0
-"""Seconds that the clock may be off before there is a warning, or a problem: AWS refuses requests
-from five minutes on.
-"""
+"""How far off the clock may be, seconds: AWS refuses requests from five minutes on."""
 NOT_ASKED = Finding(
     "AWS", "warning", "nothing else in AWS was looked at, since it does not take these credentials"
 )

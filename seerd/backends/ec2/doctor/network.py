@@ -1,6 +1,5 @@
-"""Where instances would be, and who can connect to them: subnets, zones, security groups, key pair.
-Whether this machine can connect is judged only as far as rules show it; else the rule that is
-needed is named.
+"""Where instances would be, and who can connect to them. Whether this machine can is judged only as
+far as rules show it; else the rule that is needed is named.
 """
 
 from __future__ import annotations
@@ -103,10 +102,8 @@ async def _groups(
 
 
 def access(groups: Sequence[SecurityGroup], address: str, ours_to: Callable[[str], str]) -> Finding:
-    """Check whether SSH from this machine is let in.
-
-    address the address that seerd connects to ours_to returns this machine's address on the way to
-    another one, empty if there is no way; its address on the internet is unknown
+    """Check whether SSH from this machine is let in. `address`: the one that seerd connects to;
+    `ours_to`: returns this machine's address on the way to another, empty if there is no way.
     """
     ours = ours_to(AWAY)
     rules = [rule for group in groups for rule in group.rules if rule.takes_tcp(SSH)]

@@ -39,9 +39,7 @@ class AwsNotes(Notes):
     async def ask(
         self, check: str, action: str, work: Awaitable[T], denied: Level = "problem"
     ) -> T | None:
-        """Return AWS's answer; note a refusal and return None. `denied`: how bad a missing
-        permission is.
-        """
+        """Return AWS's answer; note a refusal and return None. `denied`: the level of a denial."""
         try:
             return await work
         except AwsError as error:

@@ -1,6 +1,5 @@
 """What the credentials permit with instances: each call that a run makes, as a dry run or about
-nothing, so EC2 never really does anything. A permission that a run needs is a problem if it is
-missing.
+nothing, so that EC2 does nothing.
 """
 
 from __future__ import annotations
@@ -94,9 +93,7 @@ async def _launch(notes: AwsNotes, cloud: Cloud, case: Ec2Case, target: Permissi
 
 
 async def _spot_role(notes: AwsNotes, cloud: Cloud) -> None:
-    """Look for the role for spot. It is no problem if it is missing: credentials that may make it
-    do so with the first request.
-    """
+    """Look for the role for spot; the first request makes it if it may."""
     has_role = await notes.ask("spot role", "iam:GetRole", has_spot_role(cloud), "warning")
     if has_role:
         notes.ok("spot role", f"the account has {SPOT_ROLE}")
@@ -110,9 +107,7 @@ async def _spot_role(notes: AwsNotes, cloud: Cloud) -> None:
 
 
 async def _dry(notes: AwsNotes, action: str, asked: Awaitable[AwsError | None]) -> None:
-    """Note a refusal: a problem for ending instances, a warning for deleting volumes (only `seerd
-    sweep` does that).
-    """
+    """Note a refusal: only a warning for deleting volumes, which `seerd sweep` alone does."""
     try:
         error = await asked
     except AwsError as failed:

@@ -49,9 +49,7 @@ async def look(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> Rented:
 
 
 async def _types(notes: AwsNotes, cloud: Cloud, case: Ec2Case) -> tuple[Ec2Type, ...]:
-    """Look up the types one by one, so that a wrong name does not hide the others; return those
-    that exist.
-    """
+    """Return the types that exist, looked up one by one: a wrong name must not hide the others."""
     names = case.keys.types
     found: list[Ec2Type] = []
     for name in names:
