@@ -17,7 +17,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from seerd.backends.ssh import connecting, workbench
+from seerd.backends.ssh import connecting, pushing, workbench
 from seerd.backends.ssh.connecting import RemoteMachine
 from seerd.backends.ssh.workbench import Workbench
 from seerd.clock import unlimited
@@ -152,7 +152,7 @@ def test_a_program_that_is_killed_or_whose_machine_goes_is_no_exit_status(tmp_pa
 def test_what_is_sent_is_unpacked_in_its_folder_part_by_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workbench, "CHUNK", 4096)
+    monkeypatch.setattr(pushing, "CHUNK", 4096)
     archive, to = tmp_path / "a.tar", tmp_path / "to" / "there"
     (tmp_path / "big").write_bytes(b"x" * 10_000)
     with tarfile.open(archive, "w") as packed:
