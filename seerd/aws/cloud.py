@@ -74,9 +74,7 @@ class Cloud:
         patience_s: float = PATIENCE_S,
         **request: Any,
     ) -> dict[str, Any]:
-        """Make one call that may be repeated, for up to `patience_s` seconds while AWS is busy or
-        broken.
-        """
+        """Make one repeatable call, for up to `patience_s` seconds while AWS is busy or broken."""
         end = asyncio.get_running_loop().time() + patience_s
         failures = 0
         await self.lanes[operation].turn()

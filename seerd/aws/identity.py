@@ -26,9 +26,7 @@ _ASSUMED = re.compile(r"(arn:[^:]*:sts::[^:]*:assumed-role/([^/]+))/.*", re.DOTA
 
 
 async def caller(cloud: Cloud, *, patience_s: float = 60.0) -> str:
-    """Return the owner of these credentials, for the owner's tag. Raises `AwsError` if they are
-    invalid.
-    """
+    """Return the owner of these credentials. Raises `AwsError` if they are invalid."""
     answer = await cloud.ask("sts", "get_caller_identity", patience_s=patience_s)
     return owner_of(str(answer["Arn"]))
 

@@ -14,8 +14,7 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.aws.instances import RUN, tagged
 
-CREATE_S = 120.0
-"""For how many seconds EC2 may be busy or broken before the image is given up."""
+CREATE_S = 120.0  # for how many seconds EC2 may be busy or broken before the image is given up
 
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.2, 10.0
 _FAILED = frozenset({"failed", "error", "invalid", "deregistered"})
@@ -66,9 +65,7 @@ async def create(cloud: Cloud, wanted: Wanted) -> str:
 
 
 async def wait(cloud: Cloud, image: str, for_s: float, tell: Callable[[str], None]) -> MadeImage:
-    """Return an image once it is available, after `for_s` seconds at most. `tell` gets the
-    progress.
-    """
+    """Return an image once it is available, within `for_s` seconds. `tell` gets the progress."""
     end, pause_s, shown = asyncio.get_running_loop().time() + for_s, _FIRST_LOOK_S, ""
     while True:
         # With a filter, since asking by an id that EC2 does not know yet is an error.

@@ -137,9 +137,7 @@ async def volumes(cloud: Cloud, filters: Sequence[Mapping[str, Any]]) -> list[Vo
 
 
 async def end(cloud: Cloud, instances: Sequence[str]) -> dict[str, EndedInstance]:
-    """Ask once for the end of these instances, when the turn has come; return EC2's answer for
-    each.
-    """
+    """Ask once for the end of these instances, when it is their turn; return EC2's answers."""
     answer = await cloud.call("ec2", "terminate_instances", InstanceIds=list(instances))
     return {
         row["InstanceId"]: EndedInstance(

@@ -12,11 +12,9 @@ from collections.abc import Callable
 
 from seerd.aws.errors import ErrorKind
 
-AT_ONCE = 8
-"""The most calls of a lane that are under way at any time."""
+AT_ONCE = 8  # the most calls of a lane that are under way at any time
 
-SLOWER, SLOWEST = 1.4, 4.0
-"""By how much each throttling slows a lane down, and by how much in all."""
+SLOWER, SLOWEST = 1.4, 4.0  # by how much each throttling slows a lane down, and by how much in all
 
 LIMITS = {
     "run_instances": (3.0, 1.8),
@@ -101,8 +99,8 @@ class Lane:
         self._queue = asyncio.Lock()
 
     async def turn(self, wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until a call may be made. Return whether it is still `wanted` then; if it is not, no
-        token is taken.
+        """Wait until a call may be made; without taking a token, return False once it is not
+        `wanted`.
         """
         if self._bucket is None:
             return wanted()

@@ -195,9 +195,6 @@ def _allow(
     return statement | ({"Condition": condition} if condition else {})
 
 
-# ---------------------------------------------------------------- asking AWS what is permitted
-
-
 def denied_action(text: str, asked: str) -> str:
     """Return the permission that a refusal names, perhaps only that to tag; else `asked`."""
     match = _ACTION.search(text)

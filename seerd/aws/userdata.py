@@ -24,14 +24,11 @@ LIMIT = 16 * 1024
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html).
 """
 
-ORPHAN_TIMEOUT_S = 600
-"""An instance without an agent for so many seconds powers itself off."""
+ORPHAN_TIMEOUT_S = 600  # an instance without an agent for so many seconds powers itself off
 LOOK_S = 10
-FIRMWARE_S = 15
-"""Seconds for which an instance may be billed before its kernel counts time."""
+FIRMWARE_S = 15  # seconds for which an instance may be billed before its kernel counts time
 
-USER = "seerd"
-"""The user that may log in."""
+USER = "seerd"  # the user that may log in
 POWER = (
     "/sbin/shutdown -h now",
     "/usr/sbin/shutdown -h now",
@@ -61,9 +58,7 @@ class Boot:
 
 
 def user_data(boot: Boot) -> str:
-    """Return the user data. Raises `ValueError` if a value could break out of its place, or it is
-    too long.
-    """
+    """Return the user data. Raises `ValueError` for unsafe values, or if it is too long."""
     for text in (boot.run, boot.host_public, boot.authorised):
         if not _is_plain(text):
             raise ValueError(

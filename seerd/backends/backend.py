@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from seerd.backends.examining import Case, Finding
     from seerd.spec.spec import Spec
 
-PYTHON = "python3"
-"""The interpreter on machines other than this one, if the spec names none."""
-GRACE_S = 10.0
-"""Seconds that trials have to save when they are asked to end."""
+PYTHON = "python3"  # the interpreter on machines other than this one, if the spec names none
+GRACE_S = 10.0  # seconds that trials have to save when they are asked to end
 MARGIN_S = 600.0
 """Seconds from the deadline until what is left of a run switches itself off: longer than the five
 minutes before a scheduled power-off in which Linux refuses logins (shutdown(8)).
@@ -32,8 +30,7 @@ minutes before a scheduled power-off in which Linux refuses logins (shutdown(8))
 FREE_BYTES = 2 << 30
 """The least bytes that a healthy instance has free: room for a few checkpoints and logs."""
 
-SOURCE = "source"
-"""The folder in the agent's folder that the user's source is pushed to."""
+SOURCE = "source"  # the folder in the agent's folder that the user's source is pushed to
 
 K = TypeVar("K", bound=BackendKeys)
 
@@ -102,7 +99,7 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class Backend(ABC, Generic[K]):
-    """Where a run's GPUs come from. A new run calls the methods in this order, a resumed one only
+    """Where a run's GPUs come from. A new run calls these methods in order, a resumed one only
     `site`.
     """
 
@@ -132,18 +129,14 @@ class Backend(ABC, Generic[K]):
 
     @abstractmethod
     def unasked_quote(self, machine: Machine | None) -> Quote:
-        """Return what is offered, without network; `machine` None: one with as many GPUs as the
-        plan likes. Raises `UsageError`.
-        """
+        """Return what is offered, without network; `machine` None: as many GPUs as wanted."""
 
     def for_simulation(self) -> Self:
         """Return this backend with what a simulation needs and the spec does not name."""
         return self
 
     def quote(self, machine: Machine, home: Path) -> Quote:
-        """Return what is offered, after asking the cloud; `home`: the folder of all runs. Raises
-        `CloudError`.
-        """
+        """Return what is offered, after asking the cloud. `home`: the folder of all runs."""
         return self.unasked_quote(machine)
 
     def check_quota(self, instances: int, gpus: int) -> None:
@@ -167,11 +160,7 @@ class Backend(ABC, Generic[K]):
     @staticmethod
     @abstractmethod
     def site(kept: Any, files: RunFiles, until: float, lease_s: float) -> Site:
-        """Connect the daemon with the instances of a run. `until` as for `kept`; `lease_s`: of an
-        agent.
-        """
-
-    # ------------------------------------------------------------ other commands
+        """Connect the daemon with a run's instances, with a lease of `lease_s` seconds."""
 
     async def examine(self, case: Case) -> list[Finding]:
         """Return the findings of `seerd doctor`: what a plan needs, and whether it is there."""
@@ -189,7 +178,5 @@ class Backend(ABC, Generic[K]):
 
     @classmethod
     def sweeper(cls, region: str | None) -> AbstractAsyncContextManager[Sweeper] | None:
-        """Return what ends leftovers of runs in a region (None: the credentials'); None: there are
-        none.
-        """
+        """Return what ends runs' leftovers in a region (None: the default), if there are any."""
         return None

@@ -171,9 +171,6 @@ async def never() -> Loss:
     return await forever
 
 
-# ---------------------------------------------------------------- what runs left behind
-
-
 @dataclass(frozen=True, slots=True)
 class Left:
     """Something that a run has left and that still costs."""

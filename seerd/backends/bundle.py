@@ -20,8 +20,7 @@ from seerd import agent
 from seerd.agent.protocol import VERSION
 
 UNCHECKED = 0b01
-WITHOUT_REFERENCES = 2
-"""The version of marshal whose bytes do not depend on what else is in memory."""
+WITHOUT_REFERENCES = 2  # the version of marshal whose bytes do not depend on what else is in memory
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 

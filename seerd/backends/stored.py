@@ -13,9 +13,7 @@ from seerd.stores.by_address import by_address
 
 
 async def findings(store: str, data: Sequence[Data], region: str | None) -> list[Finding]:
-    """Check the store (empty: none) and the data. A missing permission has IAM's name. `region`:
-    None: the environment's.
-    """
+    """Check store (empty: none) and data; `region` None: the environment's."""
     if not store or not by_address(store).by_urls:
         return []
     well = f"{store} can be written, read, listed and cleared, in parts too"

@@ -48,18 +48,14 @@ class Store(Protocol):
         """
 
     async def parts(self, ask: Ask) -> Parts:
-        """Return what an agent needs to upload a large checkpoint in parts; without `urls` if that
-        is impossible. Raises nothing.
-        """
+        """Return what a multipart upload needs; no `urls` if it is impossible. Raises nothing."""
 
     async def keep(self, trial: str, names: Sequence[str]) -> None:
-        """Delete the trial's checkpoints that are not among `names`, unless agents do that
-        themselves.
-        """
+        """Delete the trial's other checkpoints, unless agents do that themselves."""
 
     async def newer(self, trial: str, attempt: int, newest: str) -> list[Manifest]:
-        """Return the manifests of this attempt's checkpoints after `newest` (empty: all), oldest
-        first, under their names in the store.
+        """Return manifests of this attempt after `newest` (empty: all), oldest first, by store
+        names.
         """
 
     async def set_aside(self, known: Container[str]) -> dict[str, float]:
@@ -100,8 +96,7 @@ def slot_number(name: str) -> int:
     return int(number) if number.isdecimal() and len(number) <= LONGEST_NUMBER else 0
 
 
-LONGEST_NUMBER = 15
-"""Most digits that the number in a name may have."""
+LONGEST_NUMBER = 15  # most digits that the number in a name may have
 
 
 def stored(name: str, raw: bytes) -> Manifest | None:

@@ -19,9 +19,7 @@ class StorePlace(Protocol):
 
     @property
     def by_urls(self) -> bool:
-        """Whether agents reach it by presigned URLs, from any machine, else by its path. With URLs
-        it is also a `DataStore`.
-        """
+        """Whether agents reach it by presigned URLs, so that it is also a `DataStore`."""
 
     def of_run(self, run: str) -> str:
         """Return the address of a run's own store."""

@@ -19,7 +19,7 @@ from seerd.agent.wire import encode
 from seerd.backends import bundle
 from seerd.backends.ssh import remote
 from seerd.backends.ssh.connecting import RemoteMachine
-from seerd.backends.ssh.remote import AgentOptions, _named, _Patience, _unpacked
+from seerd.backends.ssh.remote import AgentOptions, Patience, _named, _unpacked
 from seerd.planner.model import Report
 from seerd.shell.orders import chunks
 from seerd.shell.policy_main import KnownTrial
@@ -97,7 +97,7 @@ def test_a_machine_is_tried_ever_more_rarely_until_its_time_is_up(
 
     async def tried() -> list[float]:
         loop = asyncio.get_running_loop()
-        patience, at = _Patience(5.5), [loop.time()]
+        patience, at = Patience(5.5), [loop.time()]
         while await patience.waits(penalty_s):
             at.append(loop.time())
         return [later - before for before, later in pairwise(at)]

@@ -22,32 +22,32 @@ def quote(keys: Ec2Keys, cache: Path) -> Quote:
     """Ask EC2 what would be rented; `cache`: a folder for prices. Raises `CloudError`, or
     `UsageError` for types without GPUs, or with different numbers of them.
     """
-    return asyncio.run(_quote(keys, cache))
+
+    async def ask() -> Quote:
+        async with Cloud(keys.region) as cloud:
+            owner, kinds = await asyncio.gather(
+                identity.caller(cloud), types.describe(cloud, keys.types)
+            )
+            without = ", ".join(kind.name for kind in kinds if kind.gpus == 0)
+            if without:
+                raise UsageError(f"cluster.instance_type: {without} has no GPUs")
+            gpus = one_size({kind.name: kind.gpus for kind in kinds})
+            threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
+            price, source = await _price(keys, cloud, cache)
+            return quote_of(keys, gpus, price, source, threads=threads, owner=owner)
+
+    return asyncio.run(ask())
 
 
 def quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
     """Ask whether the account may have `peak` instances at a time."""
-    return asyncio.run(_quota(keys, peak))
 
+    async def ask() -> quotas.Quota:
+        async with Cloud(keys.region) as cloud:
+            kinds = await types.describe(cloud, keys.types)
+            return await quotas.check_all(cloud, kinds, keys.market, peak)
 
-async def _quote(keys: Ec2Keys, cache: Path) -> Quote:
-    async with Cloud(keys.region) as cloud:
-        owner, kinds = await asyncio.gather(
-            identity.caller(cloud), types.describe(cloud, keys.types)
-        )
-        without = [kind.name for kind in kinds if kind.gpus == 0]
-        if without:
-            raise UsageError(f"cluster.instance_type: {', '.join(without)} has no GPUs")
-        gpus = one_size({kind.name: kind.gpus for kind in kinds})
-        threads = max(1, min(kind.vcpus for kind in kinds) // gpus)
-        price, source = await _price(keys, cloud, cache)
-        return quote_of(keys, gpus, price, source, threads=threads, owner=owner)
-
-
-async def _quota(keys: Ec2Keys, peak: int) -> quotas.Quota:
-    async with Cloud(keys.region) as cloud:
-        kinds = await types.describe(cloud, keys.types)
-        return await quotas.check_all(cloud, kinds, keys.market, peak)
+    return asyncio.run(ask())
 
 
 async def price_of(keys: Ec2Keys, kind: str, cloud: Cloud, cache: Path) -> prices.Price:
@@ -58,9 +58,7 @@ async def price_of(keys: Ec2Keys, kind: str, cloud: Cloud, cache: Path) -> price
 
 
 async def _price(keys: Ec2Keys, cloud: Cloud, cache: Path) -> tuple[float, str]:
-    """Return USD for an hour of the dearest type, and the source. Raises `CloudError` if there is
-    none.
-    """
+    """Return USD for an hour of the dearest type, and the source. Raises `CloudError`."""
     if keys.price:
         return keys.price, THE_SPEC
     asked = (price_of(keys, kind, cloud, cache) for kind in keys.types)

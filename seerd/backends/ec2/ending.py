@@ -15,8 +15,7 @@ from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AGAIN, AwsError, ErrorKind
 from seerd.aws.instances import ENDING, EndedInstance
 
-GATHER_S = 0.05
-"""How long a call waits for other ends that are wanted at the same moment, seconds."""
+GATHER_S = 0.05  # how long a call waits for other ends that are wanted at the same moment, seconds
 OF_ALL = AGAIN | {ErrorKind.CREDENTIALS}
 """Refusals that concern the call, whichever instances it names."""
 
@@ -49,9 +48,7 @@ class Endings:
         return await asyncio.shield(self._pending[instance])
 
     async def rest(self, instance: str) -> None:
-        """Wait until an end that has failed may be asked for again, together with those of the same
-        call.
-        """
+        """Wait until a failed end may be asked for again, with the others of its call."""
         if instance in self._setbacks:
             await asyncio.shield(self._setbacks[instance].pause)
 

@@ -34,22 +34,16 @@ of which copies cost money (aws.amazon.com/cloudtrail/pricing).
 """
 SLOW_S = 1.0
 """The pause after a call that failed, and the longest rest because an answer was slow, seconds."""
-RESTS = 2
-"""A pause is at least so many times as long as the last answer took."""
-PATIENCE_S = 5.0
-"""How long one answer is waited for while EC2 is busy, seconds."""
-HUNT_S = 15.0
-"""How long EC2 is searched for the instance of an unclear launch, seconds; later, the watch ends
-it.
-"""
+RESTS = 2  # A pause is at least so many times as long as the last answer took
+PATIENCE_S = 5.0  # how long one answer is waited for while EC2 is busy, seconds
+HUNT_S = 15.0  # how long EC2 is searched for the instance of an unclear launch, seconds
 HUNT_POLL_S = 1.0
 MENDED = frozenset({ErrorKind.CREDENTIALS, ErrorKind.DENIED, ErrorKind.REFUSED, ErrorKind.UNKNOWN})
 MEND_S = 240.0
 """How long a refusal that a person may put right is borne, seconds: longer than an agent's lease,
 its trials' last save and its last upload.
 """
-PAST_END_S = 120.0
-"""How long after the hard end a confirmed end is still waited for, seconds."""
+PAST_END_S = 120.0  # how long after the hard end a confirmed end is still waited for, seconds
 
 Result = TypeVar("Result")
 
@@ -88,9 +82,7 @@ class Ec2Fleet:
         return await self._unless_blind(self._losses.get())
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait until `true()` holds, tried after each answer. A bug of the watch is raised here
-        too.
-        """
+        """Wait until `true()` holds, tried after each answer. A bug of the watch is raised here."""
 
         async def wait() -> None:
             async with self._news:
@@ -129,9 +121,7 @@ class Ec2Fleet:
         return self.register.of(token)
 
     async def find_known(self, known: Sequence[str]) -> list[SeenInstance]:
-        """Ask EC2 for these instances, with or without their tags, but not with those of another
-        run.
-        """
+        """Ask EC2 for these instances, tagged or not, but not for those of another run."""
         all_seen = await instances.find_among(self._cloud, "instance-id", known)
         return [seen for seen in all_seen if seen.tags.get(RUN, self._run) == self._run]
 
@@ -152,9 +142,7 @@ class Ec2Fleet:
             await asyncio.sleep(HUNT_POLL_S)
 
     async def end(self, instance: str) -> Span:
-        """End an instance, however long EC2 takes to agree; return when it ran. Raises
-        `ProviderError` if EC2 refuses for good.
-        """
+        """End an instance, however long that takes. Raises `ProviderError` if that is refused."""
         entry = self.register[instance]
         entry.given_back = True
         self._nudge.set()
@@ -193,9 +181,7 @@ class Ec2Fleet:
         await self._endings.close()
 
     async def _judge(self, entry: RegisterEntry, error: AwsError, for_s: float) -> None:
-        """Return if asking again for an end may help, after `for_s` seconds of failures; else raise
-        `ProviderError`.
-        """
+        """Return if asking again may help, after `for_s` seconds; else raise `ProviderError`."""
         if error.kind in AGAIN and wall() < self.hard_end + PAST_END_S:
             return
         if error.kind in MENDED and for_s < MEND_S and not await self._has_ended(entry):
@@ -266,9 +252,7 @@ class Ec2Fleet:
 
 
 def rest_s(every_s: float, took_s: float) -> float:
-    """Return the pause before the next call, which comes `every_s` after the last; that took
-    `took_s`.
-    """
+    """Return the pause between calls every `every_s` seconds, of which the last took `took_s`."""
     return max(every_s - took_s, min(SLOW_S, RESTS * took_s))
 
 

@@ -30,8 +30,7 @@ UNREACHED = (
     "can `cluster.address` be reached from here? `seerd doctor` shows the group's rules"
 )
 """The most frequent cause if an instance ran and powered itself off."""
-ASK_S = 120.0
-"""How long EC2 may be busy or broken before a launch is given up, seconds."""
+ASK_S = 120.0  # how long EC2 may be busy or broken before a launch is given up, seconds
 PENDING_S = 420.0
 """How long an instance may be pending, seconds. That costs nothing, and is no part of its boot."""
 LEAST_S = 30.0
@@ -152,15 +151,14 @@ class Flight:
     async def _launch(self) -> Launched:
         settings = self._context.settings
         self._entry = entry = await self._taken_up() or await self._asked()
-        await self._running(entry, PENDING_S)
+        pending = f"was not running after {PENDING_S:.0f}s"
+        await self._until(entry, lambda: entry.ran, PENDING_S, pending)
         await self._addressed(entry)
         assert entry.span.since is not None
         left_s = settings.boot_s - (wall() - entry.span.since)
         await self._ready(entry, max(min(LEAST_S, settings.boot_s), left_s))
         entry.handed_over = True
         return Launched(entry.instance, settings.gpus, entry.span.since)
-
-    # ------------------------------------------------------------ asking for an instance
 
     async def _taken_up(self) -> RegisterEntry | None:
         """Return the live instance of an earlier try of this launch; None if there is none."""
@@ -206,9 +204,7 @@ class Flight:
                 return entry
 
     async def _ask_at(self, candidate: Candidate) -> RegisterEntry:
-        """Send the same request until there is an answer, which is never cancelled: it may bring
-        something.
-        """
+        """Send the same request until there is an answer; a call is never cancelled."""
         request = await self._request(candidate)
         began, failures = wall(), 0
         while True:
@@ -246,36 +242,27 @@ class Flight:
         )
         return run_instances(settings, self._token, candidate, self._context.image, user_data(boot))
 
-    # ------------------------------------------------------------ waiting for its agent
-
-    async def _running(self, entry: RegisterEntry, patience_s: float) -> None:
-        try:
-            async with asyncio.timeout(patience_s):
-                await self._context.fleet.until(lambda: entry.ran or entry.ended)
-        except TimeoutError:
-            blind = self._context.fleet.blind
-            cause = f": {blind}" if blind else ""
-            raise LaunchError(
-                f"{entry.instance} was not running after {patience_s:.0f}s{cause}", retry=True
-            ) from None
-        self._check(entry)
-
     async def _addressed(self, entry: RegisterEntry) -> None:
-        """Wait until EC2 shows the address to log in to, and the private one for the run's other
-        instances.
-        """
+        """Wait until EC2 shows the address for the daemon and that for the run's instances."""
         public = self._context.settings.address == "public"
+        kind = "public or private" if public else "private"
+        problem = (
+            f"runs, but EC2 has shown no {kind} address of it for {ADDRESS_S:.0f}s; look whether "
+            "its subnet and network give one (`cluster.address`, `cluster.subnets`)"
+        )
+        await self._until(entry, lambda: entry.shows(public=public), ADDRESS_S, problem)
+
+    async def _until(
+        self, entry: RegisterEntry, true: Callable[[], bool], for_s: float, problem: str
+    ) -> None:
+        """Wait until `true()` holds. Raises `LaunchError` if it ends, or after `for_s` seconds."""
+        fleet = self._context.fleet
         try:
-            async with asyncio.timeout(ADDRESS_S):
-                await self._context.fleet.until(lambda: entry.ended or entry.shows(public=public))
+            async with asyncio.timeout(for_s):
+                await fleet.until(lambda: entry.ended or true())
         except TimeoutError:
-            wanted = "public or private" if public else "private"
-            raise LaunchError(
-                f"{entry.instance} runs, but EC2 has shown no {wanted} address of it for "
-                f"{ADDRESS_S:.0f}s; look whether its subnet and network give one "
-                "(`cluster.address`, `cluster.subnets`)",
-                retry=True,
-            ) from None
+            cause = f": {fleet.blind}" if fleet.blind else ""
+            raise LaunchError(f"{entry.instance} {problem}{cause}", retry=True) from None
         self._check(entry)
 
     async def _ready(self, entry: RegisterEntry, patience_s: float) -> None:
@@ -301,8 +288,6 @@ class Flight:
                 f"{entry.instance} ended before its agent answered: {why}{advice}",
                 retry=not entry.hopeless,
             )
-
-    # ------------------------------------------------------------ giving back
 
     async def _undone(self, setback: LaunchError) -> LaunchError:
         """Give back everything; return the setback with the time for which instances ran."""
@@ -332,9 +317,7 @@ class Flight:
         )
 
     async def _searched(self, setback: LaunchError) -> LaunchError:
-        """Register what an unclear answer has brought; return the setback, with what remains
-        unknown.
-        """
+        """Register what an unclear answer has brought; return the setback, or what is unknown."""
         try:
             await self._context.fleet.hunt(self._token, wall() + HUNT_S)
         except AwsError as error:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from seerd.backends.ec2.request import Ec2Settings
 
 
-THE_SPEC = "the spec says so"
-"""The source of a price that the user has given."""
+THE_SPEC = "the spec says so"  # the source of a price that the user has given
 
 
 def quote_of(
@@ -45,9 +44,7 @@ def quote_of(
 
 
 def bundled(keys: Ec2Keys) -> tuple[int, float, str]:
-    """Return the bundled facts: GPUs of an instance, USD for an hour of the dearest type, its
-    source. Raises `UsageError`.
-    """
+    """Return GPUs, USD an hour of the dearest type, and the source, without asking AWS."""
     known = {name: kind.gpus for name, kind in INSTANCE_TYPES.items()} | dict(UNPRICED_GPUS)
     for name in keys.types:
         if name not in known:

@@ -107,9 +107,7 @@ class Ec2Provider:
         return [entry.instance for entry in kept], losses
 
     async def launch(self, token: str, orphan_timeout_s: float | None = None) -> Launched:
-        """See `base.Provider`. A cancellation first gives back what there is, for up to `UNDO_S`
-        seconds.
-        """
+        """See `base.Provider`. When cancelled, give back first, for up to `UNDO_S` seconds."""
         self._fleet.watch()
         if token not in self._flights:
             flight = Flight(self._opened(), token, orphan_timeout_s)

@@ -14,8 +14,7 @@ from seerd.aws.instances import ENDING, HARD_END, NAME, OWNER, RUN, SeenInstance
 from seerd.backends.base import Found, Left
 from seerd.planner.clouds import INSTANCE_TYPES
 
-LONGEST = 256
-"""The longest value of a tag that EC2 takes."""
+LONGEST = 256  # the longest value of a tag that EC2 takes
 
 
 class Ec2Sweeper(Cloud):

@@ -17,8 +17,7 @@ from seerd.clock import unlimited, wall
 from seerd.errors import CloudError, LaunchError, ProviderError
 
 PATIENCE_S = 15.0
-REST_S = 60.0
-"""How long a host that failed is left alone, seconds."""
+REST_S = 60.0  # how long a host that failed is left alone, seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from seerd.backends.examining import Case, Finding
 
 HERE = "this machine"
-UNBOUNDED = 8
-"""GPUs where their number is not known: those of the papers' machines."""
+UNBOUNDED = 8  # GPUs where their number is not known: those of the papers' machines
 
 
 @dataclass(frozen=True, slots=True)

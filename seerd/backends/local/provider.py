@@ -26,8 +26,7 @@ from seerd.errors import ProviderError
 
 START_S = 20.0
 END_S = 10.0
-LEAST_S = 0.3
-"""Seconds that an agent has to end although the run's time is up."""
+LEAST_S = 0.3  # seconds that an agent has to end although the run's time is up
 POLL_S = 0.01
 
 
@@ -137,9 +136,7 @@ class LocalProvider:
         )
 
     def _kill(self, instance: str) -> dict[int, int]:
-        """Kill the agent; return when each process that it had started began, by its id, but for
-        those that keep leases of GPUs.
-        """
+        """Kill the agent; return its processes' ids and births, but for keepers of GPU leases."""
         spawned = self.spawned.get(instance, ())
         alive = [process.pid for process in spawned if process.poll() is None]
         started = {

@@ -20,8 +20,7 @@ own repeats (after 1, 3, 7 s) would notice it late.
 """
 LOGIN_S = 15.0
 KEEPALIVE_S = 4.0
-KEEPALIVES = 3
-"""A machine that falls silent is noticed after (3 + 1) x 4 s."""
+KEEPALIVES = 3  # A machine that falls silent is noticed after (3 + 1) x 4 s
 LEFT_S, DENIED_S = 1.0, 5.0
 """Pauses after leaving before the login, and after a denied login, seconds. Since OpenSSH 9.8, sshd
 locks out a client that does either too often; the penalties are 1 s and 5 s each (sshd_config(5),
@@ -136,9 +135,6 @@ def _identity(machine: RemoteMachine) -> dict[str, Any]:
     if machine.key is not None:
         options |= {"client_keys": [str(machine.key)], "agent_path": None, "config": None}
     return options
-
-
-# ---------------------------------------------------------------- causes
 
 
 def _explained(machine: RemoteMachine, error: BaseException, witness: _Witness) -> UnreachableError:

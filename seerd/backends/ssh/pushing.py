@@ -146,12 +146,12 @@ async def _serve(
                 upload.sent += len(chunk)
 
 
+@dataclass(slots=True)
 class _Lines:
     """Reads a machine's output line by line, and keeps no more of it than one answer may have."""
 
-    def __init__(self, reader: asyncssh.SSHReader[bytes]) -> None:
-        self._reader = reader
-        self._kept = b""
+    _reader: asyncssh.SSHReader[bytes]
+    _kept: bytes = b""
 
     async def next(self) -> bytes:
         """Return the next line, or the rest when the stream ended."""

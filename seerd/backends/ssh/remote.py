@@ -64,9 +64,7 @@ class AgentOptions:
     weight: float | None = None
 
     def argv(self, lease_s: float) -> list[str]:
-        """Return an agent's options, without its folder and shape, for a first lease of `lease_s`
-        at most.
-        """
+        """Return an agent's options without its folder and shape. `lease_s`: the first lease."""
         lease, grace = str(min(self.lease_s, lease_s)), str(self.grace_s)
         options = ["--run", self.run, "--lease-s", lease, "--grace-s", grace]
         share = [] if self.weight is None else ["--share", str(self.weight)]
@@ -91,21 +89,17 @@ class _Link:
     received: int = 0  # bytes of source files that were sent to it
     upload: Upload = field(default_factory=Upload)  # how far the present upload of source files is
 
+    def is_open(self) -> bool:
+        return self.connection is not None and not self.connection.is_closed()
 
+
+@dataclass(frozen=True, slots=True)
 class TunnelReader:
-    """Reads from an agent. A lost connection is an `OSError`; if the agent ends, so does the
-    stream.
-    """
+    """Reads from an agent. A lost connection is an `OSError`; the stream ends with the agent."""
 
-    def __init__(
-        self,
-        reader: asyncssh.SSHReader[bytes],
-        connection: asyncssh.SSHClientConnection,
-        place: str,
-    ) -> None:
-        self._reader = reader
-        self._connection = connection
-        self._place = place
+    _reader: asyncssh.SSHReader[bytes]
+    _connection: asyncssh.SSHClientConnection
+    _place: str
 
     async def readline(self) -> bytes:
         lost = f"the SSH connection to {self._place} was lost"
@@ -119,11 +113,11 @@ class TunnelReader:
         return line
 
 
+@dataclass(frozen=True, slots=True)
 class TunnelWriter:
     """Sends bytes to an agent. A failure is not raised here: the reader raises it."""
 
-    def __init__(self, writer: asyncssh.SSHWriter[bytes]) -> None:
-        self._writer = writer
+    _writer: asyncssh.SSHWriter[bytes]
 
     def write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -188,7 +182,7 @@ class Remote:
         """Return a byte stream to the machine's agent, which is started if it does not run."""
         link, packed = self._link(machine), await self._packed()
         async with link.lock:
-            if link.socket is not None and _is_open(link):
+            if link.socket is not None and link.is_open():
                 with contextlib.suppress(OSError, asyncssh.Error):
                     return await _tunnel(machine, link)
             await self._begin(machine, link, RECONNECT_S, packed)
@@ -237,7 +231,7 @@ class Remote:
         present.
         """
         link = self._links.get(machine.name)
-        if link is None or link.connection is None or not _is_open(link):
+        if link is None or link.connection is None or not link.is_open():
             return None
         task = RemoteTask("printed", self._options.run, self._options.python, {"after": after})
         try:
@@ -321,7 +315,7 @@ class Remote:
             **more,
         }
         task = RemoteTask(do, self._options.run, self._options.python, details)
-        patience = _Patience(reach_s)
+        patience = Patience(reach_s)
         while True:
             try:
                 async with self._few:
@@ -368,14 +362,10 @@ def _unpacked(packed: dict[str, str]) -> dict[str, bytes]:
 
 async def _connected(machine: RemoteMachine, link: _Link) -> asyncssh.SSHClientConnection:
     """Return the machine's open connection, or a new one. Raises `UnreachableError`."""
-    if link.connection is None or not _is_open(link):
+    if link.connection is None or not link.is_open():
         link.connection, link.socket = None, None
         link.connection = await open_connection(machine)
     return link.connection
-
-
-def _is_open(link: _Link) -> bool:
-    return link.connection is not None and not link.connection.is_closed()
 
 
 async def _tunnel(machine: RemoteMachine, link: _Link) -> tuple[TunnelReader, TunnelWriter]:
@@ -385,7 +375,7 @@ async def _tunnel(machine: RemoteMachine, link: _Link) -> tuple[TunnelReader, Tu
     return TunnelReader(reader, link.connection, machine.place), TunnelWriter(writer)
 
 
-class _Patience:
+class Patience:
     """Pauses between attempts, `for_s` seconds in all: random, and each a little longer."""
 
     def __init__(self, for_s: float) -> None:
@@ -394,9 +384,7 @@ class _Patience:
         self._penalty_s = 0.0
 
     async def waits(self, penalty_s: float) -> bool:
-        """Pause, unless no time is left; return whether it did. `penalty_s`: sshd's for the last
-        attempt.
-        """
+        """Pause, or return False if no time is left. `penalty_s`: sshd's for the last attempt."""
         self._penalty_s += penalty_s
         least_s = penalty_s if self._penalty_s > FREE_S else 0.0
         pause_s = max(least_s, self._wait_s) * random.uniform(1.0, 1.5)  # noqa: S311

@@ -102,9 +102,7 @@ async def insist(work: Callable[[], Awaitable[str]]) -> str:
 
 @contextlib.contextmanager
 def plain(what: str, denied: type[SeerdError] = StoreError) -> Iterator[None]:
-    """Raise the client's exceptions as `StoreError`, or `denied` for credentials and permissions;
-    `what`: how the message begins.
-    """
+    """Raise errors as `StoreError`, or as `denied` for rights. `what`: how they begin."""
     import aiohttp
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 

@@ -37,9 +37,7 @@ class _Probe:
 
 
 async def check_store(address: str, region: str | None) -> list[Trouble]:
-    """Return what prevents checkpoints at `s3://bucket/prefix`. Raises `CloudError` without
-    credentials.
-    """
+    """Return what prevents checkpoints there. Raises `CloudError` without credentials."""
     at, clients = Address.parse(address), Clients(region)
     try:
         with plain(f"{at} cannot be the store of checkpoints", CloudError):

@@ -31,8 +31,7 @@ LONGEST_S = 7 * 86400
 """The longest life of a presigned URL, seconds
 (docs.aws.amazon.com/AmazonS3/latest/userguide/using-presigned-url.html).
 """
-MARGIN_S = 600.0
-"""How long URLs work after the run's end, seconds: a last checkpoint may be late."""
+MARGIN_S = 600.0  # how long URLs work after the run's end, seconds: a last checkpoint may be late
 MOST_PARTS = 200
 SMALLEST_PART = 16 << 20
 LARGEST_PART = 5 << 30
@@ -99,11 +98,21 @@ class S3Store:
     async def parts(self, ask: Ask) -> Parts:
         """Begin a multipart upload. If that is impossible, the result has no `urls`."""
         nothing = Parts(ask.trial, ask.attempt, ask.name, 0, [], "", "")
-        part_size = _part_size(ask.size)
+        # Whole MiB, and so many that `MOST_PARTS` parts are enough.
+        part_size = max(SMALLEST_PART, math.ceil(ask.size / MOST_PARTS / (1 << 20)) << 20)
         if part_size > LARGEST_PART:
             return nothing
         with contextlib.suppress(StoreError), plain("a multipart upload cannot begin"):
-            parts = await self._begin(ask, part_size)
+            client = await self._client()
+            where = {"Bucket": self._at.bucket, "Key": self._key(ask.trial, ask.name, "pt")}
+            where["UploadId"] = (await client.create_multipart_upload(**where))["UploadId"]
+            urls = [
+                await self._signed(client, "upload_part", **where, PartNumber=number)
+                for number in range(1, math.ceil(ask.size / part_size) + 1)
+            ]
+            complete = await self._signed(client, "complete_multipart_upload", **where)
+            abort = await self._signed(client, "abort_multipart_upload", **where)
+            parts = Parts(ask.trial, ask.attempt, ask.name, part_size, urls, complete, abort)
             return parts if len(encode(parts)) < MAX_LINE // 2 else nothing
         return nothing
 
@@ -183,8 +192,6 @@ class S3Store:
     async def close(self) -> None:
         await self._clients.close()
 
-    # ------------------------------------------------------------ beneath
-
     async def _client(self) -> Any:
         return await self._clients.of(self._region)
 
@@ -211,18 +218,6 @@ class S3Store:
         )
         return url
 
-    async def _begin(self, ask: Ask, part_size: int) -> Parts:
-        client = await self._client()
-        where = {"Bucket": self._at.bucket, "Key": self._key(ask.trial, ask.name, "pt")}
-        where["UploadId"] = (await client.create_multipart_upload(**where))["UploadId"]
-        urls = [
-            await self._signed(client, "upload_part", **where, PartNumber=number)
-            for number in range(1, math.ceil(ask.size / part_size) + 1)
-        ]
-        complete = await self._signed(client, "complete_multipart_upload", **where)
-        abort = await self._signed(client, "abort_multipart_upload", **where)
-        return Parts(ask.trial, ask.attempt, ask.name, part_size, urls, complete, abort)
-
     async def _delete(self, client: Any, keys: list[str]) -> None:
         """Delete these objects, all manifests before the first checkpoint."""
         for suffix in (".json", ".pt"):
@@ -246,11 +241,6 @@ class S3Store:
                     await asyncio.to_thread(_write, file, digest, block)
             await asyncio.to_thread(_flush, file)
         return digest.hexdigest()
-
-
-def _part_size(size: int) -> int:
-    """Return the size of a part, in whole MiB (as bytes), so that `MOST_PARTS` parts are enough."""
-    return max(SMALLEST_PART, math.ceil(size / MOST_PARTS / (1 << 20)) << 20)
 
 
 def _number(name: str) -> tuple[float, float]:

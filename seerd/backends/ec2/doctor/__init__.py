@@ -14,7 +14,7 @@ from seerd.aws.policy import Needs
 from seerd.backends import stored
 from seerd.backends.backend import MARGIN_S
 from seerd.backends.ec2.doctor import network, permissions, renting
-from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
+from seerd.backends.ec2.doctor.renting import AwsNotes, Ec2Case
 from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.examining import Case, Finding, Level
 from seerd.spec.spec import Spec

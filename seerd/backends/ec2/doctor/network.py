@@ -13,14 +13,12 @@ from seerd.aws import network
 from seerd.aws.cloud import Cloud
 from seerd.aws.errors import AwsError
 from seerd.aws.network import SecurityGroup, Subnet
-from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
-from seerd.backends.ec2.doctor.renting import Rented
+from seerd.backends.ec2.doctor.renting import AwsNotes, Ec2Case, Rented
 from seerd.backends.examining import Finding
 
 SSH = 22
 ALLOW = "aws ec2 authorize-security-group-ingress"
-AWAY = "203.0.113.1"
-"""An address elsewhere in the world (RFC 5737)."""
+AWAY = "203.0.113.1"  # an address elsewhere in the world (RFC 5737)
 EVERYONE = frozenset({"0.0.0.0/0", "::/0"})
 
 

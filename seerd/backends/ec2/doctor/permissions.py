@@ -16,8 +16,7 @@ from seerd.aws.policy import NOBODY, NOTHING, SPOT_ROLE, SPOT_SERVICE, dry_run, 
 from seerd.backends.base import Left
 from seerd.backends.ec2 import sweeping
 from seerd.backends.ec2.doctor.network import Ground
-from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
-from seerd.backends.ec2.doctor.renting import Rented
+from seerd.backends.ec2.doctor.renting import AwsNotes, Ec2Case, Rented
 from seerd.backends.ec2.offer import settings_of
 from seerd.backends.ec2.request import Candidate, Ec2Settings, run_instances
 from seerd.backends.examining import Level

@@ -4,24 +4,61 @@ by itself, since a run may get any of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from seerd.aws import images, quotas, types
 from seerd.aws.cloud import Cloud
-from seerd.aws.errors import AwsError
+from seerd.aws.errors import AwsError, ErrorKind
 from seerd.aws.images import Image
 from seerd.aws.policy import denied_action
 from seerd.aws.types import Ec2Type
 from seerd.backends.backend import FREE_BYTES
 from seerd.backends.ec2.asking import price_of
-from seerd.backends.ec2.doctor.notes import AwsNotes, Ec2Case
+from seerd.backends.ec2.keys import Ec2Keys
 from seerd.backends.ec2.offer import one_size, quote_of
-from seerd.backends.examining import POLICY, Finding, Level
+from seerd.backends.examining import POLICY, Case, Finding, Level, Notes
 from seerd.errors import UsageError
 from seerd.planner.clouds import INSTANCE_TYPES, PRICES_AS_OF
 
 QUOTA = "servicequotas:GetServiceQuota"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Case(Case):
+    """What is examined in AWS."""
+
+    keys: Ec2Keys
+
+
+@dataclass(slots=True)
+class AwsNotes(Notes):
+    """The findings so far."""
+
+    def refused(self, check: str, action: str, error: AwsError, level: Level = "problem") -> None:
+        """Note that AWS has refused a call which needs the permission `action`."""
+        if error.kind is not ErrorKind.DENIED:
+            self.note(check, level, str(error))
+            return
+        named = denied_action(str(error), action)
+        also = "" if level == "problem" else "; a run can do without"
+        says = f"; AWS says: {error.said}" if error.said else ""
+        found = f"not permitted: {named}{also}{says}"
+        self.lines.append(Finding(check, level, found, POLICY, (named,)))
+
+    async def ask(
+        self, check: str, action: str, work: Awaitable[T], denied: Level = "problem"
+    ) -> T | None:
+        """Return AWS's answer; note a refusal and return None. `denied`: the level of a denial."""
+        try:
+            return await work
+        except AwsError as error:
+            level = denied if error.kind is ErrorKind.DENIED else "problem"
+            self.refused(check, action, error, level)
+            return None
 
 
 @dataclass(frozen=True, slots=True)
