@@ -16,10 +16,7 @@ FORMULA = tuple("=+-@")
 
 
 def csv(table: Rows, path: Path) -> None:
-    """Write a table as CSV (RFC 4180), UTF-8; a text that a spreadsheet would compute begins with
-    an
-    apostrophe. Raises `OSError`.
-    """
+    """Write a table as CSV (RFC 4180), with formulas (see `FORMULA`) as text. Raises `OSError`."""
     part = _part(path)
     with part.open("w", newline="", encoding="utf-8") as file:
         rows = (map(_text_of, row) for row in (table.names, *table.rows))

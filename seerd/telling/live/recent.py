@@ -126,8 +126,9 @@ def _weights(trials: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[b
 
 
 def share(values: Sequence[Hashable]) -> float:
-    """Return the share (0 to 1) of the variance of places between groups of like values, without
-    chance. `values`: best place first.
+    """Return the share (0 to 1) of the variance of places between like values, without chance.
+
+    values  best place first
     """
     places = range(len(values))
     groups = _groups(values)
