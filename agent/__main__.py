@@ -85,9 +85,7 @@ def _lock() -> bool:
 async def _live(
     options: argparse.Namespace, folder: Path, program: Path, library: Optional[Path]
 ) -> None:
-    """Run the agent to its end. Then power the machine off, if that was asked for and the agent let
-    go by itself or failed.
-    """
+    """Run the agent; power the machine off after it, if asked, when it let go or failed."""
     try:
         library = library or unpack_library(program, folder / LIBRARY)
         forsaken = await _serve(options, folder, library)

@@ -101,10 +101,7 @@ class LocalAttempt:
         return f"{self.start.trial}/{self.start.attempt}"
 
     async def begin(self, plan: LaunchPlan, warm: WarmStarts) -> None:
-        """Start the processes, warm if possible, unless the attempt has been stopped before.
-
-        Raises `OSError` or `ValueError` if they cannot be started.
-        """
+        """Start the processes, warm if possible. Raises `OSError` or `ValueError`."""
         if self.cause is not None:
             return
         self._make_ready(plan)

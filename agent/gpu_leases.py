@@ -89,9 +89,7 @@ class LeaseFolder:
         return [name for name in self._names() if LEASE.fullmatch(name) and self._is_held(name)]
 
     def holders(self, runs: Sequence[RunHere]) -> Dict[str, Optional[RunHere]]:
-        """Return which of these runs holds each locked GPU, by what they say; None: none of them.
-        A run whose agent has died may still have trials there.
-        """
+        """Return which of these runs says that it holds each locked GPU; None: none does."""
         ranked = sorted(runs, key=lambda run: (run.lives, run.since))
         users = {lease: run for run in ranked for lease in run.uses}
         return {lease: users.get(lease) for lease in in_order(self.leased())}

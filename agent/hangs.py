@@ -53,9 +53,7 @@ class Stall:
 
 
 class HangDetector:
-    """Looks at the progress marks of one attempt, in `folder`. `members` returns the ids of its
-    processes; `spans`: it has ranks on other instances too.
-    """
+    """Looks at the marks in `folder`; `members` are the attempt's processes."""
 
     def __init__(self, folder: Path, members: Callable[[], Set[int]], *, spans: bool) -> None:
         self._folder = folder

@@ -129,10 +129,7 @@ def unpack_library(program: Path, library: Path) -> Path:
 
 
 def warm_plan(job: Job, places: Places, cuda: bool, outside: Dict[str, str]) -> Optional[WarmPlan]:
-    """Plan the process from which attempts of this job are forked; None: they are not forked.
-
-    `places` are those of any attempt; `cuda` and `outside` are as in `launch_plan`.
-    """
+    """Plan the process from which the job's attempts are forked; None: they are not forked."""
     if job.launcher not in ("torchrun", "python") or job.preload == []:
         return None
     job = replace(job, env=fixed_environment(job.env, job.names))

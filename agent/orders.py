@@ -312,10 +312,7 @@ class Orders:
         self._report([refused if problem else Prepared(0, clock.now(), order.id)])
 
     async def _made_ready(self, order: Prepare) -> str:
-        """Check the machine, set up its jobs and check torch; return what went wrong, or nothing.
-
-        Raises `UnhealthyError` if the machine is at fault, `OSError` or `ValueError` if it is not.
-        """
+        """Check the machine, set up its jobs and check torch; return the problem, if any."""
         self._need(order)
         listing = await check_machine(order.expected, self._here.machine)
         if not self._attempts:

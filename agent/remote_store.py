@@ -55,12 +55,7 @@ class RemoteStore:
         self._urls.close()
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Put a checkpoint of the folder `local` into the store; return its name there and its
-        manifest.
-
-        Raises `CheckpointError` if it is damaged or cannot be put, `NotNowError` if there is no
-        place for it yet.
-        """
+        """Put a checkpoint; return its name there. Raises `CheckpointError`, `NotNowError`."""
         raw = small_file(local / f"{name}.json")
         manifest = Manifest.parse(raw, name)
         slot = self._urls.place()

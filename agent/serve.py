@@ -121,10 +121,7 @@ class Agent:
         self._failure: Optional[BaseException] = None
 
     async def serve(self) -> bool:
-        """Serve until the end; return whether the agent let go by itself.
-
-        Raises what went wrong unforeseen, with nothing left running.
-        """
+        """Serve until the end; return whether the agent let go. Raises what went wrong."""
         self._loop = asyncio.get_running_loop()
         await in_thread_or_here(recover, self._here, self._journal)
         self._orders.come()

@@ -51,10 +51,7 @@ class Talk:
         self._is_welcome = False
 
     async def hello(self) -> Optional[Hello]:
-        """Read the daemon's first line; None if the connection ended, as that of a probe does.
-
-        Raises `ProtocolError`, and sends why, if it is not our daemon.
-        """
+        """Return the daemon's hello; None: it was a probe. Raises `ProtocolError`."""
         line = await self._reader.readline()
         if not line:
             return None

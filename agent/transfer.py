@@ -74,11 +74,7 @@ class Directory:
         return time.monotonic() >= self.again_at
 
     def put(self, local: Path, name: str) -> Tuple[str, Manifest]:
-        """Put a checkpoint into the directory, under its own name.
-
-        Raises `NotNowError` if the directory cannot be written; `CheckpointError` if the checkpoint
-        is damaged.
-        """
+        """Put a checkpoint into the directory. Raises `NotNowError` or `CheckpointError`."""
         try:
             return name, store(local, self.folder, name, self.goal, self._go_on)
         except NotNowError:

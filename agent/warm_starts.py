@@ -143,9 +143,7 @@ class WarmStarts:
             self._turn.release()
 
     async def learn(self, path: Path) -> None:
-        """Learn from this file, which the first attempt has written when its training began, what
-        trials have imported and which variables they had changed by then.
-        """
+        """Learn from this file of the first attempt what trials import and change."""
         if not self.learns:
             return
         try:

@@ -91,9 +91,7 @@ class Watchdog:
 
 
 class ScriptObserver:
-    """The process that observes a script which does not import seerd (`seerd/training/observer`),
-    if there is one. `lost` is called when it ends before the script: nobody would report then.
-    """
+    """Observes a script that does not import seerd; `lost`: called if it ends too early."""
 
     def __init__(self, folder: Path, lost: Callable[[], None]) -> None:
         self._folder = folder

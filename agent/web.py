@@ -148,10 +148,7 @@ class Wires:
         return work()
 
     def put(self, url: str, body: Body, md5: Optional[str] = None) -> str:
-        """Put these bytes, whose MD5 in base64 is `md5`, at the URL; return their ETag.
-
-        Raises `WebError`, and `OSError` if the file cannot be read.
-        """
+        """Put these bytes; return their ETag. Raises `WebError`, or `OSError` for the file."""
         headers = {
             "Content-Type": "application/octet-stream",
             "Content-MD5": md5 or content_md5(body),

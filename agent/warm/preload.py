@@ -26,11 +26,7 @@ KNOWN = ("torch", "seerd")
 
 
 class OddModuleError(BaseException):
-    """A module cannot be imported beforehand. Modules that are being imported and catch every
-    `Exception` do not catch this.
-
-    `packages`: those that are left to the trials: the module's own, then those that import it.
-    """
+    """A module cannot be imported beforehand; `packages`: its own and those that import it."""
 
     def __init__(self, packages: Iterable[str], why: str) -> None:
         super().__init__(why)
