@@ -98,8 +98,8 @@ trials = 2
 t_min = "2s"
 max_reports = 2
 [limits]
-deadline = "60s"
-budget = "20gpu-min"
+deadline = "15s"
+budget = "5gpu-min"
 [cluster]
 {cluster}
 """

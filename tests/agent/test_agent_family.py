@@ -131,7 +131,7 @@ def test_what_keeps_starting_itself_anew_is_ended(rig, environment):
 
 MANY_RENEWED = """
 until = time.monotonic() + 20
-for _ in range(100):
+for _ in range(40):
     if os.fork() == 0:
         os.setsid()
         while time.monotonic() < until:
@@ -382,9 +382,9 @@ def test_what_an_agent_starts_has_nothing_open_of_it(rig):
 
 
 ORPHANS = """
-for _ in range(50):
+for _ in range(40):
     os.system("true &")
-for _ in range(5):
+for _ in range(40):
     os.system("setsid true &")
 tells()
 while not os.path.exists("go"): time.sleep(0.01)
