@@ -216,8 +216,11 @@ class Coordinator:
                 _take_up_clock(journal, state.now)
             if self._has_lost:
                 self._has_lost = False
-                there = self.shared.training.items()
-                self.shared.lost |= {one for (i, _), one in there if i not in state.fleet.instances}
+                self.shared.lost |= {
+                    attempt
+                    for (instance, _), attempt in self.shared.training.items()
+                    if instance not in state.fleet.instances or not _has(state, attempt)
+                }
             if begun:
                 self._look_recorded(journal, state)
             if (
@@ -474,6 +477,12 @@ class Coordinator:
             boot_s=scenario.boot_s,
             keys=self._folder / "keys",
         )
+
+
+def _has(state: State, attempt: str) -> bool:
+    """Return whether the journal has this attempt (`TRIAL/NUMBER`)."""
+    trial, _, number = attempt.rpartition("/")
+    return trial in state.trials and int(number) <= state.trials[trial].attempt
 
 
 def _job(mode: Mode, name: str = "") -> Job:

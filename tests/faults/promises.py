@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from seerd.core.commands import StartTrial
-from seerd.core.events import PolicyAnswered, RunResumed, TrialCheckpointed
+from seerd.core.events import EventsMissing, PolicyAnswered, RunResumed, TrialCheckpointed
 from seerd.core.gaps import lacks
 from seerd.core.incumbent import incumbent, sign_of
 from seerd.core.invariants import violations
@@ -59,6 +59,8 @@ class Promises:
         self._confirmed: dict[tuple[str, str], float] = {}
         self._agreement = Agreement(play, self.broken)
         self._lost_at: float | None = None
+        self._resumed_at: float | None = None
+        self._resumes: list[tuple[float, float]] = []  # from a daemon's start until it has resumed
         self._unseen: set[str] = set()
 
     @property
@@ -126,17 +128,29 @@ class Promises:
         show yet, or not any more as the run's, when it was asked what there is; nor of checkpoints
         that were deleted since.
         """
+        shared = self._play.shared
         resumed = next((one for one in entries if isinstance(one.event, RunResumed)), None)
+        if resumed is not None:
+            self._resumes.append((self._play.coordinator.began_at, self._play.now))
+            self._resumed_at = resumed.event.at
+        answered = {
+            getattr(one.event, "instance", "")
+            for one in entries
+            if one.event.at == self._resumed_at
+            and (isinstance(one.event, EventsMissing) or hasattr(one.event, "fact"))
+        }
+        shared.lost -= {shared.training[at] for at in shared.training if at[0] in answered}
         if resumed is None or self._lost_at is None:
             return
         if isinstance(resumed.event, RunResumed) and resumed.event.lost is not None:
-            self._play.shared.lost.clear()
+            known = state.fleet.instances
+            shared.lost &= {shared.training[at] for at in shared.training if at[0] in known}
         for instance in self._play.ec2.instances.values():
             unknown = lacks(state, instance.id, instance.command)
             shown = instance.visible <= self._lost_at and not instance.faded
             if unknown and not shown:
                 self._unseen.add(instance.id)
-        trials, shared = state.trials.values(), self._play.shared
+        trials = state.trials.values()
         named = {(trial.id, one.name) for trial in trials for one in trial.checkpoints}
         shared.gone = named - shared.objects.whole.keys()
         self._lost_at = None
@@ -346,8 +360,9 @@ class Promises:
 
     def _jobs_keep_their_own_limits(self) -> None:
         """By what their attempts' processes have really taken. Nobody can stop what runs beside an
-        agent that hangs, or on a machine that is out of reach; and while there is no daemon, trials
-        go on until the lease ends, which limits of single jobs do not shorten.
+        agent that hangs, or on a machine that is out of reach; and while there is no daemon, or one
+        that cannot resume since it does not reach EC2, trials go on until the lease ends, which
+        limits of single jobs do not shorten.
         """
         scenario = self._play.scenario
         whole = scenario.facts.problem.limits
@@ -375,6 +390,13 @@ class Promises:
         """For how long of this time nobody could have stopped it, and what that then needs."""
         host = self._play.hosts[used.instance]
         spans = [*host.hung, *host.cuts, *self._play.coordinator.absent]
+        spans += [
+            (max(began, since), min(resumed, until + AGAIN_S))
+            for began, resumed in self._resumes
+            for name in NO_EC2
+            for since, until in self._play.chance.spans(name)
+            if since < resumed and began < until + AGAIN_S
+        ]
         spans += [] if host.vanished_at is None else [(host.vanished_at, used.until)]
         away = merged([(since, until + AFTER_HANGING_S) for since, until in spans])
         return overlap_s([(used.since, used.until)], away)

@@ -87,7 +87,7 @@ def test_a_seed_that_once_failed_is_kept(seed: int) -> None:
 
 STRAINED = (
     *(30044, 31000006, 31000015, 31000018, 31000035, 31000056, 44100070),
-    *(57007964, 73994708787, 73994708790),
+    *(57007964, 58011756, 73994708787, 73994708790),
 )
 """Seeds that notice mistakes in leases, orphan timeouts, limits of added jobs, notices, order and
 clocks.
@@ -101,7 +101,7 @@ def test_a_seed_with_strains_is_kept(seed: int) -> None:
 
 DAMAGED = (
     *(52000075, 52000148, 52000150, 52000229, 52000271, 52000592, 52000925, 52000950, 53000229),
-    *(55000689, 57014032, 57018891),
+    *(55000689, 57014032, 57018891, 58015594),
 )
 """Seeds that notice mistakes in what follows from events that a journal has lost."""
 

@@ -73,8 +73,8 @@ class Shared:
     ended     instance, trial and attempt -> when the last of its processes was gone
     leases    until when an instance would run if each lease, new or renewed, had been the last
     lost      attempts that the coordinator's journal has lost, on instances that are still being
-              launched as far as it says: where nothing else is missing, nobody knows of them
-              before their agent answers
+              launched as far as it says, or whose agent has not answered since: nobody knows of
+              them before it does
     gone      checkpoints that the coordinator's journal names, and that were deleted once newer
               ones were confirmed, of which it has lost the record
     """
